@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from acker.drpc.ticker_hooks import HOOKS
-from acker.ledger.aio import AsyncTicker
+from acker.ledger.tick.async_ticker import AsyncTicker
 from acker.lines.coordinating import Coordinating
 from acker.store.client import Store
 from acker.streams.spouts.settler import Settler

@@ -17,8 +17,8 @@ from pydantic import (
     field_validator,
 )
 
-from acker.ledger.config import MESSAGE_ID_BYTES, REASON_BYTES
-from acker.ledger.counts import Counter
+from acker.ledger.outcomes.counts import Counter
+from acker.ledger.settings.config import MESSAGE_ID_BYTES, REASON_BYTES
 
 
 def _up_to(digits: str) -> str:
@@ -80,7 +80,7 @@ InstantText = Annotated[str, WithJsonSchema({"type": "string", "format": "date-t
 _OTHER = "[A-Za-z0-9_-]"
 _ANY = "[A-Za-z0-9._-]"
 NAME_PATTERN = f"^({_OTHER}{_ANY}{{0,63}}|[.]{_OTHER}{_ANY}{{0,62}}|[.][.]{_ANY}{{1,62}})$"
-"""The names that `acker.ledger.config.check_name` takes."""
+"""The names that `acker.ledger.settings.config.check_name` takes."""
 Name = Annotated[str, Field(pattern=NAME_PATTERN, examples=["wordcount"])]
 Seconds = Annotated[float, Field(description="Seconds.", examples=[12.5])]
 Count = Annotated[int, Field(ge=0, examples=[1200])]

@@ -29,12 +29,13 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from acker.errors import AckerError
-from acker.inspect import failures, pages, traces
+from acker.inspect import failures, traces
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.failure import Failure
 from acker.inspect.traces import TraceEvent
-from acker.ledger import topologies
-from acker.ledger import traces as recording
+from acker.ledger.calls import traces as recording
+from acker.ledger.settings import topologies
+from acker.ledger.trees import trees as ledger_trees
 from api.service import Service
 
 SECONDS = 5.0
@@ -184,7 +185,7 @@ class Exporter:
         refused = self._refused.get(name)
         if name in self._over or (refused is not None and time.monotonic() < refused):
             return
-        tree = await ledger.run(pages.tree(ledger.core, anchor))
+        tree = await ledger.run(ledger_trees.tree(ledger.core, anchor))
         if tree is not None and tree.state != "finished":
             return
         if name not in self._ended:

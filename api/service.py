@@ -11,12 +11,12 @@ from acker.errors import UnknownTopology
 from acker.inspect import aio
 from acker.inspect import health as rules
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.at_work import AtWork
 from acker.inspect.health import Health
 from acker.inspect.history import Reading, Window
 from acker.inspect.totals import Totals
+from acker.ledger.steps.registration import AtWork
 from acker.store import keys
-from acker.store.aio import AsyncStore
+from acker.store.async_client import AsyncStore
 from acker.store.operation import Request
 from api.fields import Name
 from api.functions import Callers

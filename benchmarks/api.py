@@ -25,7 +25,7 @@ from acker.inspect import history
 from acker.inspect.history import SECONDS, STEPS, WINDOWS
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.slabs import NewSlab
+from acker.ledger.slabs.slabs import NewSlab
 from acker.store import keys
 from acker.store.client import Store
 from api.main import create_app, freeze

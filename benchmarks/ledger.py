@@ -25,9 +25,9 @@ import redis
 from acker.embedded import EmbeddedServer
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.config import TopologyConfig
 from acker.ledger.ids import Ids
-from acker.ledger.slabs import NewSlab
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.slabs.slabs import NewSlab
 from acker.store.client import Store
 from benchmarks.options import Number
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from acker import Topology
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker

@@ -20,9 +20,9 @@ import redis
 
 from acker.embedded import EmbeddedServer
 from acker.ledger import ids
+from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
-from acker.ledger.marks import Mark
 from acker.store.client import Store
 from benchmarks.ledger import new_slabs, track
 from benchmarks.options import Number

@@ -11,7 +11,7 @@ import redis
 
 from acker import Topology
 from acker.ledger import ids
-from acker.ledger.submissions import Call, Writer
+from acker.ledger.calls.calls import Call, Writer
 from benchmarks.options import sized
 from benchmarks.servers import client
 

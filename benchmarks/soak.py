@@ -33,7 +33,7 @@ from typing import Any
 
 from acker import Topology
 from acker.drpc.ticker_hooks import HOOKS
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick.ticker import Ticker
 from benchmarks.figures import check_known
 from benchmarks.machine import describe
 from benchmarks.misuse import ACKERS, KINDS, STEP, Sizes

@@ -19,9 +19,10 @@ import pyarrow as pa
 import redis
 
 from acker.embedded import EmbeddedServer
-from acker.ledger import ids, tick
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.slabs import NewSlab
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.tick import tick
 from acker.store.client import Store
 from acker.streams import StreamWriter
 from acker.streams.places.reasons import explain

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded.java import ensure_java
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick.ticker import Ticker
 from acker.spark import Collector, bolt, register, settling, track, watermark
 
 ORDER = "order string, customer string, amount double"

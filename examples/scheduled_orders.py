@@ -34,7 +34,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded import EmbeddedServer
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick.ticker import Ticker
 from acker.spark import Acker, Collector, PermanentFailure
 from acker.streams.spouts import dead_letters, kept
 from acker.streams.spouts.dead_letters import DeadLetter, Filter

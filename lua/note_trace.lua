@@ -1,4 +1,4 @@
--- Adds events to the trace of a tree (acker/ledger/traces.py): for people, beside the ledger.
+-- Adds events to the trace of a tree (acker/ledger/calls/traces.py): for people, beside the ledger.
 --
 -- KEYS  1 traces  stream  anchor of each trace that was begun lately, and by whose number
 --       2 trace   hash    key of an event -> "ms what"

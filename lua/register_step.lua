@@ -2,7 +2,7 @@
 --
 -- KEYS  1 steps    hash  field -> "us what": when it was last seen by the server's clock, and what it is
 -- ARGV  1 field    names the step and who runs it
---       2 what     JSON (acker/inspect/steps.py)
+--       2 what     JSON (acker/ledger/steps/step_registry.py)
 --       3 most     how many there may be
 -- Returns 1 for a new one, else 0.
 local instant = redis.call('TIME')

@@ -29,7 +29,7 @@ def _names(find: Callable[[Store, dict[str, Any]], list[str]]) -> Callable[[type
 
 
 def _topologies(store: Store, _: dict[str, Any]) -> list[str]:
-    from acker.ledger.topologies import names
+    from acker.ledger.settings.topologies import names
 
     return store.run(names())
 

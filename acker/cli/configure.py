@@ -10,8 +10,8 @@ from acker.cli.output import facts, show, show_json
 from acker.errors import ValidationError
 from acker.inspect import forms
 from acker.inspect.configuring import configure as configuring
-from acker.ledger.config import SETTINGS, Settings, check_name
-from acker.ledger.near import meant
+from acker.ledger.settings.config import SETTINGS, Settings, check_name
+from acker.ledger.settings.suggestions import meant
 
 SETTINGS_HELP = "\n\n".join(
     f"{name}: {one.values}, by default {one.preset}. {one.words}" for name, one in SETTINGS.items()

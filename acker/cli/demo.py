@@ -11,7 +11,7 @@ from acker.cli.output import duration, facts, row, show, show_json, table
 from acker.cli.statuses import Status
 from acker.demo import options as demo_options
 from acker.errors import NotInstalled
-from acker.ledger.config import Settings
+from acker.ledger.settings.config import Settings
 
 if TYPE_CHECKING:
     from acker.demo.report import Report

@@ -28,7 +28,7 @@ from acker.errors import (
 from acker.inspect.forms import PERCENTILES
 from acker.inspect.plain import instant
 from acker.ledger.client import open_ledger
-from acker.store import keys
+from acker.store import function_keys
 from acker.store.operation import command
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def functions(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> 
 
     store = options.store(url, timeout)
     found = store.run(registry.functions())
-    waiting = store.send([command("HLEN", keys.Function(one.topology, one.name).calls) for one in found])
+    waiting = store.send(
+        [command("HLEN", function_keys.Function(one.topology, one.name).calls) for one in found]
+    )
     if as_json:
         show_json(
             [

@@ -11,8 +11,8 @@ from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table
 from acker.cli.statuses import Status
 from acker.errors import needing_pyarrow
-from acker.inspect import marks
 from acker.inspect.plain import instant
+from acker.ledger.steps import step_totals
 
 _MOST_PAGES = 100
 P = TypeVar("P", bound=Any)
@@ -59,7 +59,7 @@ def why(
     if answer.tree is not None and answer.tree.state != "finished":
         known.append(("found", f"{found}, and these are all" if answer.complete else found))
     if answer.seen:
-        known.append(("its slab", printable(marks.text(answer.seen))))
+        known.append(("its slab", printable(step_totals.text(answer.seen))))
     if answer.rest:
         known.append(("but" if answer.places else "answer", printable(answer.rest)))
     show(facts([("anchor", number), *known]))

@@ -12,22 +12,24 @@ from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, step_batch, table
 from acker.cli.statuses import Status
 from acker.errors import UnknownTopology, UnknownTree, ValidationError
-from acker.inspect import failures, forms, marks, pages, steps
+from acker.inspect import failures, forms, pages
 from acker.inspect import health as rules
-from acker.inspect.buckets import BUCKETS, Bucket
 from acker.inspect.damaged import Damaged, damaged
 from acker.inspect.failure import Failure
 from acker.inspect.health import Health
-from acker.inspect.marks import StepTotals
 from acker.inspect.pages import TreesPage
 from acker.inspect.plain import instant
-from acker.inspect.steps import Step
 from acker.inspect.stream_totals import stream_totals
 from acker.inspect.totals import Totals, totals
-from acker.inspect.trees import Tree
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.config import TopologyConfig
-from acker.ledger.topologies import names as topology_names
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.settings.topologies import names as topology_names
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.steps.step_totals import StepTotals
+from acker.ledger.trees import trees as ledger_trees
+from acker.ledger.trees.buckets import BUCKETS, Bucket
+from acker.ledger.trees.trees import Tree
 from acker.store.client import Store
 
 
@@ -83,8 +85,8 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     ledger = options.ledger(url, timeout, topology)
     read = ledger.run(totals(ledger.core))
     latency = ledger.latency(*forms.PERCENTILES)
-    at_work = ledger.run(steps.steps(ledger.core))
-    done = ledger.run(marks.totals(ledger.core))
+    at_work = ledger.run(step_registry.steps(ledger.core))
+    done = ledger.run(step_totals.totals(ledger.core))
     judged = ledger.run(rules.health(ledger.core, read))
     if as_json:
         streams = ledger.run(stream_totals(ledger.core))
@@ -174,7 +176,7 @@ def tree(
     """One tree, by its anchor."""
     number = options.anchor(anchor)
     ledger = options.ledger(url, timeout, topology)
-    found = ledger.run(pages.tree(ledger.core, number))
+    found = ledger.run(ledger_trees.tree(ledger.core, number))
     if found is None:
         ended = ledger.run(failures.find(ledger.core, number))
         how = "never tracked, or finished and confirmed"

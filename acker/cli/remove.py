@@ -11,7 +11,7 @@ from acker.errors import ValidationError
 from acker.inspect.removal import remove as removing
 from acker.inspect.removal import remove_spout
 from acker.ledger.client import open_ledger
-from acker.ledger.config import check_name
+from acker.ledger.settings.config import check_name
 
 
 def remove(

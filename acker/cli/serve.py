@@ -14,7 +14,7 @@ from acker.cli.statuses import Status
 from acker.embedded import EmbeddedServer
 from acker.embedded.server import check_port
 from acker.errors import NotInstalled, ValidationError
-from acker.ledger.topologies import names as topology_names
+from acker.ledger.settings.topologies import names as topology_names
 from acker.store.client import Store
 
 _NEEDED = ("fastapi", "uvicorn", "pydantic_settings", "prometheus_client", "pyarrow")

@@ -14,12 +14,12 @@ from acker.cli.output import one_line, row, show, show_json, table
 from acker.cli.statuses import Status
 from acker.cli.stopping import stop_on_signals
 from acker.errors import AckerError, StoreUnavailable, UnknownTopology
+from acker.ledger.calls.calls import Ticked
 from acker.ledger.client import open_ledger
-from acker.ledger.config import check_name
-from acker.ledger.submissions import Ticked
-from acker.ledger.tick import tick as run_tick
-from acker.ledger.ticker import Hooks, Ticker
-from acker.ledger.topologies import names as topology_names
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.topologies import names as topology_names
+from acker.ledger.tick.tick import tick as run_tick
+from acker.ledger.tick.ticker import Hooks, Ticker
 from acker.store.client import Store
 
 if TYPE_CHECKING:

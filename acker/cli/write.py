@@ -11,7 +11,7 @@ from acker.cli.output import facts, show, show_json
 from acker.cli.statuses import Status
 from acker.errors import UnknownTree
 from acker.inspect import by_hand
-from acker.inspect.trees import trees_at
+from acker.ledger.trees.trees import trees_at
 
 
 def fail(

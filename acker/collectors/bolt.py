@@ -9,8 +9,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 from acker.collectors.session import Session
 from acker.collectors.tuples import MAX_ROOTS, Tuple, add_children, check_targets
 from acker.errors import FailedException, PermanentFailure, TupleError, ValidationError, shown
-from acker.ledger import causes, config
-from acker.undone import check_done
+from acker.ledger.settings import config
+from acker.ledger.slabs import causes
+from acker.ledger.user_functions.undone import check_done
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from acker.ledger import traces
-from acker.ledger.core import Core
+from acker.ledger.calls import traces
+from acker.ledger.calls.calls import Submission
+from acker.ledger.calls.core import Core
+from acker.ledger.calls.marks import Mark
+from acker.ledger.calls.traces import Event
 from acker.ledger.ids import Ids
-from acker.ledger.marks import Mark
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import Submission
-from acker.ledger.traces import Event
+from acker.ledger.slabs.slabs import NewSlab
 
 
 class Trees(Protocol):

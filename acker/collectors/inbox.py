@@ -13,9 +13,10 @@ from functools import partial
 from acker.collectors.pending import ASK, CONFIRMED, PENDING, Outcome, Pending, Slab, still_there
 from acker.collectors.session import Session
 from acker.errors import AckerError
-from acker.ledger import config, ids
+from acker.ledger import ids
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes import Entry, OutcomeReader, Receipt, SlabOutcome
+from acker.ledger.outcomes.outcomes import Entry, OutcomeReader, Receipt, SlabOutcome
+from acker.ledger.settings import config
 from acker.store.client import Store
 
 WAIT = 0.1

@@ -17,12 +17,12 @@ from acker.collectors import ends
 from acker.collectors.buffer import Buffer, Sending, sendings
 from acker.collectors.tuples import Tuple
 from acker.errors import AckerError, BufferFull, StoreError, StoreUnavailable, UnreadableRecord
-from acker.inspect.at_work import AtWork
-from acker.ledger import once, traces
+from acker.ledger.calls import idempotence, traces
+from acker.ledger.calls.calls import unreadable
+from acker.ledger.calls.traces import Event
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes import OutcomeReader, Receipt
-from acker.ledger.submissions import unreadable
-from acker.ledger.traces import Event
+from acker.ledger.outcomes.outcomes import OutcomeReader, Receipt
+from acker.ledger.steps.registration import AtWork
 
 BUFFERED = 65_536
 """Most messages that wait to be sent. Who adds more sends them first, and gets the error if that fails.
@@ -293,7 +293,7 @@ class Outbox:
         if not part.wanted():
             self._remove(part)
             return False
-        if part.sent_at is not None and once.expired(self.ledger.core, part.sent_at):
+        if part.sent_at is not None and idempotence.expired(self.ledger.core, part.sent_at):
             waited = time.monotonic() - part.sent_at
             log.error("acker: %d messages were not answered for %.0f s and are given up", part.weight, waited)
             self._remove(part)

@@ -13,11 +13,11 @@ import numpy as np
 
 from acker.collectors.outbox import Outbox
 from acker.ledger import ids
-from acker.ledger import slabs as headers
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.outcomes import Status
-from acker.ledger.slabs import NewSlab
+from acker.ledger.outcomes.outcomes import Status
+from acker.ledger.slabs import slabs as headers
+from acker.ledger.slabs.slabs import NewSlab
 from acker.store.operation import Operation, command
 
 ASK, REPORT_BY = 1.6, 1.85

@@ -9,11 +9,11 @@ from typing import Self, Unpack
 from acker.collectors.outbox import Outbox
 from acker.collectors.tuples import Owner
 from acker.errors import AckerError
-from acker.ledger import config
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.config import Settings
-from acker.ledger.core import Core
-from acker.ledger.settings import check_number
+from acker.ledger.settings import config
+from acker.ledger.settings.config import Settings
+from acker.ledger.settings.settings import check_number
 from acker.store.client import Store
 
 LINGER, LONGEST_LINGER = 0.005, 60.0

@@ -13,10 +13,11 @@ from acker.collectors.reports import Reports
 from acker.collectors.session import Session
 from acker.collectors.tuples import Tuple, check_targets
 from acker.errors import AckerError, SpoutPendingFull, UnreadableRecord, ValidationError
-from acker.ledger import config, ids
+from acker.ledger import ids
 from acker.ledger.ids import Ids, IdsLike, as_ids
-from acker.ledger.settings import check_number
-from acker.ledger.slabs import NewSlab
+from acker.ledger.settings import config
+from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs.slabs import NewSlab
 
 
 class Spout:

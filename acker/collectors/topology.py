@@ -7,16 +7,17 @@ from acker.collectors.bolt import BasicBolt, Bolt, Collector, Errors
 from acker.collectors.session import Session
 from acker.collectors.spout import Spout
 from acker.errors import needing_pyarrow
-from acker.inspect import marks, steps
-from acker.inspect.marks import StepTotals
-from acker.inspect.steps import Step
+from acker.ledger.calls.calls import Ticked
 from acker.ledger.client import Ledger
 from acker.ledger.ids import check_id
-from acker.ledger.submissions import Ticked
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.steps.step_totals import StepTotals
+from acker.ledger.trees import trees
 
 if TYPE_CHECKING:
     from acker.drpc.client import Client
-    from acker.inspect.trees import Tree
+    from acker.ledger.trees.trees import Tree
     from acker.streams.places.drops import Drop
     from acker.streams.places.stuck import StuckPage
     from acker.streams.places.why import Why
@@ -30,7 +31,7 @@ class Topology(Session):
     """A topology at the store behind `url`; its configuration is stored at first use.
 
     url: see `acker.store.address`. settings (ackers, message_timeout ...): see
-    `acker.ledger.config.TopologyConfig`; None takes what is stored, or the default.
+    `acker.ledger.settings.config.TopologyConfig`; None takes what is stored, or the default.
     timeout: seconds until StoreUnavailable. linger: seconds for which spouts and bolts gather what they send,
     0 to 60 and at most half the message timeout; None: nothing is sent but by `flush`, as where an ack is to
     follow a transaction elsewhere (docs/collectors.md). cluster: a plain URL is of a node of a Redis Cluster.
@@ -113,22 +114,24 @@ class Topology(Session):
     def steps(self) -> list[Step]:
         """The steps at work on the topology, the one seen last first.
 
-        See `acker.inspect.steps`.
+        See `acker.ledger.steps.step_registry`.
         """
-        return self._ledger.run(steps.steps(self._ledger.core))
+        return self._ledger.run(step_registry.steps(self._ledger.core))
 
     def step_totals(self) -> list[StepTotals]:
-        """What each step has done since the topology was made, by name: see `acker.inspect.marks`."""
-        return self._ledger.run(marks.totals(self._ledger.core))
+        """What each step has done since the topology was made, by name.
+
+        See `acker.ledger.steps.step_totals`.
+        """
+        return self._ledger.run(step_totals.totals(self._ledger.core))
 
     def tree(self, anchor: int) -> "Tree | None":
         """What the store knows of the tree of `anchor`; None where it knows nothing (any more)."""
         check_id(anchor, "anchor")
         if not self.config.ackers:
             return None
-        from acker.inspect import pages
 
-        return self._ledger.run(pages.tree(self._ledger.core, anchor))
+        return self._ledger.run(trees.tree(self._ledger.core, anchor))
 
     def find(self, message_id: bytes | str, *, cursor: str | None = None) -> "Found":
         """The records with a message id, as far as they are known, in flight, ended or given up, by spout.

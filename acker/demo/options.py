@@ -4,8 +4,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from acker.ledger.config import Settings, check_name, check_settings
-from acker.ledger.settings import check_number
+from acker.ledger.settings.config import Settings, check_name, check_settings
+from acker.ledger.settings.settings import check_number
 
 LINES = 20_000
 """Lines by default: enough to see it all, within a minute."""
@@ -54,8 +54,8 @@ class Options:
 
     url: the store; None starts the embedded server. topology: its name, which must not be there yet; None
     makes one. inputs: files and directories; none: the standard library. lines: how many are read; 0: all.
-    settings: those of the topology (`acker.ledger.config.TopologyConfig`). port: of the dashboard; 0: a free
-    one.
+    settings: those of the topology (`acker.ledger.settings.config.TopologyConfig`). port: of the dashboard;
+    0: a free one.
     """
 
     url: str | None = field(default=None, repr=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from acker.errors import ValidationError
-from acker.ledger.config import MESSAGE_ID_BYTES
+from acker.ledger.settings.config import MESSAGE_ID_BYTES
 
 WORD = "[A-Za-z]+"
 """What a word is, for Python and for Spark alike. Words are counted in lower case."""

@@ -15,10 +15,10 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.drpc import calls, keeping
 from acker.drpc.registry import Description
 from acker.errors import AckerError
-from acker.inspect import trees
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.ledger.core import Core
-from acker.ledger.outcomes import READ_ENTRIES, OutcomeReader
+from acker.ledger.outcomes.outcomes import READ_ENTRIES, OutcomeReader
+from acker.ledger.trees import trees
 from acker.lines.bell import Bell
 from acker.store.operation import Operation
 from acker.streams.spouts import settler

@@ -13,7 +13,7 @@ from threading import Condition, RLock, Thread
 from typing import Any
 
 from acker.errors import is_interrupt
-from acker.ledger.causes import log_error
+from acker.ledger.slabs.causes import log_error
 
 MOST = 64
 """Most threads of a process in which callbacks run."""

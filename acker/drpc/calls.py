@@ -8,11 +8,13 @@ import numpy as np
 from acker.drpc import lua, trees
 from acker.drpc.registry import Description
 from acker.errors import UnknownStream, UnknownSubscription
-from acker.inspect import pages
-from acker.ledger import ids, outcomes, sections
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import outcomes
+from acker.ledger.slabs import sections
+from acker.ledger.trees import trees as ledger_trees
 from acker.lines import leases
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.operation import Operation, Request, abreast, command
 from acker.store.replies import milliseconds, pairs
 from acker.streams import subscriptions
@@ -63,7 +65,7 @@ def ended(answer: bytes) -> Seen:
 
 def see(core: Core, what: Description, request: str) -> Operation[Seen | None]:
     """A call of a function; None where it is not known (any more)."""
-    own = keys.Function(core.config.name, what.name)
+    own = function_keys.Function(core.config.name, what.name)
     calls = [command("HEXISTS", own.calls, request), command("ZSCORE", own.deadlines, request)]
     [waits, deadline] = yield calls
     [answer] = yield [command("GET", own.answer(request))]  # after: it may have been answered in between
@@ -81,7 +83,7 @@ def waits_for(core: Core, what: Description, anchor: int) -> Operation[list[str]
     """The steps of the first section of a request that is not over; none where all are."""
     own = np.array([anchor], np.int64)
     for section, steps in enumerate(what.sections(), 1):
-        tree = yield from pages.tree(core, int(sections.within(own, section)[0]))
+        tree = yield from ledger_trees.tree(core, int(sections.within(own, section)[0]))
         if tree is not None and tree.state == "pending":
             return steps
     return []
@@ -100,7 +102,7 @@ def answer(
 
     sure: also where a result is asked for that is not there; else the reply is 2 then, and nothing is done.
     """
-    own = keys.Function(core.config.name, what.name)
+    own = function_keys.Function(core.config.name, what.name)
     last = what.steps[-1].name
     without = f"f{last} {last} gave no result", f"f{last} {last} gave two results"
     steps, _, reason = text[1:].partition(" ")
@@ -110,7 +112,7 @@ def answer(
 
 def overdue(core: Core, what: Description) -> Operation[int]:
     """Answers requests whose time is over; returns how many there were."""
-    own = keys.Function(core.config.name, what.name)
+    own = function_keys.Function(core.config.name, what.name)
     [instant] = yield [Request(own.deadlines, ["TIME"])]
     [found] = yield [command("ZRANGEBYSCORE", own.deadlines, "-inf", milliseconds(instant), "LIMIT", 0, PAGE)]
     if not found:

@@ -45,9 +45,9 @@ from acker.errors import (
 )
 from acker.ledger import ids
 from acker.ledger.client import Ledger, follow
-from acker.ledger.settings import check_number
+from acker.ledger.settings.settings import check_number
 from acker.lines import columns
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.operation import Operation, Reply, Request, abreast
 from acker.streams import lua as streams_lua
 from acker.streams.spouts.options import SpoutOptions
@@ -89,7 +89,7 @@ class Client:
 
     def _begin_anew(self) -> None:
         columns.load_pandas()
-        self._own = keys.Function(self.ledger.config.name, self.function.name)
+        self._own = function_keys.Function(self.ledger.config.name, self.function.name)
         self._lock = threading.RLock()  # reentrant: a signal handler may ask, too
         self._asked: list[Call] = []
         self._spouts: dict[int, StreamSpout] = {}

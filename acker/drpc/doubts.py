@@ -13,8 +13,8 @@ from acker.drpc import lua
 from acker.drpc.calls import in_flight
 from acker.drpc.registry import Description
 from acker.errors import SpoutPendingFull, TrackRejected
-from acker.ledger.core import Core
-from acker.store import keys
+from acker.ledger.calls.core import Core
+from acker.store import function_keys
 from acker.store.operation import Operation
 from acker.streams.commits import commit as commits
 
@@ -30,7 +30,7 @@ class Doubt:
 
 def clear(core: Core, what: Description, doubt: Doubt) -> Operation[None]:
     """Finishes the writing of calls where it was begun, and forgets them where it was not."""
-    own = keys.Function(core.config.name, what.name)
+    own = function_keys.Function(core.config.name, what.name)
     [taken] = yield [lua.withdraw_calls(core.config, own, doubt.caller, False, doubt.requests)]
     if not taken:
         return

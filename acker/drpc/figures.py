@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from acker.drpc.calls import KINDS, Status
 from acker.drpc.registry import Description
 from acker.errors import UnreadableRecord
-from acker.ledger import histogram
-from acker.ledger.core import Core
-from acker.store import keys
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import latency_histogram
+from acker.store import function_keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import pairs, seconds, whole
 
@@ -39,7 +39,7 @@ class Counted:
     """Calls that were answered in a time.
 
     seconds: how long the time was; None where it is all since the function was registered. latencies: bucket
-    (`acker.ledger.histogram`) -> calls with a result.
+    (`acker.ledger.outcomes.latency_histogram`) -> calls with a result.
     """
 
     seconds: float | None = None
@@ -61,7 +61,7 @@ class Counted:
 
     def latency(self, fraction: float) -> float | None:
         """The seconds within which `fraction` (0 to 1) of the results came; None without any."""
-        return histogram.percentile(self.latencies, fraction)
+        return latency_histogram.percentile(self.latencies, fraction)
 
     @property
     def causes(self) -> list[Cause]:
@@ -82,7 +82,7 @@ class Counted:
         elif what == "t":
             self.timed_out += calls
         elif what[:1] == "l" and what[1:].isdigit():
-            self.latencies[min(int(what[1:]), histogram.MOST_BUCKET)] += calls
+            self.latencies[min(int(what[1:]), latency_histogram.MOST_BUCKET)] += calls
         elif status is not None and what[1:2] == " ":
             self.of_cause[status, what[2:]] += calls
 
@@ -104,7 +104,7 @@ class Figures:
 
 def figures(core: Core, what: Description) -> Operation[Figures]:
     """What became of the calls of a function. Raises UnreadableRecord."""
-    own = keys.Function(core.config.name, what.name)
+    own = function_keys.Function(core.config.name, what.name)
     [instant, pending, stored] = yield [
         Request(own.counted, ["TIME"]),
         command("HLEN", own.calls),

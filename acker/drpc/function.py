@@ -18,9 +18,9 @@ from acker.drpc.registry import Description
 from acker.drpc.steps import Out
 from acker.errors import ValidationError, shown
 from acker.ledger.client import Ledger
-from acker.ledger.config import check_name
-from acker.ledger.sections import SECTIONS
-from acker.ledger.settings import check_number
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs.sections import SECTIONS
 from acker.lines import Gather, Line
 from acker.lines.line import check_threads
 from acker.lines.steps import FunctionStep, GatherStep, Work, WorkOptions, worked

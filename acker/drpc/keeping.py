@@ -13,10 +13,13 @@ import numpy as np
 from acker.drpc import calls
 from acker.drpc.registry import Description
 from acker.errors import StoreError, UnreadableRecord
-from acker.ledger import ids, once, outcomes, sections
-from acker.ledger.causes import Cause
-from acker.ledger.core import Core
-from acker.store import keys
+from acker.ledger import ids
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import outcomes
+from acker.ledger.slabs import sections
+from acker.ledger.slabs.causes import Cause
+from acker.store import function_keys, keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams import downtime
@@ -62,7 +65,10 @@ def look_after(core: Core, what: Description) -> Operation[int]:
 
     Returns how many slabs it kept.
     """
-    own, kept = keys.Function(core.config.name, what.name), keys.Spout(core.config.name, what.name).slabs
+    own, kept = (
+        function_keys.Function(core.config.name, what.name),
+        keys.Spout(core.config.name, what.name).slabs,
+    )
     cursor, sent = b"0", 0
     while True:
         [(cursor, stored)] = yield [command("HSCAN", kept, cursor, "COUNT", _PAGE)]
@@ -97,4 +103,4 @@ def _end(core: Core, what: Description, over: Mapping[bytes, list[int]]) -> Oper
         for (_, _, anchors), exists in zip(failing, there, strict=True)
         if exists
     ]
-    yield from once.submit(core, [call for one in submissions for call in one.calls])
+    yield from idempotence.submit(core, [call for one in submissions for call in one.calls])

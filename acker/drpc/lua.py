@@ -1,9 +1,9 @@
-"""The scripts of calls and answers as functions (as in acker/ledger/lua.py)."""
+"""The scripts of calls and answers as functions (as in acker/ledger/calls/scripts.py)."""
 
 from collections.abc import Sequence
 
-from acker.ledger.config import TopologyConfig
-from acker.store.keys import Function
+from acker.ledger.settings.config import TopologyConfig
+from acker.store.function_keys import Function
 from acker.store.operation import Request, script
 
 MOST_ANSWERS = 10_000

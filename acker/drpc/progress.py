@@ -9,10 +9,10 @@ from acker.drpc.calls import Status
 from acker.drpc.registry import Description
 from acker.inspect import failures
 from acker.inspect.failure import Failure
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.lines import overview
 from acker.lines.overview import Gathered, RequestSeen
-from acker.store import keys
+from acker.store import function_keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import seconds
 
@@ -83,7 +83,7 @@ class Progress:
 
 def pending(core: Core, what: Description, most: int = 100) -> Operation[list[CallHead]]:
     """Calls without answer, those first whose time is over first: at most `most` of them, up to 500."""
-    own = keys.Function(core.config.name, what.name)
+    own = function_keys.Function(core.config.name, what.name)
     [found] = yield [
         command("ZRANGEBYSCORE", own.deadlines, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, min(most, MOST))
     ]
@@ -100,7 +100,7 @@ def pending(core: Core, what: Description, most: int = 100) -> Operation[list[Ca
 
 def answered(core: Core, what: Description, most: int = 100) -> Operation[list[CallHead]]:
     """The calls that were answered last, the latest first, of those whose answers are kept."""
-    own = keys.Function(core.config.name, what.name)
+    own = function_keys.Function(core.config.name, what.name)
     [entries] = yield [command("XREVRANGE", own.answers, "+", "-", "COUNT", min(most, MOST))]
     named = [(_text(fields[1]), int(entry.split(b"-")[0]) / 1000) for entry, fields in entries]
     heads = yield [command("GETRANGE", own.answer(request), 0, _HEAD) for request, _ in named]
@@ -125,7 +125,7 @@ def _text(name: bytes) -> str:
 
 def follow(core: Core, what: Description, request: str) -> Operation[Progress | None]:
     """A call of a function, and how far each step is with it; None where it is not known (any more)."""
-    own = keys.Function(core.config.name, what.name)
+    own = function_keys.Function(core.config.name, what.name)
     [who, deadline] = yield [
         command("HGET", own.calls, request),
         command("ZSCORE", own.deadlines, request),

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, fields
 from itertools import zip_longest
 
 from acker.errors import FunctionConflict, UnknownFunction, ValidationError
-from acker.ledger.config import check_name
-from acker.ledger.core import Core
-from acker.ledger.settings import check_number
-from acker.store import keys, records
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.settings import check_number
+from acker.store import function_keys, keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams import lua
@@ -172,5 +172,5 @@ def remove(what: Description) -> Operation[None]:
     """Forgets a function, and what became of its calls."""
     yield [
         command("HDEL", keys.FUNCTIONS, what.name),
-        command("UNLINK", keys.Function(what.topology, what.name).counted),
+        command("UNLINK", function_keys.Function(what.topology, what.name).counted),
     ]

@@ -6,7 +6,7 @@ from acker.drpc import answers, calls, keeping, registry
 from acker.drpc.registry import Description
 from acker.errors import FunctionInUse
 from acker.ledger.client import Ledger
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.operation import Operation, command
 from acker.streams.removal import remove_stream
 from acker.streams.spouts import settler
@@ -22,7 +22,7 @@ def retire(ledger: Ledger, what: Description, *, force: bool = False) -> None:
     Raises FunctionInUse; nothing has changed then.
     """
     core, name = ledger.core, what.name
-    own = keys.Function(core.config.name, name)
+    own = function_keys.Function(core.config.name, name)
     [waiting] = ledger.store.send([command("HLEN", own.calls)])
     if waiting and not force:
         raise FunctionInUse(
@@ -47,7 +47,7 @@ def retire(ledger: Ledger, what: Description, *, force: bool = False) -> None:
 
 def _end_calls(ledger: Ledger, what: Description) -> Operation[None]:
     """Answers calls that nobody will."""
-    own = keys.Function(ledger.config.name, what.name)
+    own = function_keys.Function(ledger.config.name, what.name)
     for _ in range(_ROUNDS * _PAGE):
         [found] = yield [command("HRANDFIELD", own.calls, _PAGE)]
         if not found:

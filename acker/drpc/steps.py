@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from acker.errors import PermanentFailure, TooLarge, ValidationError, shown, text_of
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.lines.emitting import Emitting, trees_of
 from acker.store.operation import Operation, Request
 from acker.streams.commits import results

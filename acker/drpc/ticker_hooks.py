@@ -7,9 +7,9 @@ import logging
 
 from acker.drpc import keeping
 from acker.errors import AckerError
-from acker.ledger import tick
-from acker.ledger.core import Core
-from acker.ledger.ticker import Hooks
+from acker.ledger.calls.core import Core
+from acker.ledger.tick import tick
+from acker.ledger.tick.ticker import Hooks
 from acker.store.operation import Operation
 from acker.streams import downtime
 from acker.streams.places import reasons

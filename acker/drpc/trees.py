@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from acker.drpc.registry import Description
-from acker.inspect.trees import Tree, trees_at
-from acker.ledger import ids, outcomes
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import outcomes
+from acker.ledger.trees.trees import Tree, trees_at
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs

@@ -16,9 +16,9 @@ from acker.drpc.callbacks import Answer
 from acker.drpc.calls import Seen, Status, ended, overdue
 from acker.drpc.registry import Description
 from acker.errors import AckerError, DRPCFailed, DRPCTimeout, UnreadableRecord
-from acker.ledger.causes import log_error
 from acker.ledger.client import Ledger
-from acker.store import keys
+from acker.ledger.slabs.causes import log_error
+from acker.store import function_keys
 from acker.store.operation import Request, Word, command
 
 IDLE = 5.0
@@ -50,7 +50,7 @@ class Waiting:
         self._function = function
         self._name = function().name
         self._ledger = ledger
-        self._own = keys.Function(ledger().config.name, self._name)
+        self._own = function_keys.Function(ledger().config.name, self._name)
         self._lock = threading.RLock()  # reentrant: a signal handler may ask, too
         self._pending: dict[str, list[tuple[float, Answer]]] = {}
         self._waiting = False

@@ -4,19 +4,24 @@ from typing import TypeVar, Unpack
 
 from acker.inspect import pages
 from acker.inspect import totals as all_totals
-from acker.inspect.buckets import Bucket
 from acker.inspect.pages import TreesPage
 from acker.inspect.removal import remove, remove_spout
 from acker.inspect.totals import Totals
-from acker.inspect.trees import State, Tree
-from acker.ledger import causes, config, counts, histogram, once, tick
-from acker.ledger import core as operations
-from acker.ledger.config import Settings
-from acker.ledger.core import Core
+from acker.ledger.calls import core as operations
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.calls import Failed, Submission, Ticked
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import IdsLike, as_ids
-from acker.ledger.submissions import Failed, Submission, Ticked
-from acker.ledger.topologies import names as topology_names
-from acker.store.aio import AsyncStore
+from acker.ledger.outcomes import counts, latency_histogram
+from acker.ledger.settings import config
+from acker.ledger.settings.config import Settings
+from acker.ledger.settings.topologies import names as topology_names
+from acker.ledger.slabs import causes
+from acker.ledger.tick import tick
+from acker.ledger.trees import trees
+from acker.ledger.trees.buckets import Bucket
+from acker.ledger.trees.trees import State, Tree
+from acker.store.async_client import AsyncStore
 from acker.store.operation import Operation
 
 T = TypeVar("T")
@@ -44,11 +49,11 @@ class AsyncLedger:
 
     async def send(self, submission: Submission[T]) -> T:
         """Sends a submission; after StoreUnavailable the same one can be sent again."""
-        return await self.store.run(once.send(self.core, submission))
+        return await self.store.run(idempotence.send(self.core, submission))
 
     async def tree(self, anchor: int) -> Tree | None:
         """The tree of an anchor; None where the ledger does not know it (any more)."""
-        return await self.run(pages.tree(self.core, anchor))
+        return await self.run(trees.tree(self.core, anchor))
 
     async def trees(
         self,
@@ -92,7 +97,7 @@ class AsyncLedger:
     async def latency(self, *fractions: float) -> list[float | None]:
         """Percentiles of the complete latency of acked trees, in seconds: 0.5 is the median."""
         found = await self.run(counts.latencies(self.core))
-        return [histogram.percentile(found, fraction) for fraction in fractions]
+        return [latency_histogram.percentile(found, fraction) for fraction in fractions]
 
     async def tick(self, force: bool = False) -> Ticked:
         """Rotates the buckets of shards whose time has come (`force`: of all), and drains what expired."""

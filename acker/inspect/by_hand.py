@@ -7,10 +7,11 @@ mistyped, or a tree that has just expired, would be a ghost that waits for nothi
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from acker.inspect.trees import trees_at
-from acker.ledger import causes, once, traces
-from acker.ledger.core import Core
+from acker.ledger.calls import idempotence, traces
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import as_ids
+from acker.ledger.slabs import causes
+from acker.ledger.trees.trees import trees_at
 from acker.store.operation import Operation
 
 
@@ -39,7 +40,7 @@ def fail(core: Core, anchors: Sequence[int], reason: str, *, retry: bool = True)
     unknown = tuple(anchor for anchor in wanted if anchor not in known)
     if not known:
         return FailedByHand(unknown=unknown)
-    done = yield from once.send(core, core.fail(as_ids(sorted(known), "anchors"), encoded))
+    done = yield from idempotence.send(core, core.fail(as_ids(sorted(known), "anchors"), encoded))
     return FailedByHand(done.failed, done.late, len(known) - done.failed - done.late - done.orphaned, unknown)
 
 
@@ -51,7 +52,7 @@ def reset_timeout(core: Core, anchors: Sequence[int]) -> Operation[int]:
     found = as_ids(sorted(set(anchors)), "anchors")
     if not core.config.ackers:
         return 0
-    slabs = yield from once.send(core, (yield from core.resetting(found)))
+    slabs = yield from idempotence.send(core, (yield from core.resetting(found)))
     if slabs:
         yield from traces.note(core, traces.resets(core, found))
     return slabs

@@ -7,14 +7,16 @@ with the settings that they have read.
 
 from acker.errors import TopologyInUse, ValidationError
 from acker.inspect.totals import totals
-from acker.ledger import core as operations
-from acker.ledger import topologies
-from acker.ledger.config import Settings, TopologyConfig
+from acker.ledger.calls import core as operations
+from acker.ledger.settings import topologies
+from acker.ledger.settings.config import Settings, TopologyConfig
 from acker.store.operation import Operation
 
 
 def configure(name: str, asked: Settings) -> Operation[TopologyConfig]:
-    """Changes settings of a topology (`acker.ledger.config.TopologyConfig`); returns its whole configuration.
+    """Changes settings of a topology (`acker.ledger.settings.config.TopologyConfig`).
+
+    Returns its whole configuration.
 
     None leaves a setting as it is. `ackers` never changes: it decides in which shard each tree lies. The
     message timeout changes when nothing is in flight: clients time by it what they send again. Raises

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from acker.errors import ValidationError
-from acker.ledger import ids, slabs
-from acker.ledger.causes import Cause
-from acker.ledger.config import check_name
-from acker.ledger.outcomes import split_reasons
+from acker.ledger import ids
+from acker.ledger.outcomes.outcomes import split_reasons
+from acker.ledger.settings.config import check_name
+from acker.ledger.slabs import slabs
+from acker.ledger.slabs.causes import Cause
 from acker.store.operation import Reply
 from acker.store.replies import pairs
 

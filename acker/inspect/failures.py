@@ -1,8 +1,8 @@
 """The latest trees that failed or expired, kept after their spouts have confirmed them.
 
 lua/includes/recent.lua writes them; each shard keeps at least the topology's `outcomes_kept` of them. They
-are for people to look at: a spout gets its own by `acker.ledger.outcomes`. Entries that cannot be read are
-passed over.
+are for people to look at: a spout gets its own by `acker.ledger.outcomes.outcomes`. Entries that cannot be
+read are passed over.
 """
 
 import heapq
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from acker.errors import ValidationError, shown
-from acker.inspect import cursors, lua
+from acker.inspect import lua
 from acker.inspect.failure import Ended, Entry, Failure, parse
-from acker.inspect.trees import Tree
 from acker.ledger import ids
-from acker.ledger.causes import Cause
-from acker.ledger.core import Core
-from acker.ledger.sections import SPOUT as SECTIONS
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.slabs.sections import SPOUT as SECTIONS
+from acker.ledger.trees import cursors
+from acker.ledger.trees.trees import Tree
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
 

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from acker.inspect.buckets import BUCKETS
 from acker.inspect.damaged import Damaged
 from acker.inspect.health import Health
 from acker.inspect.judging import Trouble
-from acker.inspect.marks import Seen, StepTotals
 from acker.inspect.plain import instant, message_id_fields
-from acker.inspect.steps import Step
 from acker.inspect.stream_totals import StreamTotals
 from acker.inspect.totals import ShardTotals, Totals
 from acker.inspect.traces import TraceEvent
-from acker.inspect.trees import Tree
-from acker.ledger.config import TopologyConfig
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.steps.step_totals import Seen, StepTotals
+from acker.ledger.trees.buckets import BUCKETS
+from acker.ledger.trees.trees import Tree
 
 Form = dict[str, Any]
 PERCENTILES = (0.5, 0.95, 0.99)

@@ -24,11 +24,11 @@ from acker.inspect.judging import (
     judge,
 )
 from acker.inspect.series import series
-from acker.inspect.steps import steps
 from acker.inspect.stream_totals import StreamTotals, stream_totals
 from acker.inspect.totals import Totals, totals
-from acker.ledger.core import Core
-from acker.ledger.outcomes import Entry, parse_all
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes.outcomes import Entry, parse_all
+from acker.ledger.steps.step_registry import steps
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, seconds

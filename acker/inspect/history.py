@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from acker.inspect import lua
-from acker.inspect.buckets import BUCKETS, HOLDING, Clock
-from acker.ledger import histogram
-from acker.ledger.core import Core
-from acker.ledger.counts import COUNTERS, Counter
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import latency_histogram
+from acker.ledger.outcomes.counts import COUNTERS, Counter
+from acker.ledger.trees.buckets import BUCKETS, HOLDING, Clock
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, whole
@@ -189,7 +189,7 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
         emitted += numbers.pop()
         for number, value in enumerate(numbers[6:]):
             counters[number] += value
-        for bucket, count in histogram.counts(stored):
+        for bucket, count in latency_histogram.counts(stored):
             latencies[bucket] = latencies.get(bucket, 0) + count
     emitted += yield from _emitted(core)
     return [*counters, emitted, *trees, waiting, held, backlog, use, age], latencies

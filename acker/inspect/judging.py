@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from acker.errors import ValidationError, shown
-from acker.inspect.steps import Step
 from acker.inspect.stream_totals import StreamTotals
 from acker.inspect.totals import Totals
-from acker.ledger.config import DEAD_LETTERS, TopologyConfig
-from acker.ledger.settings import number, of
+from acker.ledger.settings.config import DEAD_LETTERS, TopologyConfig
+from acker.ledger.settings.settings import number, of
+from acker.ledger.steps.step_registry import Step
 
 WINDOW = 600
 """Seconds over which outcomes are counted: somewhat more where no service ran, and less since it was made."""

@@ -1,8 +1,8 @@
 """Outcomes of a spout in pages, for a service that keeps nothing between two requests of a spout.
 
 A first page begins with the oldest outcomes that are not confirmed, so nothing is passed over, whatever
-became of the page before. An entry (`acker.ledger.outcomes`) with more trees than a page holds goes over
-several, and has its receipt with its last trees: so nobody can confirm what was not shown.
+became of the page before. An entry (`acker.ledger.outcomes.outcomes`) with more trees than a page holds goes
+over several, and has its receipt with its last trees: so nobody can confirm what was not shown.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from acker.errors import KeyConflict, ValidationError, shown
-from acker.inspect import cursors
-from acker.ledger import outcomes
-from acker.ledger.causes import Cause
-from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.calls.core import FLIGHT_SHARDS, Core
+from acker.ledger.calls.messages import KEY_SECONDS, name_of
 from acker.ledger.ids import anchor_at
-from acker.ledger.journal import KEY_SECONDS, name_of
-from acker.ledger.outcomes import Entry, Receipt, SlabOutcome, Status
+from acker.ledger.outcomes import outcomes
+from acker.ledger.outcomes.outcomes import Entry, Receipt, SlabOutcome, Status
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.trees import cursors
 from acker.store import keys
 from acker.store.operation import Operation, command
 

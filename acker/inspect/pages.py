@@ -12,15 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from acker.errors import UnknownSpout, ValidationError, shown
-from acker.inspect import cursors, lua
-from acker.inspect.buckets import BUCKETS, Bucket, Clock
-from acker.inspect.cursors import Position
-from acker.inspect.trees import State, Tree, trees_at, trees_of
-from acker.ledger import ids, outcomes, registries, tick
-from acker.ledger import slabs as headers
-from acker.ledger.config import MESSAGE_ID_BYTES, check_message_id, check_name
-from acker.ledger.core import Core
-from acker.ledger.sections import SPOUT as SECTIONS
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import outcomes
+from acker.ledger.settings.config import MESSAGE_ID_BYTES, check_message_id, check_name
+from acker.ledger.slabs import registries
+from acker.ledger.slabs import slabs as headers
+from acker.ledger.slabs.sections import SPOUT as SECTIONS
+from acker.ledger.tick import tick
+from acker.ledger.trees import cursors, scripts
+from acker.ledger.trees.buckets import BUCKETS, Bucket, Clock
+from acker.ledger.trees.cursors import Position
+from acker.ledger.trees.trees import State, Tree, trees_at, trees_of
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 
@@ -71,13 +74,6 @@ class _Filter:
             and (self.bucket is None or clock.bucket(entered) == self.bucket)
             and (clock.now - tracked_at) / 1000 >= self.older_than
         )
-
-
-def tree(core: Core, anchor: int) -> Operation[Tree | None]:
-    """The tree of an anchor; None where the ledger does not know it (any more). Raises ValidationError."""
-    anchor = ids.check_id(anchor, "anchor")
-    found = yield from trees_at(core, [anchor])
-    return found[0] if found else None
 
 
 def trees(
@@ -140,10 +136,10 @@ def find(
 ) -> Operation[TreesPage]:
     """A page of the trees with a message id, finished ones too while they are held.
 
-    Those of sections have none (`acker.ledger.sections.SPOUT`) and are left out. There is no index of message
-    ids, which would cost more than the trees themselves: a page looks through 2,048 slabs or 2 MiB, so it may
-    be empty and have a cursor all the same. Go on until there is none.
-    limit: most trees in the page, 1 to 1,000. cursor: that of the page before. Raises ValidationError.
+    Those of sections have none (`acker.ledger.slabs.sections.SPOUT`) and are left out. There is no index of
+    message ids, which would cost more than the trees themselves: a page looks through 2,048 slabs or 2 MiB,
+    so it may be empty and have a cursor all the same. Go on until there is none. limit: most trees in the
+    page, 1 to 1,000. cursor: that of the page before. Raises ValidationError.
     """
     wanted = check_message_id(message_id)
     query = (core.config.name, "find", wanted)
@@ -172,7 +168,9 @@ def _read(core: Core, position: Position, search: _Filter, most: int) -> Operati
     """Reads slabs that were named, and moves the position past what it read."""
     shard = ids.shard_of(position.slabs[0], core.config.ackers)
     slabs = position.slabs[:_MOST_READ]
-    [(clock, found, done, first)] = yield [lua.read_trees(core.shards[shard], slabs, most, position.first)]
+    [(clock, found, done, first)] = yield [
+        scripts.read_trees(core.shards[shard], slabs, most, position.first)
+    ]
     position.slabs, position.first = position.slabs[done:], first
     clock = Clock(*clock)
     return trees_of(core, shard, clock, slabs, [entry for entry in found if search.takes(clock, entry[1])])
@@ -202,7 +200,7 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
     youngest, oldest = (0, _NEVER) if search.bucket is None else (search.bucket, search.bucket)
     ages = youngest, _NEVER if oldest == 3 else oldest
     [(clock, generation, scan, named)] = yield [
-        lua.scan_slabs(shard, position.generation, position.scan, count, ages, aside)
+        scripts.scan_slabs(shard, position.generation, position.scan, count, ages, aside)
     ]
     clock = Clock(*clock)
     position.generation, position.scan = generation, int(scan)
@@ -311,7 +309,7 @@ def _indexes_in(pieces: Sequence[tuple[bytes | None, int]], wanted: bytes) -> li
 
 
 def _indexes(packed: bytes, count: int, wanted: bytes) -> list[int]:
-    """Where a message id is among those of a slab (packed as in acker/ledger/calls.py)."""
+    """Where a message id is among those of a slab (packed as in acker/ledger/calls/encoding.py)."""
     if len(packed) < 2 * count or packed.find(wanted, 2 * count) < 0:  # too short: it cannot be read
         return []
     lengths = np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from acker.errors import NotInstalled, SpoutInUse, TopologyInUse, UnknownSpout, UnreadableRecord
 from acker.inspect import history, lua
 from acker.inspect.totals import totals
-from acker.ledger import core as operations
-from acker.ledger import ids, registries, tick, topologies
-from acker.ledger.config import check_name
-from acker.ledger.core import Core
-from acker.store import keys, records
+from acker.ledger import ids
+from acker.ledger.calls import core as operations
+from acker.ledger.calls.core import Core
+from acker.ledger.settings import topologies
+from acker.ledger.settings.config import check_name
+from acker.ledger.slabs import registries
+from acker.ledger.tick import tick
+from acker.store import function_keys, keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 
@@ -126,7 +129,7 @@ def _remove_kept(core: Core, spout: str) -> Operation[None]:
     """Removes the rows that a spout keeps, and its dead letters."""
     own = keys.Spout(core.config.name, spout)
     yield from _each(own.kept, lambda token: own.rows(token.decode("utf-8", "replace")))
-    called = keys.Function(core.config.name, spout)
+    called = function_keys.Function(core.config.name, spout)
     left = [called.calls, called.deadlines, called.answers, called.counted]
     yield [command("UNLINK", *own.declared(), own.highest, own.dead, own.letters, *left)]
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from acker.inspect.history import COLUMNS, COUNTED, GAUGES, HEAD, Reading
-from acker.ledger import histogram
+from acker.ledger.outcomes import latency_histogram
 
 Numbers = npt.NDArray[np.float64]
 
@@ -25,7 +25,7 @@ class Series:
     before the history began. counts: by counter, what was counted in it. gauges: by gauge, as it was at its
     end.
     latencies: for each point a row of acked trees by latency bucket; buckets: which ones
-    (`acker.ledger.histogram`).
+    (`acker.ledger.outcomes.latency_histogram`).
     """
 
     at: npt.NDArray[np.int64]
@@ -37,12 +37,12 @@ class Series:
 
     def percentiles(self, *fractions: float) -> list[list[float | None]]:
         """For each fraction the percentile of the latency in seconds at each point; None: no ack."""
-        return histogram.percentiles(self.latencies, self.buckets, fractions)
+        return latency_histogram.percentiles(self.latencies, self.buckets, fractions)
 
     def total_percentiles(self, *fractions: float) -> list[float | None]:
         """For each fraction the percentile of the latency in seconds over all points."""
         total = self.latencies.sum(axis=0, keepdims=True)
-        return [found for [found] in histogram.percentiles(total, self.buckets, fractions)]
+        return [found for [found] in latency_histogram.percentiles(total, self.buckets, fractions)]
 
 
 def series(readings: Sequence[Reading]) -> Series:

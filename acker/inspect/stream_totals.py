@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from acker.inspect import lanes
-from acker.ledger.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, positive, seconds, whole

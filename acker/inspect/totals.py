@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from acker.errors import UnreadableRecord
-from acker.inspect import lua
-from acker.inspect.buckets import BUCKETS, HOLDING, Bucket, Clock
-from acker.ledger import tick
-from acker.ledger.core import Core
-from acker.ledger.counts import COUNTERS
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes.counts import COUNTERS
+from acker.ledger.tick import tick
+from acker.ledger.trees import scripts
+from acker.ledger.trees.buckets import BUCKETS, HOLDING, Bucket, Clock
 from acker.store.operation import Operation, Reply, command
 from acker.store.replies import whole
 
@@ -43,7 +43,7 @@ class ShardTotals:
     oldest_age: seconds since the oldest pending tree was tracked, or less: it is looked for among a hundred
         slabs of the bucket that expires next, so it is exact where that has no more and nothing was reset.
     unreadable: records that could not be read, and were passed over.
-    counters: the exact counts of `acker.ledger.counts.COUNTERS`.
+    counters: the exact counts of `acker.ledger.outcomes.counts.COUNTERS`.
     """
 
     shard: int
@@ -132,7 +132,7 @@ def totals(core: Core) -> Operation[Totals]:
     requests = []
     for shard, (rotations, drained) in zip(core.shards, known, strict=True):
         # One more than there are: a rotation may be made until the script runs.
-        requests.append(lua.read_totals(shard, _SAMPLE, names, range(drained, rotations + 1)[:_ASIDE]))
+        requests.append(scripts.read_totals(shard, _SAMPLE, names, range(drained, rotations + 1)[:_ASIDE]))
     replies = yield requests
     at = replies[0][0][0] / 1000 if replies else None
     found = (

@@ -1,16 +1,16 @@
-"""Traces as they are read: what became of a tree, event by event (`acker.ledger.traces`)."""
+"""Traces as they are read: what became of a tree, event by event (`acker.ledger.calls.traces`)."""
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from acker.inspect import marks
 from acker.inspect.failure import Failure
 from acker.ledger import ids
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.calls.traces import EXPORTED, MOST_TRACES
 from acker.ledger.ids import check_id
-from acker.ledger.traces import EXPORTED, MOST_TRACES
+from acker.ledger.steps import step_totals
 from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
 
@@ -63,7 +63,7 @@ def trace(core: Core, anchor: int) -> Operation[list[TraceEvent]]:
         return []
     shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
     [stored] = yield [command("HGETALL", shard.trace(anchor))]
-    named = {0: marks.OTHERS, **(yield from marks.numbers(core))} if stored else {}
+    named = {0: step_totals.OTHERS, **(yield from step_totals.numbers(core))} if stored else {}
     found = [_parse(value, named) for key, value in pairs(stored).items() if key != EXPORTED.encode()]
     return sorted((one for one in found if one is not None), key=_order)
 

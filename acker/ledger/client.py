@@ -5,14 +5,18 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, Unpack
 
 from acker.errors import TrackConflict, TrackRejected, UnknownTopology, UnreadableRecord
-from acker.ledger import causes, config, counts, histogram, once, tick
-from acker.ledger import core as operations
-from acker.ledger.config import SETTINGS, Settings
-from acker.ledger.core import Core
+from acker.ledger.calls import core as operations
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.calls import Call, Failed, Submission, Ticked, Updated, unreadable
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids, IdsLike, as_ids
-from acker.ledger.outcomes import Entry, OutcomeReader, Receipt, confirm, message_ids
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import Call, Failed, Submission, Ticked, Updated, unreadable
+from acker.ledger.outcomes import counts, latency_histogram
+from acker.ledger.outcomes.outcomes import Entry, OutcomeReader, Receipt, confirm, message_ids
+from acker.ledger.settings import config
+from acker.ledger.settings.config import SETTINGS, Settings
+from acker.ledger.slabs import causes
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.tick import tick
 from acker.store.client import Store
 from acker.store.operation import Operation
 
@@ -45,14 +49,14 @@ class Ledger:
 
     def send(self, submission: Submission[T]) -> T:
         """Sends a submission; after StoreUnavailable the same one can be sent again."""
-        return self.store.run(once.send(self.core, submission))
+        return self.store.run(idempotence.send(self.core, submission))
 
     def submit(self, calls: Sequence[Call]) -> None:
         """Sends calls; after StoreUnavailable the same ones can be sent again."""
-        self.store.run(once.submit(self.core, calls))
+        self.store.run(idempotence.submit(self.core, calls))
 
     def register_spout(self, name: str, ask: bool = False) -> None:
-        """Notes a spout among those of the topology; see `acker.ledger.core.Core.register_spout`."""
+        """Notes a spout among those of the topology; see `acker.ledger.calls.core.Core.register_spout`."""
         self.run(self.core.register_spout(name, ask))
 
     def track(
@@ -155,13 +159,16 @@ class Ledger:
         return self.run(message_ids(self.core, slabs))
 
     def counters(self) -> dict[str, int]:
-        """The exact counts over all shards since the topology was made (`acker.ledger.counts.COUNTERS`)."""
+        """The exact counts over all shards since the topology was made.
+
+        See `acker.ledger.outcomes.counts.COUNTERS`.
+        """
         return self.run(counts.counters(self.core))
 
     def latency(self, *fractions: float) -> list[float | None]:
         """Percentiles of the complete latency of acked trees, in seconds: 0.5 is the median."""
         found = self.run(counts.latencies(self.core))
-        return [histogram.percentile(found, fraction) for fraction in fractions]
+        return [latency_histogram.percentile(found, fraction) for fraction in fractions]
 
 
 def _pair(anchors: IdsLike, values: IdsLike) -> tuple[Ids, Ids]:
@@ -177,7 +184,7 @@ def open_ledger(
 ) -> Ledger:
     """Opens the ledger of a topology, whose configuration is stored at first use.
 
-    settings: see `acker.ledger.config.TopologyConfig`; None takes what is stored, or the default.
+    settings: see `acker.ledger.settings.config.TopologyConfig`; None takes what is stored, or the default.
     Raises ValidationError, TopologyConfigError, UnknownTopology (`create` False), StoreUnavailable and
     StoreMisconfigured.
     """

@@ -100,7 +100,7 @@ def check_anchors(values: Ids) -> Ids:
 
 def new_slab() -> int:
     """The first anchor of a new slab that may have any number of trees."""
-    # Not of a line: the highest two of its bits are not both set (acker/ledger/sections.py).
+    # Not of a line: the highest two of its bits are not both set (acker/ledger/slabs/sections.py).
     return ((1 + secrets.randbelow((3 << (61 - _SLAB_BITS)) - 1)) << _SLAB_BITS) | 1
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from acker.ledger import ids, sections, slabs
-from acker.ledger import lua as ledger_lua
-from acker.ledger.causes import Cause
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls import scripts as ledger_lua
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.outcomes import Entry, SlabOutcome
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
+from acker.ledger.slabs import sections, slabs
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import definition
 from acker.lines.definition import Definition
 from acker.store import keys

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable
 
 from acker.errors import AckerError
-from acker.ledger import topologies
 from acker.ledger.client import Ledger, follow
-from acker.ledger.config import check_name
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.settings import topologies
+from acker.ledger.settings.config import check_name
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import coordinator
 from acker.store import keys
 from acker.store.client import Store

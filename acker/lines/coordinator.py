@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger import ids, once, outcomes, sections
-from acker.ledger.causes import Cause
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.outcomes import Entry, OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes import outcomes
+from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
+from acker.ledger.slabs import sections
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import arrivals, definition
 from acker.lines.arrivals import Arrived, Place
 from acker.lines.definition import Definition
@@ -226,7 +229,7 @@ def _fail_others(core: Core, arrived: Sequence[Arrived]) -> Operation[None]:
     if known:
         causes = [text for _, anchors, cause in known for text in [cause.encode()] * len(anchors)]
         every = np.concatenate([anchors for _, anchors, _ in known])
-        yield from once.submit(core, core.fail_each(every, causes).calls)
+        yield from idempotence.submit(core, core.fail_each(every, causes).calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from functools import lru_cache
 import redis
 
 from acker.errors import LineConflict, UnreadableRecord, ValidationError, shown
-from acker.ledger.config import check_name
-from acker.ledger.core import Core
-from acker.ledger.sections import LINES, SECTIONS, mark_of
-from acker.ledger.settings import check_number
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs.sections import LINES, SECTIONS, mark_of
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs, whole

@@ -5,8 +5,8 @@ from threading import RLock
 from typing import Any, Self, TypeAlias
 
 from acker.errors import ValidationError, shown
-from acker.ledger.config import check_name
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import check_name
 from acker.store.operation import Operation, Request
 from acker.streams.commits.staging import Staged
 from acker.streams.gathers import FINISHED

@@ -7,11 +7,11 @@ committed any more. So one that died costs a repeat, and one that was only pause
 import numpy as np
 
 from acker.errors import ReaderFenced
-from acker.ledger import once
-from acker.ledger.causes import Cause
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.ledger.config import bounded_reason
-from acker.ledger.core import Core
+from acker.ledger.settings.config import bounded_reason
+from acker.ledger.slabs.causes import Cause
 from acker.lines import lua
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
@@ -144,5 +144,5 @@ def _end_begun(
                 rows = yield from inputs.rows(core, stream, one.segment, slot, payload)
                 anchors = [np.unique(segments.edges(batch.column(ANCHORS))[0]) for batch in rows]
                 for part in anchors:
-                    yield from once.submit(core, core.fail(part[part != 0], cause.encode()).calls)
+                    yield from idempotence.submit(core, core.fail(part[part != 0], cause.encode()).calls)
         what = Range(stream, slot, reader, found[-1].number, last)

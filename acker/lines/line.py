@@ -9,10 +9,10 @@ from typing import Any, TypeVar, Unpack
 
 from acker.errors import AckerError, FunctionConflict, LineConflict, ValidationError, shown
 from acker.ledger.client import Ledger, remake
-from acker.ledger.config import check_name
-from acker.ledger.outcomes import READ_ENTRIES, OutcomeReader
-from acker.ledger.sections import SPOUT
-from acker.ledger.settings import check_number
+from acker.ledger.outcomes.outcomes import READ_ENTRIES, OutcomeReader
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import columns, coordinator, definition, leases, room
 from acker.lines.bell import Bell
 from acker.lines.definition import Gather

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection
 from typing import Any, TypeAlias
 
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast
 from acker.streams import lua, schemas, subscriptions

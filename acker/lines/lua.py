@@ -1,4 +1,4 @@
-"""The scripts of workers as functions (as in acker/ledger/lua.py)."""
+"""The scripts of workers as functions (as in acker/ledger/calls/scripts.py)."""
 
 from acker.store.operation import Request, script
 

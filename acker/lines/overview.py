@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from acker.errors import UnknownRequest
-from acker.inspect import trees
-from acker.inspect.trees import Tree
-from acker.ledger import ids, sections
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections
+from acker.ledger.trees import trees
+from acker.ledger.trees.trees import Tree
 from acker.lines import definition
 from acker.lines.definition import Definition, Gather
 from acker.lines.unread import Unread, unread

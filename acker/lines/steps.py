@@ -22,11 +22,13 @@ from acker.errors import (
     ValueTooLong,
     is_interrupt,
 )
-from acker.ledger import sections
-from acker.ledger.causes import Cause, log_error, said_by
-from acker.ledger.config import bounded_reason
-from acker.ledger.core import Core
-from acker.ledger.settings import check_number
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import bounded_reason
+from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs import sections
+from acker.ledger.slabs.causes import Cause, log_error, said_by
+from acker.ledger.user_functions.async_calls import Pace, asynchronous
+from acker.ledger.user_functions.undone import check_done
 from acker.lines import columns, event_loop
 from acker.lines.emitting import Anchor, Emitting, Out, anchor_of, trees_of
 from acker.lines.looks import Look, look, look_at
@@ -37,8 +39,6 @@ from acker.streams import fairness, gathers, python_values, schemas
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
 from acker.streams.gathers import FINISHED
 from acker.streams.segments import ANCHORS, Segment
-from acker.streams.together import Pace, asynchronous
-from acker.undone import check_done
 
 _LOST = "rows of the request are lost: the store has dropped them, or they cannot be read"
 _OF_ROWS = (SchemaMismatch, ValidationError, ValueTooLong)

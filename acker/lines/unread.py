@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from acker.errors import UnreadableRecord
 from acker.inspect.stream_totals import StreamTotals, stream_totals
-from acker.ledger import sections
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections
 from acker.lines.definition import Definition
 from acker.store import keys
 from acker.store.operation import Operation, command

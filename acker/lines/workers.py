@@ -11,9 +11,9 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import AckerError, ReaderFenced, StoreUnavailable, UnknownSubscription
 from acker.ledger import ids
-from acker.ledger.causes import Cause, said_by
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.ledger.core import Core
+from acker.ledger.slabs.causes import Cause, said_by
 from acker.lines import leases, room
 from acker.lines.looks import Look, look_at, unchanged
 from acker.lines.steps import FunctionStep, GatherStep, Made, Read, stage_made

@@ -15,10 +15,10 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import AckerError
-from acker.inspect import marks
-from acker.inspect.steps import Step
 from acker.ledger.client import Ledger
-from acker.ledger.config import check_name
+from acker.ledger.settings.config import check_name
+from acker.ledger.steps import step_totals
+from acker.ledger.steps.step_registry import Step
 from acker.spark import batch_roots, committing, functions, lateness, options
 from acker.spark.collector import Collector
 from acker.spark.queries import (
@@ -98,7 +98,7 @@ class Bolt(Shipped):
                 ranges = [one for one in inputs if isinstance(one, Range)]
                 origin = Origin.of(ranges, batch_roots.time_of(ledger, at), whole=False)
             hint = "" if _has_anchors(batch) else _NO_COLUMN
-            by = ledger.run(marks.mark(core, self.name, at.number))
+            by = ledger.run(step_totals.mark(core, self.name, at.number))
             what = replace(
                 committing.commit_of(ledger, collector, at, inputs, failed, hint), origin=origin, by=by
             )

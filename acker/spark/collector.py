@@ -14,11 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import LongType, StructField, StructType
 
 from acker.errors import ValidationError
-from acker.ledger.causes import ending
 from acker.ledger.client import Ledger
-from acker.ledger.config import check_name, check_reason
 from acker.ledger.ids import Ids
-from acker.ledger.settings import check_number
+from acker.ledger.settings.config import check_name, check_reason
+from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs.causes import ending
 from acker.spark import once, staging
 from acker.spark.anchoring import named, named_type
 from acker.spark.arrow import Function, map_in_arrow

@@ -8,10 +8,10 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from acker.errors import AckerError, FailedException, PermanentFailure, text_of
-from acker.inspect import steps
-from acker.inspect.steps import Step
-from acker.ledger.causes import Cause, said_by
 from acker.ledger.client import Ledger
+from acker.ledger.slabs.causes import Cause, said_by
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
 from acker.spark import (
     batch_roots,
 )
@@ -54,7 +54,7 @@ def failure(step: str, batch: int, call: Callable[[], object]) -> str | None:
 
 
 def cause(step: str, error: FailedException, batch: int = -1) -> str:
-    """Why a step has failed its batch, as text (`acker.ledger.causes`)."""
+    """Why a step has failed its batch, as text (`acker.ledger.slabs.causes`)."""
     return Cause(said_by(error), step, not isinstance(error, PermanentFailure), batch).text()
 
 
@@ -91,7 +91,7 @@ def register(
 ) -> None:
     """Notes who did what, and for which spouts. others: what else the query reads.
 
-    See acker/inspect/steps.py.
+    See acker/ledger/steps/step_registry.py.
     """
     step = replace(
         step,
@@ -100,7 +100,7 @@ def register(
         reads=tuple({one.stream for one in what.ranges()}),
         emits=tuple({stream for stream, _ in what.segments()}),
     )
-    ledger.run(steps.register(ledger.core, step))
+    ledger.run(step_registry.register(ledger.core, step))
     for spout in sorted({one.how.spout for one in what.roots()}):
         own = replace(step, name=spout, kind="spout", reads=others, emits=(), seconds=0.0, late=0)
-        ledger.run(steps.register(ledger.core, own))
+        ledger.run(step_registry.register(ledger.core, own))

@@ -10,7 +10,7 @@ from acker.drpc import registry
 from acker.drpc.function import LinearDRPC
 from acker.drpc.registry import Description
 from acker.errors import AckerError, ValidationError
-from acker.ledger.near import meant
+from acker.ledger.settings.suggestions import meant
 from acker.spark import answering, functions, once, options
 from acker.spark.anchoring import named
 from acker.spark.bolts import Bolt

@@ -13,7 +13,7 @@ from acker.collectors.session import LINGER
 from acker.collectors.topology import Topology
 from acker.drpc.function import LinearDRPC
 from acker.ledger.client import Ledger
-from acker.ledger.config import SETTINGS, Settings
+from acker.ledger.settings.config import SETTINGS, Settings
 from acker.spark import bolts, jobs, options, spouts
 from acker.spark.bolts import Bolt
 from acker.spark.collector import Collector
@@ -49,10 +49,10 @@ class Acker:
 
         orders.writeStream.foreachBatch(price).option("checkpointLocation", ...).start()
 
-    given: the settings of the topology (`acker.ledger.config.TopologyConfig`), `cluster` and `timeout`. With
-    a setting, the topology is made at the first use where there is none, and compared where there is one
-    (TopologyConfigError); without, it must be there by then (UnknownTopology), or is made by `open`. Nothing
-    is sent before the first use. No session needs `register`. Raises ValidationError.
+    given: the settings of the topology (`acker.ledger.settings.config.TopologyConfig`), `cluster` and
+    `timeout`. With a setting, the topology is made at the first use where there is none, and compared where
+    there is one (TopologyConfigError); without, it must be there by then (UnknownTopology), or is made by
+    `open`. Nothing is sent before the first use. No session needs `register`. Raises ValidationError.
     """
 
     def __init__(self, url: str, topology: str, **given: Unpack[StoreOptions]) -> None:

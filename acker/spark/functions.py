@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 
 from acker.errors import AckerError, ValidationError, class_name, shown, text_of
-from acker.undone import undone
+from acker.ledger.user_functions.undone import undone
 
 USE = "@bolt(url=..., topology=..., name=...)"
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from acker.errors import AckerError, FailedException
-from acker.inspect import marks
-from acker.inspect.steps import Step
-from acker.ledger.config import check_name
+from acker.ledger.settings.config import check_name
+from acker.ledger.steps import step_totals
+from acker.ledger.steps.step_registry import Step
 from acker.spark import batch_roots, committing, lateness, options
 from acker.spark.collector import AT_WORK, Collector
 from acker.spark.queries import microbatches
@@ -65,7 +65,7 @@ def job(
         tracked = batch_roots.registered(ledger, at)
     what = replace(
         committing.commit_of(ledger, collector, at, tracked, failed),
-        by=ledger.run(marks.mark(ledger.core, name)),
+        by=ledger.run(step_totals.mark(ledger.core, name)),
     )
     rows = sum(segment.rows for _, segment in what.segments())
     late = list[Late]()

@@ -5,7 +5,7 @@
 
 from typing import Literal, TypedDict
 
-from acker.ledger.config import Settings
+from acker.ledger.settings.config import Settings
 
 
 class StoreOptions(Settings, total=False):

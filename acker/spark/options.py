@@ -6,9 +6,9 @@ from typing import Any, Unpack, cast
 
 from acker.errors import UnknownTopology, ValidationError
 from acker.ledger.client import Ledger, follow
-from acker.ledger.config import SETTINGS, Settings, check_name
-from acker.ledger.near import meant
-from acker.ledger.settings import choice, flag, number, of, text
+from acker.ledger.settings.config import SETTINGS, Settings, check_name
+from acker.ledger.settings.settings import choice, flag, number, of, text
+from acker.ledger.settings.suggestions import meant
 from acker.store.client import TIMEOUTS, Store
 from acker.streams.commits.staging import STAGING_TTL, Staging
 from acker.streams.retention import LONGEST_AGE
@@ -28,11 +28,11 @@ _SPARKS_OWN = {"checkpointlocation", "queryname"}
 class Options:
     """The options of `format("acker")`. An unknown name or a bad value is a ValidationError.
 
-    settings: those of the topology (`acker.ledger.config.TopologyConfig`), each an option of its own. With
-    any of them the topology is made where there is none, and compared where there is one
+    settings: those of the topology (`acker.ledger.settings.config.TopologyConfig`), each an option of its
+    own. With any of them the topology is made where there is none, and compared where there is one
     (TopologyConfigError); without, it must be there (UnknownTopology). spouts: those of a spout
-    (`acker.streams.SpoutOptions`), each an option of its own, too. subscription_named: whether
-    `subscription` is given. `OPTIONS` tells of the others.
+    (`acker.streams.SpoutOptions`), each an option of its own, too. subscription_named: whether `subscription`
+    is given. `OPTIONS` tells of the others.
     """
 
     url: str = text(MISSING, "`redis://`, `rediss://`, `unix://`", "The store.", shown=False)

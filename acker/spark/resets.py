@@ -8,10 +8,10 @@ from threading import Event, Thread
 import numpy as np
 
 from acker.errors import AckerError
-from acker.inspect import marks
-from acker.ledger import traces
+from acker.ledger.calls import traces
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
+from acker.ledger.steps import step_totals
 
 _log = getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Resets:
         core, slabs = self._ledger.core, self._ledger.reset_timeout(anchors)
         new = np.setdiff1d(traces.picked(core, anchors), self._noted)
         if slabs and len(new):
-            by = self._ledger.run(marks.mark(core, self._step, self._batch))
+            by = self._ledger.run(step_totals.mark(core, self._step, self._batch))
             self._ledger.run(traces.note(core, traces.resets(core, new, by)))
             self._noted = np.union1d(self._noted, new)
         return slabs

@@ -16,8 +16,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from acker.errors import MissingRights, SchemaMismatch, SpoutPendingFull, ValidationError, shown
 from acker.ledger.client import Ledger
-from acker.ledger.config import check_name
-from acker.ledger.near import meant
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.suggestions import meant
 from acker.lines.coordinating import Coordinating
 from acker.spark.arrow import map_in_arrow
 from acker.spark.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker

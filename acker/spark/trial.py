@@ -18,10 +18,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from acker.embedded import EmbeddedServer
 from acker.errors import AckerError, ValidationError, shown
 from acker.ledger import ids
-from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.slabs import NewSlab
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.slabs.slabs import NewSlab
 from acker.spark import functions
 from acker.spark.bolts import Bolt
 from acker.spark.drpc import StepBolt

@@ -18,7 +18,7 @@ from redis.retry import Retry
 from acker.errors import AckerError, ValidationError
 from acker.store.address import Address, Node, parse, shown
 from acker.store.connections import Connection, Connections
-from acker.store.exchange import (
+from acker.store.flight import (
     ASK_LIMIT,
     LEAST_VALUE_BYTES,
     LOST,

@@ -36,7 +36,7 @@ class Connection:
     """A connection to a server, for one thread at a time. Who has not read all replies has to cut it.
 
     made: by redis-py, not connected yet. usual: seconds for which it waits to be written to, or to be read
-    from. What fails raises what `acker.store.exchange` calls `LOST` and `REFUSED`.
+    from. What fails raises what `acker.store.flight` calls `LOST` and `REFUSED`.
     """
 
     __slots__ = ("__weakref__", "_buffer", "_made", "_poll", "_reader", "_seconds", "_socket", "_usual")
@@ -155,7 +155,7 @@ class Connections:
         """A connection for the caller alone, which gives it back, or drops it.
 
         waits: for what is to come, by a command for which the server holds its reply back.
-        Raises what `acker.store.exchange` calls `LOST` and `REFUSED`; the former where too many are taken.
+        Raises what `acker.store.flight` calls `LOST` and `REFUSED`; the former where too many are taken.
         """
         idle = self._idle
         while idle:

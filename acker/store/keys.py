@@ -26,7 +26,7 @@ def turn(topology: str) -> bytes:
 
 
 def journal(topology: str) -> bytes:
-    """Hash: calls of many messages that are under way (acker/ledger/journal.py)."""
+    """Hash: calls of many messages that are under way (acker/ledger/calls/messages.py)."""
     return f"acker:{{{topology}}}:journal".encode()
 
 
@@ -91,7 +91,7 @@ def health(topology: str) -> bytes:
 
 
 def steps(topology: str) -> bytes:
-    """Hash: who works on the topology, and when that was last seen (acker/inspect/steps.py)."""
+    """Hash: who works on the topology, and when that was last seen (acker/ledger/steps/step_registry.py)."""
     return f"acker:{{{topology}}}:steps".encode()
 
 
@@ -240,35 +240,6 @@ class Spout:
 
 FUNCTIONS = b"acker:functions"
 """Hash: the functions of all topologies (acker/drpc/registry.py)."""
-
-
-class Function:
-    """The keys of a function that is called (acker/drpc): all in one slot, that of its spout."""
-
-    __slots__ = ("_prefix", "answers", "calls", "counted", "deadlines")
-
-    def __init__(self, topology: str, function: str) -> None:
-        self._prefix = prefix = f"acker:{{{topology}@{function}}}:".encode()
-        self.calls = prefix + b"calls"
-        """Hash: request -> who has begun it, and when, of those without answer (lua/call.lua)."""
-        self.deadlines = prefix + b"deadlines"
-        """Sorted set: request -> until when it is to be answered (ms)."""
-        self.answers = prefix + b"answers"
-        """Stream: the requests that were answered last."""
-        self.counted = prefix + b"counted"
-        """Hash: what became of calls, altogether and of late (lua/answer.lua)."""
-
-    def answer(self, request: str) -> bytes:
-        """String: the answer to a request. It has a time to live."""
-        return self._prefix + b"answer:" + request.encode()
-
-    def given(self, token: str) -> bytes:
-        """Hash: results that are staged for a commit, by anchor. It has a time to live."""
-        return self._prefix + b"given:" + token.encode()
-
-    def result(self, anchor: str) -> bytes:
-        """String: the result of a request whose last tree has that anchor. It has a time to live."""
-        return self._prefix + b"result:" + anchor.encode()
 
 
 def around_shard(topology: str, shards: int) -> tuple[bytes, bytes]:

@@ -24,8 +24,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from acker.errors import StoreError, UnreadableRecord
-from acker.ledger import ids, outcomes, sections
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import outcomes
+from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, pairs, whole

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ValidationError, shown
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.operation import Operation, command

@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import LineConflict, UnknownLine, UnreadableRecord, ValidationError
-from acker.ledger import ids, sections
-from acker.ledger.config import check_name
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.settings import check_number
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs import sections
 from acker.store import keys, records
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import pairs, whole
@@ -85,7 +86,7 @@ def of(core: Core, stream: str) -> Operation[Gathering | None]:
 
 
 class Gathers(NamedTuple):
-    """The number of a line, its streams that gather, and its mark (`acker.ledger.sections.mark_of`)."""
+    """The number of a line, its streams that gather, and its mark (`acker.ledger.slabs.sections.mark_of`)."""
 
     number: int
     streams: tuple[str, ...]

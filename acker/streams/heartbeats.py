@@ -1,6 +1,6 @@
 """How often what is alive says so, and after how long it is taken for dead."""
 
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 
 MISSED = 3
 """Heartbeats that a query, a worker, or a commit misses until it is taken for one that has ended."""

@@ -1,4 +1,4 @@
-"""The scripts of streams and commits as functions (as in acker/ledger/lua.py).
+"""The scripts of streams and commits as functions (as in acker/ledger/calls/scripts.py).
 
 Where a script takes the topology's configuration, its reply waits for files and replicas as that says.
 """
@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from acker.ledger.config import TopologyConfig
-from acker.ledger.marks import Mark
-from acker.ledger.submissions import Call
+from acker.ledger.calls.calls import Call
+from acker.ledger.calls.marks import Mark
+from acker.ledger.settings.config import TopologyConfig
 from acker.store import keys, scripts
 from acker.store.keys import Shard, Stream
 from acker.store.operation import Request, Word, script

@@ -7,7 +7,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import UnknownStream
 from acker.ledger.client import Ledger
-from acker.ledger.config import check_name
+from acker.ledger.settings.config import check_name
 from acker.store import keys
 from acker.store.operation import Operation, abreast, command
 from acker.streams import schemas, segments, subscriptions, taking_back

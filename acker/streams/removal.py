@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from acker.errors import UnreadableRecord
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs

@@ -10,8 +10,8 @@ import logging
 from typing import NamedTuple
 
 from acker.errors import UnknownSubscription, UnreadableRecord, ValidationError, shown
-from acker.ledger.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import positive, seconds, whole

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ValidationError, class_name, shown
-from acker.undone import undone
+from acker.ledger.user_functions.undone import undone
 
 Fit: TypeAlias = Callable[[Any], Any]
 """Makes of a value the one that Arrow takes as it is. Raises `Unfit`."""

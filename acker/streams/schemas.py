@@ -14,8 +14,8 @@ from functools import lru_cache
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
-from acker.ledger.core import Core
-from acker.ledger.near import listed, meant
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.suggestions import listed, meant
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import lua

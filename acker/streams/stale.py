@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger import ids, sections
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import SLAB_TREES, Ids
+from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Reply, abreast, command
 from acker.streams import gathers, lua, segments

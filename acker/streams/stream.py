@@ -2,7 +2,7 @@
 
 from acker.inspect.stream_totals import StreamTotals, stream_totals
 from acker.ledger.client import Ledger
-from acker.ledger.config import check_name, check_text
+from acker.ledger.settings.config import check_name, check_text
 from acker.streams import retention, subscriptions, taking_back
 from acker.streams.commits import giving_back
 

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import redis
 
 from acker.errors import AckerError, FunctionConflict, ReaderFenced, UnknownSubscription, UnreadableRecord
-from acker.ledger import counts
-from acker.ledger.config import check_name
-from acker.ledger.core import Core
-from acker.ledger.settings import check_number
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import counts
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.settings import check_number
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, whole

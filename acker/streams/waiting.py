@@ -9,10 +9,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from acker.ledger import ids, once, sections
-from acker.ledger.causes import Cause
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.slabs import sections
+from acker.ledger.slabs.causes import Cause
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
 from acker.streams import gathers, lua, segments
@@ -121,7 +123,7 @@ def _fail_others(core: Core, anchors: Ids, cause: Cause) -> Operation[None]:
         for slab in (int(name).to_bytes(8, "big") for name in slabs)
     ]
     known = slabs[np.array(there, dtype=np.bool_)]
-    yield from once.submit(core, core.fail(others[np.isin(names, known)], cause.encode()).calls)
+    yield from idempotence.submit(core, core.fail(others[np.isin(names, known)], cause.encode()).calls)
 
 
 def drop(

@@ -7,8 +7,8 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import ValidationError, shown
 from acker.ledger.client import Ledger
-from acker.ledger.config import check_name
 from acker.ledger.ids import Ids, IdsLike, as_ids
+from acker.ledger.settings.config import check_name
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import fairness, schemas, segments, subscriptions

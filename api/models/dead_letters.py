@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from acker.ledger.config import REASON_BYTES
+from acker.ledger.settings.config import REASON_BYTES
 from api.fields import Answer, Count, Cursor, Id, Instant, MessageIdFields, Model, Name
 
 DEAD_LETTERS = 100

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from acker.inspect.buckets import Bucket
+from acker.ledger.trees.buckets import Bucket
 from api.fields import Answer, Count, Instant, counted, with_fields
 from api.models.outcomes import Outcome
 from api.models.stats import COUNTED

@@ -6,12 +6,12 @@ from pydantic import Field
 
 from acker.inspect import forms
 from acker.inspect import health as rules
-from acker.inspect.buckets import Bucket
 from acker.inspect.damaged import REASON
 from acker.inspect.judging import THRESHOLDS, Code
-from acker.ledger.config import SETTINGS
-from acker.ledger.counts import COUNTERS, UNREADABLE
-from acker.ledger.settings import Setting
+from acker.ledger.outcomes.counts import COUNTERS, UNREADABLE
+from acker.ledger.settings.config import SETTINGS
+from acker.ledger.settings.settings import Setting
+from acker.ledger.trees.buckets import Bucket
 from api.fields import Answer, Count, Instant, Name, Numbers, Seconds, counted, with_fields
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from acker.inspect.buckets import Bucket
+from acker.ledger.trees.buckets import Bucket
 from api.fields import (
     REASON,
     Answer,

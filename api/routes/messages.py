@@ -8,9 +8,10 @@ from fastapi import APIRouter, Header, Request
 
 from acker.errors import ValidationError
 from acker.inspect.aio import AsyncLedger
-from acker.ledger import ids, journal
-from acker.ledger.causes import Cause
-from acker.ledger.journal import Messages, Sent
+from acker.ledger import ids
+from acker.ledger.calls import messages
+from acker.ledger.calls.messages import Messages, Sent
+from acker.ledger.slabs.causes import Cause
 from api.asgi.logs import note
 from api.models.messages import (
     STEPS,
@@ -63,7 +64,7 @@ async def send_messages(
     )
     with conflicts():
         try:
-            sent = await ledger.run(journal.send(ledger.core, wanted, idempotency_key))
+            sent = await ledger.run(messages.send(ledger.core, wanted, idempotency_key))
         except ValidationError as error:
             raise contradiction(error) from error
     return _result(wanted, sent)
@@ -80,7 +81,7 @@ async def _numbers(service: Service, ledger: AsyncLedger, body: MessagesBody) ->
 
 
 def _messages(body: MessagesBody, numbers: dict[str, int]) -> Messages:
-    tracks: list[journal.Track] = []
+    tracks: list[messages.Track] = []
     acks: list[tuple[int, int]] = []
     fails: list[tuple[int, str]] = []
     resets: list[int] = []
@@ -89,7 +90,7 @@ def _messages(body: MessagesBody, numbers: dict[str, int]) -> Messages:
     for message in body.messages:
         anchor = int(message.anchor)
         if isinstance(message, Track):
-            tracks.append(journal.Track(anchor, int(message.value), _message_id(message), message.spout))
+            tracks.append(messages.Track(anchor, int(message.value), _message_id(message), message.spout))
         elif isinstance(message, Ack):
             if message.step in numbers:
                 acks_by.append((anchor, int(message.value), numbers[message.step]))

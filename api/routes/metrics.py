@@ -13,13 +13,13 @@ from starlette.responses import Response
 
 from acker.errors import UnknownTopology
 from acker.inspect import aio, history, totals
-from acker.inspect.buckets import BUCKETS
 from acker.inspect.damaged import Damaged, damaged
 from acker.inspect.health import Health
 from acker.inspect.history import COLUMNS
 from acker.inspect.judging import CODES
-from acker.ledger import histogram
-from acker.ledger.counts import UNREADABLE
+from acker.ledger.outcomes import latency_histogram
+from acker.ledger.outcomes.counts import UNREADABLE
+from acker.ledger.trees.buckets import BUCKETS
 from api.problems import declared
 from api.service import Service, ServiceDep
 from api.streams.live import LiveDep
@@ -39,7 +39,9 @@ _GAUGES = {
 }
 _NAMES = {"high_water_use": "high_water_ratio", "rotation_age": "rotation_age_seconds"}
 # Every doubling of a latency, from 1 ms to 36 hours.
-_EDGES = range(histogram.PER_DOUBLING, 28 * histogram.PER_DOUBLING, histogram.PER_DOUBLING)
+_EDGES = range(
+    latency_histogram.PER_DOUBLING, 28 * latency_histogram.PER_DOUBLING, latency_histogram.PER_DOUBLING
+)
 
 router = APIRouter(tags=["metrics"])
 _log = logging.getLogger(__name__)
@@ -167,12 +169,14 @@ class _Collector(Collector):
         for topology, _, latencies, _ in self._reads:
             buckets = [
                 (
-                    f"{histogram.bounds(edge)[0] / 1000:.3f}",
+                    f"{latency_histogram.bounds(edge)[0] / 1000:.3f}",
                     float(sum(count for bucket, count in latencies.items() if bucket < edge)),
                 )
                 for edge in _EDGES
             ]
             total = sum(latencies.values())
-            middles = sum(sum(histogram.bounds(bucket)) / 2000 * count for bucket, count in latencies.items())
+            middles = sum(
+                sum(latency_histogram.bounds(bucket)) / 2000 * count for bucket, count in latencies.items()
+            )
             family.add_metric([topology], [*buckets, ("+Inf", float(total))], sum_value=middles)
         return family

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
 from acker.inspect.plain import message_id_fields
-from acker.ledger.config import MESSAGE_ID_BYTES
+from acker.ledger.settings.config import MESSAGE_ID_BYTES
 from acker.streams.spouts import finding, letter_json
 from api.fields import ByMessageId, Cursor
 from api.models.records import Records

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from acker.inspect import history
-from acker.inspect.buckets import BUCKETS
 from acker.inspect.series import Series, series
+from acker.ledger.trees.buckets import BUCKETS
 from api.models.stats import COUNTED, LatencySeries, Stats, Window, WindowTotals
 from api.models.topologies import Latency
 from api.problems import declared

@@ -18,13 +18,14 @@ from acker.errors import (
     UnreadableRecord,
     ValidationError,
 )
-from acker.inspect import aio, forms, marks, steps
+from acker.inspect import aio, forms
 from acker.inspect import health as rules
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.configuring import configure
 from acker.inspect.damaged import Damaged, damaged, readable
 from acker.inspect.stream_totals import stream_totals
-from acker.ledger import config
+from acker.ledger.settings import config
+from acker.ledger.steps import step_registry, step_totals
 from api.fields import Name
 from api.models.topologies import (
     Removed,
@@ -86,8 +87,8 @@ async def _state(service: Service, ledger: AsyncLedger) -> TopologyState:
             latency=await ledger.latency(*forms.PERCENTILES),
             spouts=ledger.core.spouts,
             streams=await ledger.run(stream_totals(ledger.core)),
-            steps=await ledger.run(steps.steps(ledger.core)),
-            step_totals=await ledger.run(marks.totals(ledger.core)),
+            steps=await ledger.run(step_registry.steps(ledger.core)),
+            step_totals=await ledger.run(step_totals.totals(ledger.core)),
         )
     )
 

@@ -6,11 +6,12 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import ConfigDict, Field
 
 from acker.errors import ValidationError
-from acker.inspect import by_hand, failures, forms, pages, trees
+from acker.inspect import by_hand, failures, forms, pages
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.buckets import Bucket
 from acker.inspect.failure import Failure
 from acker.inspect.plain import message_id_fields
+from acker.ledger.trees import trees
+from acker.ledger.trees.buckets import Bucket
 from api.asgi.logs import note
 from api.fields import ByMessageId, Cursor, Id, Name, instant
 from api.models.trees import (

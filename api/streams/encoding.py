@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from fastapi.sse import format_sse_event
 
-from acker.inspect.buckets import BUCKETS
 from acker.inspect.failure import Failure
 from acker.inspect.health import Health
 from acker.inspect.history import Reading
 from acker.inspect.series import series
+from acker.ledger.trees.buckets import BUCKETS
 from api.fields import instant
 from api.models.events import OutcomeSummary, Sample
 from api.models.outcomes import outcome

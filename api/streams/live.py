@@ -25,7 +25,7 @@ from acker.inspect.failure import Failure
 from acker.inspect.failures import Numbers
 from acker.inspect.health import Health
 from acker.inspect.history import Reading
-from acker.ledger import journal
+from acker.ledger.calls import messages
 from api.problems import Refused
 from api.service import Service
 from api.streams import encoding
@@ -209,7 +209,7 @@ class Live:
                     at = await ledger.run(history.record(ledger.core))
                     if at is not None:
                         self._offset = at / 1000 - time.time()
-                    await ledger.run(journal.finish_stale(ledger.core))
+                    await ledger.run(messages.finish_stale(ledger.core))
                     await self._look_after(ledger)
                 if name in self._watched:
                     await self._tell(ledger, self._watched[name])

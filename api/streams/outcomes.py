@@ -15,7 +15,7 @@ from acker.inspect import outcome_pages
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.outcome_pages import EntryOutcomes, OutcomesPage
 from acker.inspect.plain import message_id_fields
-from acker.ledger.outcomes import Receipt
+from acker.ledger.outcomes.outcomes import Receipt
 from api.fields import instant
 from api.models.spouts import EndedTree, SpoutOutcomes
 from api.service import Service

@@ -19,11 +19,11 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind, StatusCode
 
-from acker.inspect import marks
-from acker.ledger import traces as recording
-from acker.ledger.causes import Cause
+from acker.ledger.calls import traces as recording
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.steps import step_totals
 from acker.store.client import Store
 from acker.streams.commits.contents import Commit
 from acker.streams.spouts.options import SpoutOptions
@@ -48,7 +48,7 @@ def track(ledger: Ledger, rows: int) -> Ids:
 
 def split(ledger: Ledger, anchors: Ids, batch: int) -> None:
     """A batch of step `split` takes what is in `lines`, and emits a word of each."""
-    by = ledger.run(marks.mark(ledger.core, "split", batch))
+    by = ledger.run(step_totals.mark(ledger.core, "split", batch))
     commit(ledger, batch, Commit((stage(ledger, anchors),), (take(ledger, "lines", "split"),), by=by))
 
 
@@ -151,7 +151,7 @@ async def test_a_tree_is_a_trace_of_its_track_and_its_acks_linked_to_their_batch
 async def test_a_reset_of_its_timeout_is_an_event_of_a_tree(url: str) -> None:
     ledger = traced(url)
     anchors = track(ledger, 1)
-    by = ledger.run(marks.mark(ledger.core, "split", 7))
+    by = ledger.run(step_totals.mark(ledger.core, "split", 7))
     ledger.run(recording.note(ledger.core, recording.resets(ledger.core, anchors, by)))
     consume(ledger, "lines")
     exported = Exported(url)

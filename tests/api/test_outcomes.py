@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from acker.ledger import ids
-from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.slabs.causes import Cause
 from acker.store.client import Store
 from acker.streams import StreamReader
 from acker.streams.spouts import settler

@@ -16,7 +16,7 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.embedded import EmbeddedServer
 from acker.ledger.client import open_ledger
-from acker.store import keys
+from acker.store import function_keys
 from acker.store.client import Store
 from acker.store.operation import command
 from tests.helpers import patient
@@ -66,7 +66,7 @@ def test_it_brings_its_own_store_ticks_and_ends_in_time_with_open_streams() -> N
 def test_calls_that_wait_are_told_where_to_ask_again_when_it_ends(valkey_url: str) -> None:
     topology = Topology(valkey_url, "t", ackers=1)
     counting().register(topology)  # nobody works on it
-    waiting = [command("HLEN", keys.Function("t", "count").calls)]
+    waiting = [command("HLEN", function_keys.Function("t", "count").calls)]
     with running("--url", valkey_url) as service, ThreadPoolExecutor(1) as threads:
         path = f"{service.address}/api/v1/drpc/count"
         asked = threads.submit(patient.post, path, json={"args": 3, "wait": 300})

@@ -15,9 +15,9 @@ from acker.inspect.outcome_pages import WINDOW
 from acker.inspect.totals import totals, unreadable
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.config import SETTINGS
 from acker.ledger.ids import as_ids
-from acker.ledger.slabs import NewSlab
+from acker.ledger.settings.config import SETTINGS
+from acker.ledger.slabs.slabs import NewSlab
 from acker.store import keys
 from acker.store.client import Store
 from api.models.topologies import TopologySettings

@@ -3,9 +3,10 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from acker.inspect import history, steps
-from acker.ledger import histogram
+from acker.inspect import history
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes import latency_histogram
+from acker.ledger.steps import step_registry
 from acker.store.client import Store
 from api.service import Service
 from api.settings import Settings
@@ -35,7 +36,7 @@ def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, le
     trees = Trees(100).track(ledger)
     ledger.fail(trees.anchors[:10])
     trees.complete(ledger, *range(10, 30))
-    ledger.run(steps.register(ledger.core, steps.Step("split", "bolt", reads=("lines",))))
+    ledger.run(step_registry.register(ledger.core, step_registry.Step("split", "bolt", reads=("lines",))))
     with redis.Redis.from_url(ledger.store.url) as raw:
         raw.xadd(ledger.core.shards[1].outcomes("s"), {"from": "a newer version"})
     reported(ledger, trees)
@@ -185,7 +186,7 @@ def test_a_latency_beyond_all_buckets_counts_as_one_of_the_last(
     two(valkey_url)
     with redis.Redis.from_url(valkey_url) as raw:
         raw.hset(SHARD.latency, "99999999", 5)
-    low, high = histogram.bounds(histogram.MOST_BUCKET)
+    low, high = latency_histogram.bounds(latency_histogram.MOST_BUCKET)
     assert low / 1000 <= client.get("/topologies/damaged").json()["latency"]["p50"] <= high / 1000
 
 

@@ -3,8 +3,9 @@ import base64
 import httpx
 import pytest
 
-from acker.ledger import ids, tick
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.tick import tick
 from acker.store.client import Store
 from acker.streams import Stream
 from tests.helpers.ledgers import Trees, reported

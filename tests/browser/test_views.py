@@ -8,10 +8,10 @@ import pytest
 import redis
 from playwright.sync_api import Page, expect
 
-from acker.inspect import marks
 from acker.inspect.removal import remove
 from acker.ledger import ids
-from acker.ledger import traces as of_ledger
+from acker.ledger.calls import traces as of_ledger
+from acker.ledger.steps import step_totals
 from acker.store import keys
 from acker.streams import Stream
 from acker.streams.places import holders
@@ -219,8 +219,8 @@ def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_w
     for name in ("audit", "count"):
         Stream(ledger, "lines").subscribe(name)
     anchor, other = emit(ledger, 2).tolist()
-    by = ledger.run(marks.mark(ledger.core, "split", 16))
-    ledger.run(marks.mark(ledger.core, "store"))
+    by = ledger.run(step_totals.mark(ledger.core, "split", 16))
+    ledger.run(step_totals.mark(ledger.core, "store"))
     ledger.submit(ledger.core.update(np.array([other]), ids.new_ids(1), 0, by, 1).calls)
     events = of_ledger.of(ledger.core, "acked", "acked 1", np.array([anchor]), by)
     events += of_ledger.resets(ledger.core, np.array([anchor]), by)

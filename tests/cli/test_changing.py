@@ -7,10 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from acker.ledger import ids, tick
-from acker.ledger.causes import Cause
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.tick import tick
 from acker.streams import StreamReader
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.inspect import steps
-from acker.inspect.steps import Step
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from acker.streams.places import holders
@@ -86,7 +86,7 @@ def test_programs_get_the_same_objects_as_over_http(acker: Acker, ledger: Ledger
     first = int(track(ledger, "a", "b")[0])
     StreamWriter(ledger, "lines").write(pa.table({"line": ["a"]}))
     Stream(ledger, "lines").subscribe("split")
-    ledger.run(steps.register(ledger.core, Step("split", "bolt", reads=("lines",))))
+    ledger.run(step_registry.register(ledger.core, Step("split", "bolt", reads=("lines",))))
     for model, arguments in (
         (TopologyState, ("stats", "words")),
         (Topologies, ("topologies",)),
@@ -106,7 +106,7 @@ def test_programs_get_the_same_objects_as_over_http(acker: Acker, ledger: Ledger
 
 def test_stats_list_the_steps_of_spark_jobs(acker: Acker, ledger: Ledger) -> None:
     split = Step("split", "bolt", "app-1", HOSTILE, "q1", batch=3, reads=("lines",), emits=("a", "b"))
-    ledger.run(steps.register(ledger.core, split))
+    ledger.run(step_registry.register(ledger.core, split))
     shown = acker("stats", "words").out
     assert re.search(r"split +bolt +.*app-1.* 3 +- +0 +lines +a, b", shown)
     assert "\x1b[31m" not in shown

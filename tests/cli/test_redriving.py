@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from acker.errors import DeadLettersFull
-from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.settings import config
 from acker.store.client import Store
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.options import SpoutOptions

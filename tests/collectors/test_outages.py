@@ -16,10 +16,10 @@ from acker.collectors.outbox import BUFFERED
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
 from acker.ledger import ids
+from acker.ledger.calls.calls import HORIZON, Call
 from acker.ledger.client import Ledger
 from acker.ledger.ids import slab_of
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.submissions import HORIZON, Call
+from acker.ledger.outcomes.outcomes import OutcomeReader
 from tests.helpers.collectors import reported_unflushed
 from tests.helpers.servers import wait_until
 

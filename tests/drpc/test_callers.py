@@ -17,7 +17,7 @@ from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, calls, waiting
 from acker.drpc.steps import as_json
 from acker.errors import DRPCTimeout, StoreError, StoreUnavailable, UnreadableRecord, ValidationError
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.client import Store
 from acker.store.operation import Request, command
 from tests.helpers.counting import Count, Held, N, counting, fan
@@ -96,7 +96,7 @@ def test_a_generator_that_raises_begins_nothing(topology: Topology) -> None:
     counting().register(topology)
     with pytest.raises(RuntimeError, match="no more"):
         topology.drpc("count").execute_many(asks())
-    [waiting] = topology.ledger.store.send([command("HLEN", keys.Function("t", "count").calls)])
+    [waiting] = topology.ledger.store.send([command("HLEN", function_keys.Function("t", "count").calls)])
     assert waiting == 0
 
 
@@ -226,7 +226,7 @@ def test_a_call_is_worked_out_once_under_its_key_also_where_the_store_did_not_an
         assert client.execute(3, key="k", timeout=30.0) == 3
         assert client.execute(1, timeout=30.0) == 1
     assert worked == ([3, 1] if first else [2, 3, 1])
-    calls_left = [command("HLEN", keys.Function("t", "count").calls)]
+    calls_left = [command("HLEN", function_keys.Function("t", "count").calls)]
     assert topology.ledger.store.send(calls_left) == [0]
 
 

@@ -14,9 +14,11 @@ from acker.drpc.progress import CallHead, Progress, State
 from acker.drpc.registry import Description
 from acker.errors import DRPCFailed, DRPCTimeout, UnreadableRecord
 from acker.inspect import pages
-from acker.ledger import histogram, ids, sections
-from acker.ledger.slabs import NewSlab
-from acker.store import keys
+from acker.ledger import ids
+from acker.ledger.outcomes import latency_histogram
+from acker.ledger.slabs import sections
+from acker.ledger.slabs.slabs import NewSlab
+from acker.store import function_keys
 from acker.store.operation import command
 from tests.helpers.counting import Count, N, counting, fan, of_result
 
@@ -87,7 +89,7 @@ def test_an_answer_that_is_sent_again_is_counted_once(topology: Topology) -> Non
 def test_a_latency_is_in_the_bucket_that_the_ledger_has_for_it(topology: Topology) -> None:
     counting().register(topology)
     client = topology.drpc("count")
-    what, own = client.function, keys.Function("t", "count")
+    what, own = client.function, function_keys.Function("t", "count")
     for took in (0, 1, 1000, 86_400_000):
         call = client.begin(1)
         call.begun.result()
@@ -98,7 +100,7 @@ def test_a_latency_is_in_the_bucket_that_the_ledger_has_for_it(topology: Topolog
         [head] = [one for one in listed(topology, ended=True) if one.request == call.request]
         assert head.took is not None
         assert took <= 1000 * head.took < took + 60_000
-        assert seen(topology).total.latencies[histogram.bucket_of(round(1000 * head.took))] >= 1
+        assert seen(topology).total.latencies[latency_histogram.bucket_of(round(1000 * head.took))] >= 1
     assert sum(seen(topology).total.latencies.values()) == 4
 
 
@@ -117,7 +119,7 @@ def test_causes_are_bounded_and_what_is_over_them_is_counted_together(topology: 
 
 def test_minutes_that_are_over_are_forgotten_and_the_total_stays(topology: Topology) -> None:
     counting().register(topology)
-    client, own = topology.drpc("count"), keys.Function("t", "count")
+    client, own = topology.drpc("count"), function_keys.Function("t", "count")
     call = client.begin(1)
     call.begun.result()
     answer(topology, client.function, call.request, "f bad")
@@ -143,7 +145,7 @@ def test_minutes_that_are_over_are_forgotten_and_the_total_stays(topology: Topol
 
 def test_counts_that_are_none_are_named(topology: Topology) -> None:
     counting().register(topology)
-    own = keys.Function("t", "count")
+    own = function_keys.Function("t", "count")
     topology.ledger.store.send([command("HSET", own.counted, "x", 1)])
     with pytest.raises(UnreadableRecord, match="calls of function 'count': expected counts, got b'x'"):
         seen(topology)

@@ -25,7 +25,7 @@ from acker.errors import (
     UnknownFunction,
     ValidationError,
 )
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.operation import Request, command
 from examples.reach import direct, generated, main, read, run
 from tests.helpers.counting import Count, N, counting, fan, of_result
@@ -118,7 +118,7 @@ def test_a_request_whose_time_is_over_is_off_the_queue(topology: Topology) -> No
     client = topology.drpc("count")
     call = client.begin(5, timeout=0.5)
     call.begun.result(30)
-    core, own = topology.ledger.core, keys.Function("t", "count")
+    core, own = topology.ledger.core, function_keys.Function("t", "count")
     while not topology.ledger.run(calls.overdue(core, client.function)):
         pass
     with pytest.raises(DRPCTimeout, match="it waited for fan"):
@@ -145,7 +145,7 @@ def test_who_calls_a_store_that_forgets_it_learns_that_nobody_answered(topology:
     counting().register(topology)
     call = Client(topology.ledger, "count").begin(1, timeout=0.5)
     call.begun.result(30)
-    own = keys.Function("t", "count")
+    own = function_keys.Function("t", "count")
     topology.ledger.store.send([command("DEL", own.calls), command("DEL", own.deadlines)])
     with pytest.raises(DRPCTimeout, match="what became of it is unknown"):
         call.future.result(30)

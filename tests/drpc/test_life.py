@@ -14,10 +14,10 @@ from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, ticker_hooks
 from acker.drpc.ticker_hooks import HOOKS
 from acker.errors import DRPCFailed, DRPCTimeout
-from acker.inspect import pages
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick.ticker import Ticker
+from acker.ledger.trees import trees
 from acker.lines import leases
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.client import Store
 from acker.store.operation import command
 from tests.helpers import tickers
@@ -85,7 +85,7 @@ def test_a_call_that_nobody_has_begun_waits_for_a_worker_longer_than_the_message
 
 
 def expired(topology: Topology, anchor: int) -> bool:
-    tree = topology.ledger.run(pages.tree(topology.ledger.core, anchor))
+    tree = topology.ledger.run(trees.tree(topology.ledger.core, anchor))
     return tree is None or tree.state == "finished"
 
 
@@ -132,7 +132,7 @@ def test_a_call_lives_until_its_time_is_over_and_no_longer_though_all_others_are
     for _ in range(6):
         run(ticker_hooks.keep(core))
         assert topology.tick(force=True).expired == 0
-    assert valkey_raw.zadd(keys.Function("t", "count").deadlines, {asked.request: 1}, ch=True) == 1
+    assert valkey_raw.zadd(function_keys.Function("t", "count").deadlines, {asked.request: 1}, ch=True) == 1
     run(ticker_hooks.keep(core))
     assert topology.counters()["failed"] == topology.counters()["tracked"] == 2
     with pytest.raises(DRPCTimeout, match="it waited for fan"):
@@ -153,7 +153,7 @@ def test_a_caller_that_is_killed_leaves_no_key_when_its_time_is_over(
     with Topology(valkey_url, "t", ackers=2, message_timeout=1.0) as topology:
         counting().register(topology)
         own, slabs, send = (
-            keys.Function("t", "count"),
+            function_keys.Function("t", "count"),
             keys.Spout("t", "count").slabs,
             topology.ledger.store.send,
         )

@@ -14,8 +14,8 @@ from acker.drpc import client as client_module
 from acker.drpc.retiring import retire
 from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownFunction
 from acker.inspect import configuring
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, coordinator, leases
 from acker.store.operation import Request
 from acker.streams.spouts import settler

@@ -1,9 +1,9 @@
 """Topologies with a graph to look at: steps that have said who they are, and rows in their streams."""
 
-from acker.inspect import steps
-from acker.inspect.steps import Step
-from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
 from acker.streams import Stream
 from tests.helpers.streaming import ack, emit, take
 
@@ -41,4 +41,4 @@ def at_work(ledger: Ledger, name: str, reads: str = "", emits: str = "") -> None
         reads=(reads or "kafka[orders]",),
         emits=(emits,) if emits else (),
     )
-    ledger.run(steps.register(ledger.core, step))
+    ledger.run(step_registry.register(ledger.core, step))

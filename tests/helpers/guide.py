@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from acker.ledger.settings import Setting
+from acker.ledger.settings.settings import Setting
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 Rows = dict[str, tuple[str, ...]]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.ids import as_ids
+from acker.ledger.slabs.causes import Cause
 from acker.streams import StreamReader
 from acker.streams.spouts import dead_letters, kept
 from acker.streams.spouts.options import SpoutOptions

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 import redis
 
 from acker.inspect.judging import CODES, THRESHOLDS
-from acker.inspect.steps import MOST_STEPS
-from acker.ledger.config import MAX_SPOUTS
-from acker.ledger.histogram import MOST_BUCKET, PER_DOUBLING
-from acker.ledger.marks import MOST_STEPS as MOST_NUMBERS
-from acker.ledger.sections import LINES
+from acker.ledger.calls.marks import MOST_STEPS as MOST_NUMBERS
+from acker.ledger.outcomes.latency_histogram import MOST_BUCKET, PER_DOUBLING
+from acker.ledger.settings.config import MAX_SPOUTS
+from acker.ledger.slabs.sections import LINES
+from acker.ledger.steps.step_registry import MOST_STEPS
 from acker.streams.lua import MOST_DROPS
 
 PERMANENT = {

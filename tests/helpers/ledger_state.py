@@ -7,10 +7,11 @@ from typing import Any
 
 import redis
 
-from acker.ledger import ids, registries
+from acker.ledger import ids
 from acker.ledger.client import Ledger
-from acker.ledger.counts import COUNTERS
-from acker.ledger.outcomes import Entry, OutcomeReader
+from acker.ledger.outcomes.counts import COUNTERS
+from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
+from acker.ledger.slabs import registries
 from tests.helpers.model import Model, signed
 
 TRACKED = 2

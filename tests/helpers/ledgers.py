@@ -8,7 +8,7 @@ import numpy as np
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command

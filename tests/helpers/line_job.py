@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.streams.commits.roots import Roots
 from acker.streams.spouts.options import SpoutOptions

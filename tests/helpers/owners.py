@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from acker.ledger import sections
+from acker.ledger.slabs import sections
 
 _STREAM = re.compile(rb"(acker:\{[^{}:/@]+/[^{}:]+\}:)([a-z_]+)(?::(.*))?\Z", re.DOTALL)
 _SPOUT = re.compile(rb"(acker:\{[^{}:/@]+@[^{}:]+\}:)rows:(.*)\Z", re.DOTALL)

@@ -15,12 +15,17 @@ import pyarrow as pa
 from acker.collectors.tuples import Tuple
 from acker.drpc.registry import Description, Step
 from acker.errors import AckerError
-from acker.inspect import cursors, failures, history, pages, series, steps
+from acker.inspect import failures, history, pages, series
 from acker.inspect.stream_totals import stream_totals
-from acker.ledger import journal, outcomes, slabs, topologies
-from acker.ledger.config import SCHEMA_VERSION, TopologyConfig
-from acker.ledger.core import Core
-from acker.ledger.journal import Messages
+from acker.ledger.calls import messages
+from acker.ledger.calls.core import Core
+from acker.ledger.calls.messages import Messages
+from acker.ledger.outcomes import outcomes
+from acker.ledger.settings import topologies
+from acker.ledger.settings.config import SCHEMA_VERSION, TopologyConfig
+from acker.ledger.slabs import slabs
+from acker.ledger.steps import step_registry
+from acker.ledger.trees import cursors
 from acker.lines import definition
 from acker.spark import batch_roots
 from acker.spark.options import Options
@@ -161,7 +166,7 @@ def _history(data: bytes) -> None:
 
 
 def _steps(data: bytes) -> None:
-    answered(steps.steps(core()), [[1_700_000_000, 0], fields(data)])
+    answered(step_registry.steps(core()), [[1_700_000_000, 0], fields(data)])
 
 
 def _topology(data: bytes) -> None:
@@ -282,7 +287,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "batch": 1, "reads": ["lines"], "emits": [],
     }  # fmt: skip
     reading = history.HEAD.pack(history.VERSION, 1, *([1.0] * len(history.COLUMNS))) + b"\x10" + bytes(8)
-    calls = Messages([journal.Track(4096, 5, b"m", "s")], [(4096, 5)], [(4096, "bad")], [4096])
+    calls = Messages([messages.Track(4096, 5, b"m", "s")], [(4096, 5)], [(4096, "bad")], [4096])
     position = cursors.Position(1, 2, 3, 4, [slab])
     schema = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string()))])
     commit = Commit((), (roots,), settled=None, origin=Origin(frozenset({("only", 0, 7)}), "digest"))

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
-from acker.ledger.slabs import NewSlab
+from acker.ledger.slabs.slabs import NewSlab
 from acker.streams import StreamReader, StreamWriter
 from tests.helpers.attempts import BY
 
@@ -134,7 +134,7 @@ class Pipeline:
 
     def outcomes(self) -> dict[str, int]:
         """Reasons of failed trees -> how many."""
-        from acker.ledger.outcomes import OutcomeReader
+        from acker.ledger.outcomes.outcomes import OutcomeReader
 
         reasons: dict[str, int] = {}
         reader = OutcomeReader(self.ledger.core, "s")

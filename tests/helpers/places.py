@@ -1,9 +1,10 @@
 """Whether what streams hold of each pending tree is all there is: the XOR of the places is the ack value."""
 
-from acker.inspect import pages, steps
-from acker.inspect.trees import Tree
+from acker.inspect import pages
 from acker.ledger import ids
 from acker.ledger.client import Ledger
+from acker.ledger.steps import step_registry
+from acker.ledger.trees.trees import Tree
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import segments
@@ -35,7 +36,7 @@ def _found(ledger: Ledger) -> Operation[dict[int, int]]:
             segment = segments.Segment.parse(fields[1])
             there += [Lying(name, slot, segment, entry.decode()) for slot in segment.slots]
     published = {(one.segment.token, one.slot) for one in there}
-    for one in (yield from lying.under_way(core, known.named, (yield from steps.steps(core)))):
+    for one in (yield from lying.under_way(core, known.named, (yield from step_registry.steps(core)))):
         if (one.segment.token, one.slot) not in published:
             there.append(one)
     slabs: dict[int, frozenset[bytes]] = {}

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from acker.inspect import pages as inspect
 from acker.inspect.pages import PAGE_TREES, TreesPage
 from acker.inspect.totals import Totals, totals
-from acker.inspect.trees import Tree
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
-from acker.ledger.slabs import NewSlab
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.trees import trees
+from acker.ledger.trees.trees import Tree
 
 
 def track(ledger: Ledger, count: int, name: str = "m", spout: str = "source") -> tuple[Ids, Ids]:
@@ -25,7 +26,7 @@ def track_singles(ledger: Ledger, count: int, spout: str = "source") -> list[int
 
 
 def tree(ledger: Ledger, anchor: int) -> Tree:
-    found = ledger.run(inspect.tree(ledger.core, anchor))
+    found = ledger.run(trees.tree(ledger.core, anchor))
     assert found is not None
     return found
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from acker.drpc.ticker_hooks import HOOKS
-from acker.ledger import tick
-from acker.ledger.core import Core
-from acker.ledger.tick import Reasons
-from acker.ledger.ticker import Ticker
+from acker.ledger.calls.core import Core
+from acker.ledger.tick import tick
+from acker.ledger.tick.tick import Reasons
+from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
 from acker.store.operation import Operation
 from acker.streams.places import reasons

@@ -9,7 +9,7 @@ import pyarrow as pa
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
-from acker.ledger.slabs import NewSlab
+from acker.ledger.slabs.slabs import NewSlab
 from acker.store.operation import Operation
 from acker.streams import StreamReader, StreamWriter, schemas, subscriptions
 from acker.streams.commits import commit as commits

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from acker.ledger.client import Ledger
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick.ticker import Ticker
 from acker.store import keys
 from acker.streams import heartbeats
 from tests.helpers.servers import raw_client

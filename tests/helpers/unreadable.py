@@ -9,7 +9,7 @@ import numpy as np
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes.outcomes import OutcomeReader
 from tests.helpers.ledger_state import read_all, shard_key
 from tests.helpers.ledgers import Trees
 

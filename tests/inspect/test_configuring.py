@@ -15,9 +15,9 @@ from acker.inspect.configuring import configure
 from acker.inspect.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger, follow, open_ledger
-from acker.ledger.config import Settings, TopologyConfig
-from acker.ledger.slabs import NewSlab
-from acker.ledger.ticker import Ticker
+from acker.ledger.settings.config import Settings, TopologyConfig
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
 from tests.helpers.servers import raw_client
 from tests.helpers.streaming import interleave

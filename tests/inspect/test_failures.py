@@ -11,10 +11,11 @@ from acker.errors import ValidationError
 from acker.inspect import failures
 from acker.inspect.failure import Failure
 from acker.inspect.failures import Numbers
-from acker.ledger import calls, ids, lua
-from acker.ledger.calls import TreesCall
-from acker.ledger.causes import Cause
+from acker.ledger import ids
+from acker.ledger.calls import encoding, scripts
+from acker.ledger.calls.encoding import TreesCall
 from acker.ledger.client import Ledger
+from acker.ledger.slabs.causes import Cause
 from tests.helpers.ledgers import Trees, confirm_all, opened, reported
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -231,7 +232,7 @@ def test_a_call_that_names_too_many_big_slabs_leaves_message_ids_out(url: str) -
     chosen = np.array([anchors[5] for anchors in slabs])
     submission = ledger.core.fail(chosen, b"one of each")
     assert len(submission.calls) == 2
-    first, second = calls.fail_calls(chosen, [b"one of each"], 1)
+    first, second = encoding.fail_calls(chosen, [b"one of each"], 1)
     both = TreesCall(
         0,
         first.slabs + second.slabs,
@@ -239,7 +240,7 @@ def test_a_call_that_names_too_many_big_slabs_leaves_message_ids_out(url: str) -
         first.indexes + second.indexes,
         first.reasons,
     )
-    submission.calls[:] = [lua.fail(ledger.core.config, ledger.core.shards[0], both)]
+    submission.calls[:] = [scripts.fail(ledger.core.config, ledger.core.shards[0], both)]
     assert ledger.send(submission).failed == 60
     named = [tree.message_id for tree in listed(ledger) if tree.message_id is not None]
     assert 30 < len(named) < 60

@@ -7,13 +7,14 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
-from acker.inspect import health, steps
+from acker.inspect import health
 from acker.inspect.judging import CODES, RULES, THRESHOLDS, Facts, Recently, Thresholds, judge
-from acker.inspect.steps import Step
 from acker.inspect.stream_totals import StreamTotals, SubscriptionTotals
 from acker.inspect.totals import ShardTotals, Totals
 from acker.ledger.client import Ledger
-from acker.ledger.config import TopologyConfig
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
 from acker.store import keys
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
@@ -156,7 +157,7 @@ def test_rows_that_wait_for_their_next_attempt_are_no_outcomes_that_nobody_confi
 
 
 def test_steps_are_as_old_as_the_clock_of_the_store_says(ledger: Ledger) -> None:
-    ledger.run(steps.register(ledger.core, Step("split", "bolt")))
-    [found] = ledger.run(steps.steps(ledger.core))
+    ledger.run(step_registry.register(ledger.core, Step("split", "bolt")))
+    [found] = ledger.run(step_registry.steps(ledger.core))
     assert found.age is not None
     assert 0 <= found.age < 60

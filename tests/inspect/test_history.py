@@ -11,9 +11,9 @@ from acker import Topology
 from acker.inspect import history
 from acker.inspect.history import STEPS, WINDOWS
 from acker.inspect.series import series
-from acker.ledger import histogram
 from acker.ledger.client import Ledger
-from acker.ledger.counts import COUNTERS
+from acker.ledger.outcomes import latency_histogram
+from acker.ledger.outcomes.counts import COUNTERS
 from acker.store import keys
 from acker.streams import Stream, StreamWriter
 from tests.helpers.ledgers import Trees, opened
@@ -228,8 +228,10 @@ def test_percentiles_of_rows_are_those_of_each() -> None:
     rows = random.integers(0, 5, (50, 256)) * (random.random((50, 256)) < 0.05)
     rows[3] = 0
     for fraction in (0.0, 0.5, 0.95, 0.99, 1.0):
-        found = histogram.percentiles(rows[:, ::2].astype(float), np.arange(0, 256, 2), [0.7, fraction])[1]
+        found = latency_histogram.percentiles(
+            rows[:, ::2].astype(float), np.arange(0, 256, 2), [0.7, fraction]
+        )[1]
         for row, value in zip(rows, found, strict=True):
             each = {bucket: int(count) for bucket, count in enumerate(row) if count and bucket % 2 == 0}
-            expected = histogram.percentile(each, fraction)
+            expected = latency_histogram.percentile(each, fraction)
             assert value == (None if expected is None else pytest.approx(expected))

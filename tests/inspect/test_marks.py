@@ -9,14 +9,15 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.inspect import marks
-from acker.inspect.marks import Seen, StepTotals
 from acker.inspect.removal import remove
-from acker.ledger import histogram, ids
+from acker.ledger import ids
+from acker.ledger.calls.marks import MOST_STEPS, Mark, number_of
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
-from acker.ledger.marks import MOST_STEPS, Mark, number_of
-from acker.ledger.slabs import NewSlab
+from acker.ledger.outcomes import latency_histogram
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.steps import step_totals
+from acker.ledger.steps.step_totals import Seen, StepTotals
 from acker.store import keys
 from acker.store.client import Store
 from tests.helpers.ledgers import opened
@@ -37,18 +38,18 @@ def track(ledger: Ledger, count: int) -> Ids:
 
 
 def ack(ledger: Ledger, anchors: Ids, deltas: Ids, step: str, batch: int = -1, tuples: int = 0) -> None:
-    by = ledger.run(marks.mark(ledger.core, step, batch))
+    by = ledger.run(step_totals.mark(ledger.core, step, batch))
     ledger.submit(ledger.core.update(anchors, deltas, 0, by, tuples or len(anchors)).calls)
 
 
 def totals(ledger: Ledger) -> dict[str, StepTotals]:
-    return {one.step: one for one in ledger.run(marks.totals(ledger.core))}
+    return {one.step: one for one in ledger.run(step_totals.totals(ledger.core))}
 
 
 def seen(ledger: Ledger, anchor: int) -> list[Seen]:
     slab = ids.slab_of(int(anchor))
     shard = int(ids.shards_of(np.array([int.from_bytes(slab, "big")], np.uint64), ledger.config.ackers)[0])
-    [found] = ledger.run(marks.seen(ledger.core, ledger.core.shards[shard], [slab]))
+    [found] = ledger.run(step_totals.seen(ledger.core, ledger.core.shards[shard], [slab]))
     return found
 
 
@@ -114,7 +115,7 @@ def test_acks_by_a_step_that_come_before_the_track_wait_for_it(ledger: Ledger, c
 
 def test_a_call_that_comes_again_counts_once(ledger: Ledger) -> None:
     anchors = track(ledger, 10)
-    by = ledger.run(marks.mark(ledger.core, "a", 3))
+    by = ledger.run(step_totals.mark(ledger.core, "a", 3))
     calls = ledger.core.update(anchors, ids.new_ids(10), 0, by, 10).calls
     failing = ledger.core.fail(anchors[:3], b"no", by).calls
     ledger.submit(calls)
@@ -137,20 +138,20 @@ def test_ages_are_those_of_the_trees_by_the_clock_of_the_store(ledger: Ledger, r
     ack(ledger, anchors[:50], ids.new_ids(50), "slow")
     one = totals(ledger)["slow"]
     assert sum(one.ages.values()) == 50
-    assert set(one.ages) <= {histogram.bucket_of(60_000), histogram.bucket_of(60_000) + 1}
+    assert set(one.ages) <= {latency_histogram.bucket_of(60_000), latency_histogram.bucket_of(60_000) + 1}
     assert one.age(0.5) == pytest.approx(60.0, rel=0.15)
 
 
 def test_numbers_are_for_the_life_of_a_topology_and_late_steps_share_one(
     ledger: Ledger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marks, "_warned", set())
-    first = [ledger.run(marks.mark(ledger.core, f"step{n}")) for n in range(MOST_STEPS)]
+    monkeypatch.setattr(step_totals, "_warned", set())
+    first = [ledger.run(step_totals.mark(ledger.core, f"step{n}")) for n in range(MOST_STEPS)]
     assert first == [Mark(number_of(f"step{n}")) for n in range(MOST_STEPS)]
-    assert [ledger.run(marks.mark(ledger.core, f"step{n}")) for n in range(MOST_STEPS)] == first
+    assert [ledger.run(step_totals.mark(ledger.core, f"step{n}")) for n in range(MOST_STEPS)] == first
     with caplog.at_level(logging.WARNING):
         for name in ("late", "later", "late"):
-            assert ledger.run(marks.mark(ledger.core, name, 4)) == Mark(0, 4)
+            assert ledger.run(step_totals.mark(ledger.core, name, 4)) == Mark(0, 4)
     assert [text for text in caplog.messages if "'late'" in text] == [
         "topology 't' has had 255 steps: what step 'late' does is counted with others"
     ]
@@ -158,10 +159,10 @@ def test_numbers_are_for_the_life_of_a_topology_and_late_steps_share_one(
     ack(ledger, anchors, ids.new_ids(4), "late")
     ack(ledger, anchors, ids.new_ids(4), "later")
     ack(ledger, anchors, ids.new_ids(4), "step254")
-    assert {name: one.tuples for name, one in totals(ledger).items()} == {marks.OTHERS: 8, "step254": 4}
+    assert {name: one.tuples for name, one in totals(ledger).items()} == {step_totals.OTHERS: 8, "step254": 4}
     found = seen(ledger, anchors[0])
     assert sorted((one.step, one.batch) for one in found if one.at is not None) == [
-        (marks.OTHERS, -1), ("step254", -1),
+        (step_totals.OTHERS, -1), ("step254", -1),
     ]  # fmt: skip
     assert len(found) == MOST_STEPS + 1
     assert len(seen(ledger, track(ledger, 4)[0])) == MOST_STEPS  # nobody knows of others that never did
@@ -170,14 +171,14 @@ def test_numbers_are_for_the_life_of_a_topology_and_late_steps_share_one(
 def test_marks_outlive_a_reset_and_go_with_their_generation(ledger: Ledger, raw: "redis.Redis") -> None:
     anchors = track(ledger, 50)
     ack(ledger, anchors, ids.new_ids(50), "a", 7)
-    ledger.run(marks.mark(ledger.core, "b"))
+    ledger.run(step_totals.mark(ledger.core, "b"))
     ledger.tick(force=True)
     ledger.reset_timeout(anchors[:1])
     for _ in range(2):
         ledger.tick(force=True)
         [one, never] = seen(ledger, anchors[0])
         assert (one.step, one.batch, never.step, never.at) == ("a", 7, "b", None)
-    assert marks.text(seen(ledger, anchors[0])) == "last acked by a (batch 7), never by b"
+    assert step_totals.text(seen(ledger, anchors[0])) == "last acked by a (batch 7), never by b"
     for _ in range(3):
         ledger.tick(force=True)
     assert ledger.counters()["expired"] == 50
@@ -203,7 +204,7 @@ def test_the_marks_of_the_last_four_rotations_are_known_of_a_slab_that_is_reset_
 def test_a_topology_may_keep_no_marks(url: str, raw: "redis.Redis") -> None:
     ledger = open_ledger(Store(url), "t", ackers=1, marks="off")
     anchors = track(ledger, 5)
-    assert ledger.run(marks.mark(ledger.core, "a")) is None
+    assert ledger.run(step_totals.mark(ledger.core, "a")) is None
     ack(ledger, anchors, np.ones(5, np.int64), "a")
     assert ledger.counters()["acked"] == 5
     assert totals(ledger) == {}
@@ -228,10 +229,14 @@ def test_what_cannot_be_read_keeps_no_ack_from_its_effect(ledger: Ledger, raw: "
         )
     raw.hset(keys.step_numbers("t"), mapping={"a b": 9, "c": "x", "d": 999})
     [one] = totals(ledger).values()
-    assert (one.step, one.tuples, one.ages) == ("a", 0, Counter({histogram.MOST_BUCKET: 4}))  # of both shards
+    assert (one.step, one.tuples, one.ages) == (
+        "a",
+        0,
+        Counter({latency_histogram.MOST_BUCKET: 4}),
+    )  # of both shards
     for shard in ledger.core.shards:
         raw.delete(shard.step_counts)
     raw.delete(keys.step_numbers("t"))
     raw.set(keys.step_numbers("t"), "broken")
-    assert ledger.run(marks.mark(ledger.core, "a")) is None
+    assert ledger.run(step_totals.mark(ledger.core, "a")) is None
     raw.delete(keys.step_numbers("t"))

@@ -6,14 +6,15 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
-from acker.inspect import cursors
 from acker.inspect import pages as inspect
-from acker.inspect.buckets import BUCKETS
 from acker.inspect.pages import TreesPage
 from acker.inspect.totals import Totals
-from acker.ledger import ids, tick
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.ticker import due
+from acker.ledger.tick import tick
+from acker.ledger.tick.ticker import due
+from acker.ledger.trees import cursors, trees
+from acker.ledger.trees.buckets import BUCKETS
 from acker.store.client import Store
 from tests.helpers.reading import found, listed, pages, read_totals, track, track_singles, tree
 
@@ -194,7 +195,7 @@ def test_a_cursor_made_by_hand_does_no_harm(ledger: Ledger) -> None:
 
 def test_without_tracking_there_is_nothing_to_read(url: str) -> None:
     ledger = open_ledger(Store(url), "untracked", ackers=0)
-    assert ledger.run(inspect.tree(ledger.core, 4096)) is None
+    assert ledger.run(trees.tree(ledger.core, 4096)) is None
     assert ledger.run(inspect.trees(ledger.core)) == TreesPage((), None)
     assert ledger.run(inspect.find(ledger.core, b"x")) == TreesPage((), None)
     assert read_totals(ledger) == Totals(None, ())

@@ -10,15 +10,18 @@ import pytest
 
 from acker.drpc import lua as calling
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
-from acker.inspect import aio, health, history, marks, steps
+from acker.inspect import aio, health, history
 from acker.inspect.removal import remove, remove_spout
-from acker.inspect.steps import Step
-from acker.ledger import ids, tick, topologies
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.core import Core
+from acker.ledger.settings import topologies
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.tick import tick
 from acker.lines import Gather, Line
-from acker.store import keys
-from acker.store.aio import AsyncStore
+from acker.store import function_keys, keys
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import Operation, command
 from acker.streams import StreamWriter
@@ -70,8 +73,8 @@ def filled(url: str, name: str) -> Ledger:
     batch = take(ledger, "lines", "one", reader=new_token())
     ledger.run(giving_back.give_back(core, "lines", batch.slot, batch.reader))
     take(ledger, "lines", "two")
-    ledger.run(steps.register(core, Step("split", "bolt", "app")))
-    by = ledger.run(marks.mark(core, "split"))
+    ledger.run(step_registry.register(core, Step("split", "bolt", "app")))
+    by = ledger.run(step_totals.mark(core, "split"))
     ledger.submit(core.update(Trees(900).track(ledger).anchors, ids.new_ids(900), 0, by, 900).calls)
     ledger.run(health.set_thresholds(core, {"failed": 0}))
     line = Line(ledger, "line", [Gather("gathers")])
@@ -82,7 +85,7 @@ def filled(url: str, name: str) -> Ledger:
     asks.write(pa.table({"id": range(4)}))
     assert worker.work() == 1
     assert ledger.store.send([command("ZCARD", keys.Stream(name, "gathers").gathering)]) == [1]
-    called = keys.Function(name, "asks")
+    called = function_keys.Function(name, "asks")
     calls = [calling.call(core.config, called, one, "caller", 60_000, 10) for one in ("a", "b")]
     ledger.store.send(calls)
     ledger.store.send([calling.answer(core.config, called, "a", "0", "f b", " b", 60, ("f f", "f f"), True)])

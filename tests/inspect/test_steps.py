@@ -8,9 +8,9 @@ import redis
 
 from acker.collectors.topology import Topology
 from acker.errors import ValidationError
-from acker.inspect import steps
-from acker.inspect.steps import MOST_STEPS, Step
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import MOST_STEPS, Step
 from acker.store.client import Store
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -31,7 +31,7 @@ def test_steps_are_listed_with_the_one_seen_last_first(ledger: Ledger, url: str)
         Step("split", "bolt", "app-1", query_id="q2"),
         split,
     ):
-        ledger.run(steps.register(ledger.core, step))
+        ledger.run(step_registry.register(ledger.core, step))
     with Topology(url, "t") as topology:
         found = topology.steps()
     assert [(step.name, step.query_id) for step in found] == [
@@ -47,11 +47,11 @@ def test_steps_are_bounded_in_number_and_size(ledger: Ledger, raw: "redis.Redis"
     streams = tuple(f"s{n:03}" for n in range(100))
     for number in range(MOST_STEPS + 3):
         ledger.run(
-            steps.register(
+            step_registry.register(
                 ledger.core, Step("s", "bolt", query_id=str(number), query="x" * 999, reads=streams)
             )
         )
-    found = ledger.run(steps.steps(ledger.core))
+    found = ledger.run(step_registry.steps(ledger.core))
     assert len(found) == MOST_STEPS
     assert max(int(step.query_id) for step in found) == MOST_STEPS + 2
     assert len(found[0].query) == 200
@@ -60,7 +60,7 @@ def test_steps_are_bounded_in_number_and_size(ledger: Ledger, raw: "redis.Redis"
 
 def test_bad_names_are_refused(ledger: Ledger) -> None:
     with pytest.raises(ValidationError, match="step: expected"):
-        ledger.run(steps.register(ledger.core, Step("a b", "bolt")))
+        ledger.run(step_registry.register(ledger.core, Step("a b", "bolt")))
 
 
 def test_bolts_in_plain_python_are_steps_like_others(url: str) -> None:

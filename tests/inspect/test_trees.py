@@ -6,12 +6,13 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
-from acker.inspect import pages
-from acker.inspect.buckets import TICK_LAG, Clock
-from acker.ledger import ids, tick
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.config import TopologyConfig
-from acker.ledger.ticker import due
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.tick import tick
+from acker.ledger.tick.ticker import due
+from acker.ledger.trees import trees
+from acker.ledger.trees.buckets import TICK_LAG, Clock
 from acker.store.client import Store
 from tests.helpers.reading import found, listed, read_totals, track, track_singles, tree
 
@@ -43,8 +44,8 @@ def test_the_ack_value_is_signed_and_follows_updates(ledger: Ledger) -> None:
 
 def test_an_unknown_tree_is_none(ledger: Ledger) -> None:
     anchors, _ = track(ledger, 3)
-    assert ledger.run(pages.tree(ledger.core, int(ids.new_anchors(1)[0]))) is None
-    assert ledger.run(pages.tree(ledger.core, int(anchors[0]) + 3)) is None
+    assert ledger.run(trees.tree(ledger.core, int(ids.new_anchors(1)[0]))) is None
+    assert ledger.run(trees.tree(ledger.core, int(anchors[0]) + 3)) is None
 
 
 def test_a_finished_tree_is_known_until_its_slab_is_confirmed(ledger: Ledger) -> None:
@@ -70,7 +71,7 @@ def test_a_tree_that_waits_for_its_track_has_no_owner_yet(ledger: Ledger) -> Non
     assert (first.state, first.value, first.failure) == ("waiting", 7, None)
     assert (first.spout, first.message_id, first.bucket) == (None, None, "nursery")
     assert (last.state, last.value, last.failure) == ("waiting", 0, "too early")
-    assert ledger.run(pages.tree(ledger.core, int(anchors[1]))) is None
+    assert ledger.run(trees.tree(ledger.core, int(anchors[1]))) is None
 
 
 def test_the_time_left_is_that_of_the_ticks_to_come(ledger: Ledger) -> None:
@@ -132,7 +133,7 @@ def test_message_ids_of_any_bytes_come_back(ledger: Ledger) -> None:
 @pytest.mark.parametrize("anchor", [1.5, "7", None, True, 1 << 63])
 def test_what_is_no_anchor_is_refused(ledger: Ledger, anchor: object) -> None:
     with pytest.raises(ValidationError):
-        ledger.run(pages.tree(ledger.core, anchor))  # type: ignore[arg-type]
+        ledger.run(trees.tree(ledger.core, anchor))  # type: ignore[arg-type]
 
 
 # Totals

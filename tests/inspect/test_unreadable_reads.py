@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from acker.errors import UnreadableRecord
-from acker.inspect import failures, history, pages, steps
-from acker.inspect.steps import Step
+from acker.inspect import failures, history, pages
 from acker.inspect.totals import totals
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.trees import trees as ledger_trees
 from acker.store import keys
 from tests.helpers.ledger_state import shard_key
 from tests.helpers.ledgers import Trees, opened
@@ -24,7 +26,7 @@ def test_who_reads_an_unreadable_slab_gets_a_typed_error_and_pages_pass_over_it(
     trees = Trees(3).track(ledger)
     break_header(ledger, raw, trees, how)
     with pytest.raises(UnreadableRecord):
-        ledger.run(pages.tree(ledger.core, first(trees)))
+        ledger.run(ledger_trees.tree(ledger.core, first(trees)))
     assert len(ledger.run(pages.trees(ledger.core)).trees) == 0
     assert len(ledger.run(pages.find(ledger.core, "message 1")).trees) == 0
     assert ledger.run(totals(ledger.core)).oldest_age is None
@@ -96,6 +98,6 @@ def test_readings_of_the_history_that_are_unreadable_are_passed_over(url: str, r
 )
 def test_steps_that_are_unreadable_are_passed_over(url: str, raw: Any, broken: bytes) -> None:
     ledger = opened(url)
-    ledger.run(steps.register(ledger.core, Step("split", "bolt", reads=("lines",))))
+    ledger.run(step_registry.register(ledger.core, Step("split", "bolt", reads=("lines",))))
     raw.hset(keys.steps(ledger.config.name), "broken", broken)
-    assert [step.name for step in ledger.run(steps.steps(ledger.core))] == ["split"]
+    assert [step.name for step in ledger.run(step_registry.steps(ledger.core))] == ["split"]

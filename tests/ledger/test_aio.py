@@ -21,11 +21,13 @@ from acker.errors import (
 from acker.inspect import aio, pages
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.totals import totals
-from acker.ledger import ids, tick
-from acker.ledger.aio import AsyncTicker
+from acker.ledger import ids
+from acker.ledger.calls.calls import Failed, Ticked
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.submissions import Failed, Ticked
-from acker.store.aio import AsyncStore
+from acker.ledger.tick import tick
+from acker.ledger.tick.async_ticker import AsyncTicker
+from acker.ledger.trees import trees
+from acker.store.async_client import AsyncStore
 from acker.store.client import CONNECTIONS, Store
 from acker.store.operation import command
 from tests.helpers.servers import wait_until
@@ -58,11 +60,11 @@ def track(ledger: Ledger, count: int = 10) -> list[int]:
 async def test_reads_are_those_of_the_ledger(ledger: Ledger, twin: AsyncLedger) -> None:
     anchors = track(ledger)
     ledger.fail(anchors[:2])
-    ledger.update(anchors[2:3], [ledger.run(pages.tree(ledger.core, anchors[2])).value])  # type: ignore[union-attr]
+    ledger.update(anchors[2:3], [ledger.run(trees.tree(ledger.core, anchors[2])).value])  # type: ignore[union-attr]
     assert twin.config == ledger.config
     assert await twin.counters() == ledger.counters()
     assert await twin.latency(0.5) == ledger.latency(0.5) != [None]
-    own, other = await twin.tree(anchors[5]), ledger.run(pages.tree(ledger.core, anchors[5]))
+    own, other = await twin.tree(anchors[5]), ledger.run(trees.tree(ledger.core, anchors[5]))
     assert own is not None
     assert other is not None
     assert (own.anchor, own.value, own.message_id) == (other.anchor, other.value, other.message_id)

@@ -10,10 +10,11 @@ import redis
 
 from acker import Topology
 from acker.errors import SpoutPendingFull, WritersFull
-from acker.ledger import ids, journal
+from acker.ledger import ids
+from acker.ledger.calls import messages
+from acker.ledger.calls.calls import HORIZON
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import HORIZON
+from acker.ledger.slabs.slabs import NewSlab
 from acker.store.client import Store
 from acker.streams.spouts import kept
 from acker.streams.spouts.options import SpoutOptions
@@ -203,8 +204,8 @@ def test_messages_of_a_service_take_a_writer_each_only_if_they_have_a_key(
     def send(count: int, keys: bool) -> int:
         """Sends messages one by one; returns how many writers the shard remembers then."""
         for number in range(count):
-            one = journal.Messages(acks=[(-1 - 2 * number, 1)])
-            ledger.run(journal.send(ledger.core, one, f"key-{number}" if keys else None))
+            one = messages.Messages(acks=[(-1 - 2 * number, 1)])
+            ledger.run(messages.send(ledger.core, one, f"key-{number}" if keys else None))
         return raw.hlen(shard_key(ledger, 0, "writers").decode())
 
     assert send(20, keys=False) == 1

@@ -8,10 +8,10 @@ import redis
 
 from acker.errors import TrackRejected, ValidationError
 from acker.ledger import ids
+from acker.ledger.calls.calls import Failed, Updated
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes import OutcomeReader, confirm
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import Failed, Updated
+from acker.ledger.outcomes.outcomes import OutcomeReader, confirm
+from acker.ledger.slabs.slabs import NewSlab
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 

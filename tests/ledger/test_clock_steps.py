@@ -12,13 +12,13 @@ import redis
 
 from acker.embedded import EmbeddedServer
 from acker.inspect import history
-from acker.inspect.buckets import TICK_LAG
 from acker.inspect.history import WINDOWS, Reading, Window
 from acker.ledger import ids
+from acker.ledger.calls.calls import HORIZON
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.submissions import HORIZON
-from acker.ledger.ticker import Ticker
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.tick.ticker import Ticker
+from acker.ledger.trees.buckets import TICK_LAG
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams.spouts import settler

@@ -5,8 +5,8 @@ from typing import get_type_hints
 import pytest
 
 from acker.errors import AckerError, ValidationError
-from acker.ledger import config
-from acker.ledger.config import Settings, TopologyConfig
+from acker.ledger.settings import config
+from acker.ledger.settings.config import Settings, TopologyConfig
 from tests.helpers import guide
 
 

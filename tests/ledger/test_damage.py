@@ -16,11 +16,11 @@ from acker.errors import UnreadableRecord
 from acker.inspect import failures
 from acker.inspect.totals import unreadable
 from acker.ledger import ids
+from acker.ledger.calls.calls import Submission
+from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger
-from acker.ledger.marks import Mark
-from acker.ledger.outcomes import OutcomeReader, Receipt, digest
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import Submission
+from acker.ledger.outcomes.outcomes import OutcomeReader, Receipt, digest
+from acker.ledger.slabs.slabs import NewSlab
 from tests.helpers.ledger_state import read_all, shard_key, told
 from tests.helpers.ledgers import Trees, opened
 

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.errors import ValidationError
-from acker.ledger import calls as encoding
-from acker.ledger import ids, outcomes, slabs
-from acker.ledger.calls import CALL_FAILS, CALL_TREES, CALL_WORDS, TreesCall, UpdateCall
+from acker.ledger import ids
+from acker.ledger.calls import encoding
+from acker.ledger.calls.encoding import CALL_FAILS, CALL_TREES, CALL_WORDS, TreesCall, UpdateCall
 from acker.ledger.ids import Ids
+from acker.ledger.outcomes import outcomes
+from acker.ledger.slabs import slabs
 
 SLABS = st.sampled_from([1, 2, 3, 17, 2**49, 2**50 - 1])
 INDEXES = st.integers(0, 4095) | st.integers(0, 20) | st.just(0)

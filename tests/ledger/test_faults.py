@@ -10,11 +10,12 @@ import pytest
 import redis
 
 from acker.errors import StoreError, StoreUnavailable
-from acker.ledger import ids, tick
+from acker.ledger import ids
+from acker.ledger.calls.calls import HORIZON, Call, Submission, Writer
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import HORIZON, Call, Submission, Writer
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.tick import tick
 from acker.store.client import Store
 from tests.helpers.ledger_state import assert_same
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
@@ -232,7 +233,7 @@ def test_a_submission_too_old_for_the_store_to_remember_is_an_error(
     for call in submission.calls:
         call.reply = None
     now = time.monotonic
-    monkeypatch.setattr("acker.ledger.once.time.monotonic", lambda: now() + HORIZON)
+    monkeypatch.setattr("acker.ledger.calls.idempotence.time.monotonic", lambda: now() + HORIZON)
     with pytest.raises(StoreError, match="too long ago"):
         ledger.send(submission)
     counted(ledger, tracked=1)

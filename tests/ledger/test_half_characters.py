@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from acker import Topology, ValidationError
-from acker.inspect import pages, steps
-from acker.inspect.steps import Step
-from acker.ledger import journal
+from acker.inspect import pages
+from acker.ledger.calls import messages
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
 from tests.helpers.servers import Raw
 
 HALF = "m\ud800"
@@ -19,7 +20,7 @@ REFUSED: dict[str, Callable[[Topology], object]] = {
     "find": lambda topology: topology.ledger.run(pages.find(topology.ledger.core, HALF)),
     "spout": lambda topology: topology.spout(HALF),
     "key": lambda topology: topology.ledger.run(
-        journal.send(topology.ledger.core, journal.Messages(acks=[(5, 3)]), HALF)
+        messages.send(topology.ledger.core, messages.Messages(acks=[(5, 3)]), HALF)
     ),
     "topology": lambda topology: Topology(topology.ledger.store.url, HALF),
     "password": lambda topology: Topology(topology.ledger.store.url.replace("//", f"//:{HALF}@"), "t"),
@@ -50,5 +51,5 @@ def test_half_a_character_in_a_reason_or_in_a_name_that_is_only_shown_loses_noth
         topology.flush()
         assert [outcome.reason for outcome in spout.outcomes(timeout=30.0)] == ["m?"]
         core = topology.ledger.core
-        topology.ledger.run(steps.register(core, Step("b", "bolt", HALF, HALF)))
-        assert [step.name for step in topology.ledger.run(steps.steps(core))] == ["b", "b"]
+        topology.ledger.run(step_registry.register(core, Step("b", "bolt", HALF, HALF)))
+        assert [step.name for step in topology.ledger.run(step_registry.steps(core))] == ["b", "b"]

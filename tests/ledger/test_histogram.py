@@ -8,7 +8,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.ledger.histogram import PER_DOUBLING, bounds, bucket_of, percentile
+from acker.ledger.outcomes.latency_histogram import PER_DOUBLING, bounds, bucket_of, percentile
 from acker.store import scripts
 
 

@@ -24,13 +24,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from acker.ledger import ids, tick
+from acker.ledger import ids
+from acker.ledger.calls.calls import Submission
+from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.counts import COUNTERS
-from acker.ledger.marks import Mark
-from acker.ledger.outcomes import Entry, OutcomeReader
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import Submission
+from acker.ledger.outcomes.counts import COUNTERS
+from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.tick import tick
 from acker.store.client import Store
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledger_state import assert_same, read_all, told, trees_of

@@ -8,10 +8,12 @@ import redis
 
 from acker.errors import TrackConflict, TrackRejected
 from acker.inspect import failures, pages
-from acker.ledger import ids, slabs
+from acker.ledger import ids
+from acker.ledger.calls.calls import Failed
 from acker.ledger.client import Ledger
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import Failed
+from acker.ledger.slabs import slabs
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.trees import trees as ledger_trees
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledger_state import shard_key
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
@@ -53,7 +55,7 @@ def test_no_call_of_a_slab_with_large_message_ids_holds_the_server(url: str, raw
         note("track again", lambda: acked.track(ledger))  # noqa: B023
         named = [ids.slab_of(int(one.anchors[0])) for one in (acked, gone)]
         note("ids", lambda: ledger.message_ids(named))  # noqa: B023
-        note("tree", lambda: ledger.run(pages.tree(ledger.core, int(acked.anchors[4000]))))  # noqa: B023
+        note("tree", lambda: ledger.run(ledger_trees.tree(ledger.core, int(acked.anchors[4000]))))  # noqa: B023
         note("page", lambda: ledger.run(pages.trees(ledger.core, limit=1000)))
         note("find", lambda: ledger.run(pages.find(ledger.core, acked.message_ids[4000])))  # noqa: B023
         note("update", lambda: acked.complete(ledger))  # noqa: B023
@@ -78,7 +80,7 @@ def test_no_field_of_message_ids_is_large_and_each_tree_has_its_own(
     slab = ids.slab_of(int(trees.anchors[0]))
     assert ledger.message_ids([slab]) == {slab: trees.message_ids}
     for index in (0, 255, 256, 699):
-        tree = ledger.run(pages.tree(ledger.core, int(trees.anchors[index])))
+        tree = ledger.run(ledger_trees.tree(ledger.core, int(trees.anchors[index])))
         assert tree is not None
         assert tree.message_id == trees.message_ids[index]
     page = ledger.run(pages.trees(ledger.core, limit=1000))

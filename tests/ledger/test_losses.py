@@ -13,7 +13,7 @@ import redis
 from acker import Outcome, Topology, Tuple
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes.outcomes import OutcomeReader
 from tests.helpers.collectors import reported_unflushed
 from tests.helpers.durability import replica_of
 from tests.helpers.ledgers import Trees, opened

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from acker.errors import KeyConflict, ValidationError
-from acker.ledger import ids, journal
+from acker.ledger import ids
+from acker.ledger.calls import messages
+from acker.ledger.calls.messages import Messages, Track
 from acker.ledger.client import Ledger
-from acker.ledger.journal import Messages, Track
 from acker.store import keys
 from acker.store.operation import Operation
 from tests.helpers.ledgers import counted, opened
@@ -54,11 +55,11 @@ def test_all_kinds_of_messages_go_in_one_call(ledger: Ledger) -> None:
         [slab[2], trees[5].anchor, trees[5].anchor],
     )
     assert Messages.load(what.dump()) == what
-    sent = ledger.run(journal.send(ledger.core, what))
+    sent = ledger.run(messages.send(ledger.core, what))
     assert set(sent.letters.values()) == {"A"}
     assert (sent.failed.failed, sent.updated.late, sent.slabs_reset) == (2, 0, 2)
     counted(ledger, tracked=7, acked=2, failed=2)
-    again = ledger.run(journal.send(ledger.core, Messages(trees[:4])))
+    again = ledger.run(messages.send(ledger.core, Messages(trees[:4])))
     assert set(again.letters.values()) == {"D"}
     assert ledger.core.spouts == {"lines", "s"}
 
@@ -66,15 +67,15 @@ def test_all_kinds_of_messages_go_in_one_call(ledger: Ledger) -> None:
 def test_a_key_takes_effect_once_and_is_answered_the_same(ledger: Ledger) -> None:
     trees = tracks(3000)
     what = Messages(trees, [(tree.anchor, 1) for tree in trees], [(trees[0].anchor, "bad")])
-    first = ledger.run(journal.send(ledger.core, what, "k"))
+    first = ledger.run(messages.send(ledger.core, what, "k"))
     for _ in range(3):
-        assert ledger.run(journal.send(ledger.core, what, "k")) == first
+        assert ledger.run(messages.send(ledger.core, what, "k")) == first
     assert ledger.counters()["tracked"] == 3000
     assert ledger.counters()["failed"] == 1
-    other = ledger.run(journal.send(ledger.core, Messages(acks=what.acks[:1]), "other"))
+    other = ledger.run(messages.send(ledger.core, Messages(acks=what.acks[:1]), "other"))
     assert other.updated.late == 1
     with pytest.raises(KeyConflict):
-        ledger.run(journal.send(ledger.core, Messages(acks=what.acks[:1]), "k"))
+        ledger.run(messages.send(ledger.core, Messages(acks=what.acks[:1]), "k"))
 
 
 @pytest.mark.parametrize("after", [1, 3, 4, 5, 6, 8])
@@ -83,19 +84,19 @@ def test_a_call_that_died_on_the_way_is_finished_by_whoever_finds_it(
 ) -> None:
     trees = tracks(3000)
     what = Messages(trees, [(tree.anchor, tree.value) for tree in trees])
-    operation = journal.send(ledger.core, what, "k")
+    operation = messages.send(ledger.core, what, "k")
     try:
         cut(ledger, operation, after)
     except StopIteration:
         pytest.skip("it was finished by then")
     begun = ledger.counters()["tracked"] > 0
-    assert ledger.run(journal.finish_stale(ledger.core)) is False  # its sender may still be at it
+    assert ledger.run(messages.finish_stale(ledger.core)) is False  # its sender may still be at it
     stale(raw)
-    found = ledger.run(journal.finish_stale(ledger.core))
+    found = ledger.run(messages.finish_stale(ledger.core))
     assert found or not begun
-    assert ledger.run(journal.finish_stale(ledger.core)) is False
+    assert ledger.run(messages.finish_stale(ledger.core)) is False
     assert ledger.counters()["acked"] == (3000 if found else 0)
-    sent = ledger.run(journal.send(ledger.core, what, "k"))
+    sent = ledger.run(messages.send(ledger.core, what, "k"))
     assert set(sent.letters.values()) == {"A"}
     counters = ledger.counters()
     assert (counters["tracked"], counters["acked"], counters["late"]) == (3000, 3000, 0)
@@ -105,7 +106,7 @@ def test_two_that_send_the_same_at_once_take_effect_once(ledger: Ledger) -> None
     trees = tracks(4000)
     what = Messages(trees, [(tree.anchor, 1) for tree in trees])
     chooser = random.Random(3)
-    running = {n: journal.send(ledger.core, what, "k") for n in range(2)}
+    running = {n: messages.send(ledger.core, what, "k") for n in range(2)}
     batches = {n: next(operation) for n, operation in running.items()}
     results = []
     while running:
@@ -119,10 +120,10 @@ def test_two_that_send_the_same_at_once_take_effect_once(ledger: Ledger) -> None
             del running[n]
     assert results
     assert all(result == results[0] for result in results)
-    assert ledger.run(journal.send(ledger.core, what, "k")) == results[0]
+    assert ledger.run(messages.send(ledger.core, what, "k")) == results[0]
     counters = ledger.counters()
     assert (counters["tracked"], counters["acked"]) == (4000, 0)
-    tree = ledger.run(journal.send(ledger.core, Messages(acks=[(trees[0].anchor, trees[0].value ^ 1)])))
+    tree = ledger.run(messages.send(ledger.core, Messages(acks=[(trees[0].anchor, trees[0].value ^ 1)])))
     assert tree.updated.late == 0
     assert ledger.counters()["acked"] == 1
 
@@ -137,14 +138,14 @@ def test_what_contradicts_itself_changes_nothing(ledger: Ledger) -> None:
         [one, Track(one.anchor + 4, 1, b"", "s")],
     ):
         with pytest.raises(ValidationError):
-            ledger.run(journal.send(ledger.core, Messages(bad, acks=[(5, 5)]), "k"))
+            ledger.run(messages.send(ledger.core, Messages(bad, acks=[(5, 5)]), "k"))
     assert not ledger.core.spouts
     counted(ledger)
 
 
 def test_without_tracking_all_is_well(url: str) -> None:
     ledger = opened(url, "untracked", ackers=0)
-    sent = ledger.run(journal.send(ledger.core, Messages(tracks(2), [(1, 1)]), "k"))
+    sent = ledger.run(messages.send(ledger.core, Messages(tracks(2), [(1, 1)]), "k"))
     assert set(sent.letters.values()) == {"A"}
 
 
@@ -153,20 +154,20 @@ def test_a_key_that_is_used_again_after_its_hour_is_a_new_key(ledger: Ledger, ra
     trees = tracks(600)
     acks = [(tree.anchor, tree.value) for tree in trees]
     for what in (Messages(trees), Messages((), acks[:1]), Messages((), acks[1:], [(trees[0].anchor, "x")])):
-        ledger.run(journal.send(ledger.core, what, "again"))
+        ledger.run(messages.send(ledger.core, what, "again"))
         [record] = raw.scan_iter(b"*replies*")
-        assert 0 < raw.ttl(record) <= journal.KEY_SECONDS
+        assert 0 < raw.ttl(record) <= messages.KEY_SECONDS
         raw.delete(record)
     counted(ledger, tracked=600, acked=600, late=1)
 
 
 def test_a_call_of_the_journal_is_given_up_when_its_key_is_forgotten(ledger: Ledger, raw: Any) -> None:
     trees = tracks(30_000)
-    cut(ledger, journal.send(ledger.core, Messages(trees)), 6)
+    cut(ledger, messages.send(ledger.core, Messages(trees)), 6)
     stale(raw)
     before = ledger.counters()
     [record] = raw.scan_iter(b"*replies*")
     raw.expire(record, 30)
-    assert ledger.run(journal.finish_stale(ledger.core))
-    assert not ledger.run(journal.finish_stale(ledger.core))
+    assert ledger.run(messages.finish_stale(ledger.core))
+    assert not ledger.run(messages.finish_stale(ledger.core))
     assert ledger.counters() == before

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from acker.ledger import ids, lua, tick
+from acker.ledger import ids
+from acker.ledger.calls.calls import HORIZON, Ticked
 from acker.ledger.client import Ledger
-from acker.ledger.submissions import HORIZON, Ticked
+from acker.ledger.tick import scripts, tick
 from acker.store.operation import Operation, Reply, Request
 from tests.helpers.ledger_state import age_writers, pass_time, shard_key
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
@@ -189,7 +190,9 @@ def test_a_rotation_that_is_drained_out_of_turn_does_not_hide_an_earlier_one(url
     for _ in range(3):
         ledger.run(tick.rotate(ledger.core, force=True))
     shard, slab = ledger.core.shards[0], ids.slab_of(int(late.anchors[0]))
-    [[expired, _, left, _]] = ledger.run(ledger.core.ask([lua.drain(ledger.core.config, shard, 3, [slab])]))
+    [[expired, _, left, _]] = ledger.run(
+        ledger.core.ask([scripts.drain(ledger.core.config, shard, 3, [slab])])
+    )
     assert (expired, left) == (2, 0)
     assert ledger.run(tick.drain(ledger.core)).expired == 2
     assert len(reported(ledger, early, late)) == 4

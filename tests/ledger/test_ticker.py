@@ -9,11 +9,12 @@ import redis
 
 from acker.embedded import EmbeddedServer
 from acker.errors import ValidationError
-from acker.ledger import ids, tick, ticker
+from acker.ledger import ids
+from acker.ledger.calls.calls import Ticked
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import Ticked
-from acker.ledger.ticker import Ticker, due
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.tick import tick, ticker
+from acker.ledger.tick.ticker import Ticker, due
 from acker.store import keys
 from acker.store.client import Store
 from tests.helpers.ledger_state import pass_time
@@ -167,7 +168,7 @@ def test_a_topology_in_trouble_does_not_hold_up_others(
     good = opened(url, "good", 60.0)
     raw.hset(keys.config("broken"), "schema", 99)
     one = Ticker(Store(url), ["absent", "broken", "good"])
-    with caplog.at_level(logging.ERROR, "acker.ledger.ticker"):
+    with caplog.at_level(logging.ERROR, "acker.ledger.tick.ticker"):
         for _ in range(3):
             assert one.step() <= ticker.FIND_EVERY
     assert due_of(good) <= 30
@@ -188,7 +189,7 @@ def test_a_store_that_goes_away_is_waited_for(
     server = new_server()
     ledger = open_ledger(Store(server.url, timeout=5.0), "kept", ackers=1, message_timeout=1.0)
     one = Ticker(Store(server.url, timeout=0.2))
-    with caplog.at_level(logging.WARNING, "acker.ledger.ticker"), running(one):
+    with caplog.at_level(logging.WARNING, "acker.ledger.tick.ticker"), running(one):
         wait_until(lambda: rotations(ledger) >= 1, timeout=60)
         server.kill()
         wait_until(lambda: "no ticks for now" in caplog.text, timeout=60)

@@ -12,8 +12,8 @@ from acker.errors import (
     ValidationError,
 )
 from acker.ledger.client import open_ledger
-from acker.ledger.config import TopologyConfig
-from acker.ledger.near import meant
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.settings.suggestions import meant
 from acker.store.client import Store
 from tests.helpers.ledgers import Trees, opened, reported
 

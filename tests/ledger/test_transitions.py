@@ -7,10 +7,12 @@ import pytest
 import redis
 
 from acker.errors import TrackConflict
-from acker.ledger import counts, ids, tick
+from acker.ledger import ids
+from acker.ledger.calls.calls import Failed, Updated
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.submissions import Failed, Updated
+from acker.ledger.outcomes import counts
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.tick import tick
 from tests.helpers.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
 from tests.helpers.ledger_state import WAITING_SLAB, shard_key
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported

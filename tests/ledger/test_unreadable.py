@@ -11,11 +11,12 @@ from acker.collectors.topology import Topology
 from acker.errors import UnreadableRecord
 from acker.inspect import failures, pages
 from acker.ledger import ids
+from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
-from acker.ledger.marks import Mark
-from acker.ledger.outcomes import Receipt, digest
-from acker.ledger.slabs import NewSlab
+from acker.ledger.outcomes.outcomes import Receipt, digest
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.trees import trees as ledger_trees
 from acker.streams import StreamReader, schemas
 from acker.streams.commits import commit, staging
 from acker.streams.commits.contents import Commit
@@ -210,7 +211,7 @@ def test_a_slab_that_is_unreadable_does_not_keep_the_others_from_expiring(
     expire(ledger)
     # Nothing of it is left that could be taken for a tree, or that takes room from others.
     assert confirm_all(ledger) == count
-    assert ledger.run(pages.tree(ledger.core, first(bad))) is None
+    assert ledger.run(ledger_trees.tree(ledger.core, first(bad))) is None
     Trees(2 * count).track(ledger)
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == 1
 

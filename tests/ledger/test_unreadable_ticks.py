@@ -10,7 +10,7 @@ from acker.inspect import failures, pages
 from acker.inspect.removal import remove
 from acker.inspect.totals import totals
 from acker.ledger import ids
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
 from tests.helpers.ledger_state import pass_time, shard_key
 from tests.helpers.ledgers import Trees, opened

@@ -8,8 +8,9 @@ import redis
 
 from acker.inspect import pages
 from acker.ledger import ids
+from acker.ledger.calls.calls import Failed, Updated
 from acker.ledger.client import Ledger
-from acker.ledger.submissions import Failed, Updated
+from acker.ledger.trees import trees as ledger_trees
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledger_state import WAITING_SLAB, shard_key
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
@@ -72,7 +73,7 @@ def test_each_word_that_waits_counts_however_it_came(
             assert ledger.update(trees.anchors[chosen], emitted) == Updated()
     touched = np.flatnonzero(values)
     for index in (int(touched[0]), int(touched[-1])):
-        tree = ledger.run(pages.tree(ledger.core, int(trees.anchors[index])))
+        tree = ledger.run(ledger_trees.tree(ledger.core, int(trees.anchors[index])))
         assert tree is not None
         assert (tree.state, tree.value) == ("waiting", int(values[index]))
     page = ledger.run(pages.trees(ledger.core, limit=1000)).trees

@@ -8,10 +8,10 @@ import pytest
 import redis
 
 from acker.errors import StagingExpired
-from acker.ledger import lua as ledger_lua
+from acker.ledger.calls import scripts as ledger_lua
 from acker.ledger.client import open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Out, arrivals, coordinator, leases
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import redis
 
-from acker.ledger import ids, sections
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply

@@ -7,7 +7,7 @@ import pytest
 
 from acker.cli.app import run
 from acker.ledger.client import open_ledger
-from acker.ledger.sections import SPOUT
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines.coordinating import Coordinating
 from acker.spark import settling
 from acker.store import keys

@@ -10,8 +10,8 @@ import redis
 
 from acker.errors import FailedException
 from acker.ledger.client import open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Out, coordinator, leases
 from acker.lines.workers import Worker
 from acker.store import keys

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import LineConflict, SchemaMismatch, UnknownLine, ValidationError
-from acker.ledger import ids, sections
+from acker.ledger import ids
 from acker.ledger.client import open_ledger
+from acker.ledger.slabs import sections
 from acker.lines import Gather, Line
 from acker.store.client import Store
 from acker.streams import StreamWriter, gathers

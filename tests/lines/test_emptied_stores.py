@@ -5,12 +5,12 @@ import pytest
 import redis
 
 from acker.errors import TopologyConfigError
-from acker.inspect import marks
 from acker.inspect.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT as SECTIONS
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT as SECTIONS
+from acker.ledger.steps import step_totals
 from acker.lines import Gather, Line, Out, coordinator
 from acker.lines.steps import FunctionStep, GatherStep
 from acker.lines.workers import Worker
@@ -111,16 +111,16 @@ def test_what_a_step_does_is_counted_as_its_own_and_never_as_anothers(
     valkey_url: str, valkey_raw: "redis.Redis"
 ) -> None:
     ledger = opened(valkey_url)
-    by = ledger.run(marks.mark(ledger.core, "bill"))
-    assert ledger.run(marks.mark(ledger.core, "pack")) != by
+    by = ledger.run(step_totals.mark(ledger.core, "bill"))
+    assert ledger.run(step_totals.mark(ledger.core, "pack")) != by
     valkey_raw.flushall()
     ledger = opened(valkey_url)
-    ledger.run(marks.mark(ledger.core, "pack"))
+    ledger.run(step_totals.mark(ledger.core, "pack"))
     anchors = track(ledger, ids.new_ids(1))
     ledger.submit(ledger.core.fail(anchors, b"", by).calls)
-    assert ledger.run(marks.totals(ledger.core)) == []
-    ledger.run(marks.mark(ledger.core, "bill"))
-    assert [(one.step, one.failed) for one in ledger.run(marks.totals(ledger.core))] == [("bill", 1)]
+    assert ledger.run(step_totals.totals(ledger.core)) == []
+    ledger.run(step_totals.mark(ledger.core, "bill"))
+    assert [(one.step, one.failed) for one in ledger.run(step_totals.totals(ledger.core))] == [("bill", 1)]
 
 
 @pytest.mark.parametrize("ackers", [1, 7])

@@ -12,8 +12,8 @@ import redis
 
 from acker.errors import AckerError, FailedException
 from acker.ledger.client import open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT, within
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT, within
 from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.lines.steps import FunctionStep, GatherStep
 from acker.lines.workers import Worker

@@ -7,8 +7,8 @@ import pytest
 
 from acker.errors import UnreadableRecord, ValidationError
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker

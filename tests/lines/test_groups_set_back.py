@@ -9,8 +9,8 @@ import redis
 
 from acker.errors import FailedException
 from acker.ledger.client import open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, coordinator
 from acker.lines.steps import FunctionStep, GatherStep
 from acker.lines.workers import Worker

@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from acker.errors import AckerError, FailedException, PermanentFailure
 from acker.ledger.client import open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT, within
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT, within
 from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.lines.workers import Worker
 from acker.store import keys

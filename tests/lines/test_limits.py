@@ -9,8 +9,9 @@ from acker.errors import AckerError
 from acker.inspect import failures
 from acker.inspect.stream_totals import stream_totals
 from acker.ledger import ids as ledger_ids
-from acker.ledger import sections, tick
 from acker.ledger.client import open_ledger
+from acker.ledger.slabs import sections
+from acker.ledger.tick import tick
 from acker.lines import coordinator
 from acker.lines.overview import overview
 from acker.store import keys

@@ -9,11 +9,13 @@ import pytest
 import redis
 
 from acker.errors import AckerError
-from acker.ledger import ids, outcomes, sections
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.core import Core
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes import outcomes
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs import sections
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Out, arrivals, coordinator, leases
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker

@@ -14,7 +14,7 @@ import pytest
 from acker.drpc import steps
 from acker.errors import FailedException, ValidationError
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.lines import Gather, Line, Out, columns
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker

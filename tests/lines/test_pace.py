@@ -10,6 +10,7 @@ import pytest
 
 from acker.errors import ValidationError
 from acker.ledger.client import open_ledger
+from acker.ledger.user_functions.async_calls import Pace
 from acker.lines import line, room, workers
 from acker.lines.line import look_after, renew
 from acker.lines.steps import FunctionStep, worked
@@ -17,7 +18,6 @@ from acker.lines.workers import Worker
 from acker.store.client import Store
 from acker.store.operation import Request
 from acker.streams import SpoutOptions, StreamSpout
-from acker.streams.together import Pace
 from tests.helpers.line_job import Job
 from tests.helpers.streaming import counters
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from acker.inspect import failures
-from acker.ledger import tick
 from acker.ledger.client import open_ledger
+from acker.ledger.tick import tick
 from acker.lines import Out
 from acker.store import keys
 from acker.store.client import Store

@@ -6,10 +6,12 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-from acker.ledger import ids, outcomes, sections
+from acker.ledger import ids
 from acker.ledger.client import open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes import outcomes
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs import sections
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import coordinator
 from acker.lines.coordinator import WRITER, Memory
 from acker.store import keys

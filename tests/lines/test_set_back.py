@@ -13,8 +13,8 @@ import redis
 
 from acker.errors import AckerError
 from acker.ledger.client import open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Out, coordinator
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker

@@ -9,14 +9,14 @@ import pytest
 from acker.errors import FailedException
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import new_ids
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.user_functions.async_calls import Pace
 from acker.lines import Out
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
 from acker.streams import schemas
 from acker.streams.commits.contents import Commit
-from acker.streams.together import Pace
 from tests.helpers.streaming import commit, consume, rows, stage, track
 
 

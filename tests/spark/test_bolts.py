@@ -8,8 +8,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.functions import col, split
 
-from acker.inspect import pages, steps, traces
+from acker.inspect import pages, traces
 from acker.ledger.client import open_ledger
+from acker.ledger.steps import step_registry
 from acker.spark import Collector, FailedException, bolt, job
 from acker.store.client import Store
 from tests.helpers.exactness import consume
@@ -54,7 +55,7 @@ def test_two_streams_are_joined_and_go_to_several(pipeline: Pipeline) -> None:
     consume(pipeline, "matched")
     assert pipeline.counters()["acked"] == 150
     assert not pipeline.without_time_to_live("staged", "failing", "notes")
-    [step] = pipeline.ledger.run(steps.steps(pipeline.ledger.core))
+    [step] = pipeline.ledger.run(step_registry.steps(pipeline.ledger.core))
     assert (step.name, step.kind, step.query, step.batch) == ("match", "bolt", "matching", 0)
     assert step.reads == ("orders", "payments")
     assert step.emits == ("matched", "metrics", "totals")
@@ -177,7 +178,7 @@ def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline, caplog: pytest
     consume(pipeline, "copies")
     assert pipeline.counters() == {"tracked": 25, "acked": 20, "failed": 5}
     assert not pipeline.without_time_to_live("staged", "payload", "commits")
-    assert {step.kind for step in pipeline.ledger.run(steps.steps(pipeline.ledger.core))} == {"job"}
+    assert {step.kind for step in pipeline.ledger.run(step_registry.steps(pipeline.ledger.core))} == {"job"}
 
 
 def test_a_job_joins_holds_maps_and_fails_as_a_bolt_does(pipeline: Pipeline) -> None:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from acker.inspect import steps
+from acker.ledger.steps import step_registry
 from acker.spark import Collector, bolt, outcomes, settling
 from acker.streams import Stream
 from acker.streams.spouts import kept
@@ -32,7 +32,7 @@ def test_a_bolt_in_a_session_of_several_queries_goes_by_the_name_of_its_own(pipe
         another.stop()
     assert len(pipeline.rows("words")) == 60
     assert pipeline.rows("lines") == []
-    [step] = pipeline.ledger.run(steps.steps(pipeline.ledger.core))
+    [step] = pipeline.ledger.run(step_registry.steps(pipeline.ledger.core))
     assert (step.name, step.query) == ("split", "split")
 
 

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
 
 from acker.errors import ValidationError
-from acker.ledger import sections
 from acker.ledger.client import open_ledger
+from acker.ledger.slabs import sections
 from acker.lines import Gather, Line, Out, Request
 from acker.spark import Bolt, bolt, gathered
 from acker.spark.collector import Collector

@@ -9,7 +9,7 @@ import pytest
 from acker.errors import TopologyConfigError, UnknownTopology, ValidationError
 from acker.inspect.removal import remove
 from acker.ledger.client import open_ledger
-from acker.ledger.config import SETTINGS
+from acker.ledger.settings.config import SETTINGS
 from acker.spark import bolt, spouts
 from acker.spark.options import OPTIONS, Options
 from acker.store.client import TIMEOUTS, Store

@@ -2,9 +2,9 @@
 
 import pytest
 
-from acker.inspect import steps
-from acker.inspect.steps import Step
 from acker.ledger.client import Ledger
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
 from acker.spark.queries import renamed
 from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import commit
@@ -16,7 +16,7 @@ def test_rows_that_are_held_under_the_old_name_of_a_bolt_are_named(
     ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, query in (("pair", "q"), ("shared", "q"), ("shared", "other")):
-        ledger.run(steps.register(ledger.core, Step(name, "bolt", query_id=query)))
+        ledger.run(step_registry.register(ledger.core, Step(name, "bolt", query_id=query)))
     for stream in ("pair.held", "shared.held"):
         what = Commit((stage(ledger, emit(ledger, 3), stream),))
         ledger.run(commit.commit(ledger.core, stream, 0, what))

@@ -15,8 +15,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from acker.errors import AckerError
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.slabs import NewSlab
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.slabs import NewSlab
 from acker.spark.options import Options
 from acker.spark.source.partitions import SegmentsPartition
 from acker.spark.source.reading import Offset, StreamingReader

@@ -5,8 +5,8 @@ import json
 import pytest
 from pyspark.sql import DataFrame
 
-from acker.inspect.steps import steps
 from acker.ledger.client import open_ledger
+from acker.ledger.steps.step_registry import steps
 from acker.spark import bolt
 from acker.spark.collector import Collector
 from acker.spark.versions import LEARNS_OFFSETS

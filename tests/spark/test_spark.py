@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.functions import col, collect_list, explode, split
 
-from acker.inspect import steps
+from acker.ledger.steps import step_registry
 from acker.spark import Collector, FailedException, bolt
 from acker.streams import Stream, StreamReader
 from tests.helpers.pipeline import Pipeline
@@ -207,7 +207,7 @@ def test_a_stream_is_written_without_a_bolt(pipeline: Pipeline) -> None:
     assert len(pipeline.rows("words")) == 300
     assert pipeline.rows("lines") == []
     assert pipeline.counters() == {"tracked": 100}
-    [step] = pipeline.ledger.run(steps.steps(pipeline.ledger.core))
+    [step] = pipeline.ledger.run(step_registry.steps(pipeline.ledger.core))
     assert (step.name, step.kind, step.reads, step.emits) == ("words", "writer", ("lines",), ("words",))
     StreamReader(pipeline.ledger, "words").ack_all()
     assert pipeline.counters() == {"tracked": 100, "acked": 100}

@@ -8,8 +8,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from acker.errors import StoreLost, ValidationError
-from acker.ledger import topologies
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.settings import topologies
 from acker.spark import bolt, read_again, track
 from acker.spark.collector import Collector
 from acker.spark.queries.losses import Losses, check_commits

@@ -15,7 +15,7 @@ from acker.collectors.spout import Spout
 from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded import EmbeddedServer
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
 from acker.streams import StreamReader
 from acker.streams.spouts import kept, settler

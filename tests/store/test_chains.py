@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from acker.errors import StoreError
-from acker.ledger.config import TopologyConfig
+from acker.ledger.settings.config import TopologyConfig
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply, Request, chain, command

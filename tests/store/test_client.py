@@ -22,12 +22,12 @@ from acker.errors import (
     ValidationError,
 )
 from acker.ledger import ids
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.config import TopologyConfig
-from acker.ledger.core import Core
+from acker.ledger.settings.config import TopologyConfig
 from acker.store import scripts
 from acker.store.client import Store
-from acker.store.exchange import check_server
+from acker.store.flight import check_server
 from acker.store.operation import command
 from tests.helpers.ledgers import Trees, counted, opened, reported
 from tests.helpers.new_server import NewServer
@@ -195,7 +195,7 @@ def test_a_signal_while_a_call_is_packed_is_an_interrupt_and_no_crash() -> None:
     # fault, which would take the tests with it.
     program = """if True:
         import signal
-        from acker.store.exchange import Flight, Parcel
+        from acker.store.flight import Flight, Parcel
         from acker.store.operation import command
         def interrupt(*_):
             raise KeyboardInterrupt

@@ -14,12 +14,13 @@ import pytest
 from redis.crc import key_slot
 
 from acker.errors import StoreMisconfigured, StoreUnavailable
-from acker.ledger import counts, ids
+from acker.ledger import ids
+from acker.ledger.calls.calls import Submission, Updated
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.submissions import Submission, Updated
-from acker.ledger.ticker import Ticker
+from acker.ledger.outcomes import counts
+from acker.ledger.tick.ticker import Ticker
 from acker.store import keys
-from acker.store.aio import AsyncStore
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
 from tests.helpers.clusters import Cluster

@@ -10,7 +10,7 @@ import redis
 
 from acker.errors import StoreUnavailable
 from acker.store import client as stores
-from acker.store.aio import AsyncStore
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import Request, command
 from tests.helpers.new_server import NewServer

@@ -16,12 +16,12 @@ import pytest
 
 from acker.drpc import lua as of_drpc
 from acker.inspect import lua as of_inspect
-from acker.ledger import lua as of_ledger
-from acker.ledger.config import TopologyConfig
-from acker.ledger.core import Core
-from acker.ledger.submissions import Call
+from acker.ledger.calls import scripts as of_ledger
+from acker.ledger.calls.calls import Call
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import TopologyConfig
 from acker.lines import lua as of_lines
-from acker.store import keys, scripts
+from acker.store import function_keys, keys, scripts
 from acker.streams import lua as of_streams
 from acker.streams.spouts import lua as of_spouts
 
@@ -31,7 +31,7 @@ GIVEN = {
     keys.Shard: keys.Shard("t", 0, 4),
     keys.Stream: keys.Stream("t", "s"),
     keys.Spout: keys.Spout("t", "s"),
-    keys.Function: keys.Function("t", "f"),
+    function_keys.Function: function_keys.Function("t", "f"),
 }
 FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     (name, function)

@@ -13,7 +13,7 @@ from acker.demo.options import Options as DemoOptions
 from acker.errors import MissingRights, StoreMisconfigured
 from acker.spark.options import Options
 from acker.store.address import parse
-from acker.store.aio import AsyncStore
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
 from api.settings import settings

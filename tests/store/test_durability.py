@@ -14,7 +14,7 @@ from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
 from acker.errors import StoreError, StoreMisconfigured, StoreUnavailable, ValidationError
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.slabs import NewSlab
+from acker.ledger.slabs.slabs import NewSlab
 from acker.store.client import Store
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit

@@ -11,7 +11,7 @@ import redis
 
 from acker.errors import ValidationError, ValueTooLong
 from acker.ledger.client import Ledger, open_ledger
-from acker.store.aio import AsyncStore
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import StreamReader, schemas

@@ -12,11 +12,12 @@ import redis
 from acker import Topology, cli
 from acker.errors import MissingRights, StoreError
 from acker.inspect import aio, pages
-from acker.ledger.aio import AsyncTicker
 from acker.ledger.client import open_ledger
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick.async_ticker import AsyncTicker
+from acker.ledger.tick.ticker import Ticker
+from acker.ledger.trees import trees as ledger_trees
 from acker.store import scripts
-from acker.store.aio import AsyncStore
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import Request, command
 from tests.helpers.ledgers import Trees, opened, reported
@@ -194,7 +195,7 @@ def test_who_may_only_read_is_asked_only_for_what_a_reading_needs(user: User) ->
     )
     user.set(*(f"+{name.lower()}" for name in scripts.get("read_tree").commands))
     ledger = open_ledger(Store(user.url), "t", create=False)
-    assert ledger.run(pages.tree(ledger.core, int(trees.anchors[0]))) is not None
+    assert ledger.run(ledger_trees.tree(ledger.core, int(trees.anchors[0]))) is not None
     with pytest.raises(MissingRights, match=r"SSCAN.*'scan_slabs'"):
         ledger.run(pages.trees(ledger.core))
 

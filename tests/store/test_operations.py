@@ -6,12 +6,14 @@ import pytest
 import redis
 
 from acker.errors import StoreError, StoreUnavailable
-from acker.ledger import core as operations
-from acker.ledger import ids, once, tick
-from acker.ledger.config import TopologyConfig
-from acker.ledger.core import Core
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import FLIGHT_CALLS, Submission, Ticked, Updated, Writer
+from acker.ledger import ids
+from acker.ledger.calls import core as operations
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.calls import FLIGHT_CALLS, Submission, Ticked, Updated, Writer
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.slabs.slabs import NewSlab
+from acker.ledger.tick import tick
 from acker.store.operation import FLIGHT, FLIGHT_BYTES, Operation, Reply, Request, abreast, command, flights
 
 SPOUTS = redis.ResponseError("SPOUTS 3,7/0:a/2:b/6:c")
@@ -63,7 +65,7 @@ def finish(operation: Operation[object], replies: list[Reply]) -> object:
 def test_a_submission_has_a_few_calls_under_way_for_each_shard_and_few_writers(core: Core) -> None:
     submission = updates(core, 40_000)
     assert len(submission.calls) >= 40
-    operation = once.send(core, submission)
+    operation = idempotence.send(core, submission)
     requests = next(operation)
     writers: set[object] = set()
     seen: set[object] = set()
@@ -86,7 +88,7 @@ def test_the_numbers_of_a_writer_follow_each_other_in_each_shard(core: Core) -> 
         trees = ids.new_anchors(1)
         while ids.shard_of(ids.slab_of(int(trees[0])), 2):
             trees = ids.new_anchors(1)
-        operation = once.send(core, core.update(trees, ids.new_ids(1)))
+        operation = idempotence.send(core, core.update(trees, ids.new_ids(1)))
         [request] = next(operation)
         assert request.args[2] == number
         finish(operation, [b"0 0"])
@@ -96,7 +98,7 @@ def test_a_call_that_knew_other_spouts_than_the_shard_is_sent_again_with_its_own
     core: Core,
 ) -> None:
     submission = updates(core, 1)
-    operation = once.send(core, submission)
+    operation = idempotence.send(core, submission)
     [first] = next(operation)
     [second] = operation.send([SPOUTS])
     assert (first.args[0], second.args[0]) == (b"", b"3,7/0:a/2:b/6:c")
@@ -110,7 +112,7 @@ def test_a_writer_that_the_store_does_not_know_is_replaced_for_that_call(core: C
     writer = core.writers.take()
     writer.sequences = {0: 6, 1: 6}
     core.writers.give(writer)
-    operation = once.send(core, updates(core, 1))
+    operation = idempotence.send(core, updates(core, 1))
     [first] = next(operation)
     assert stamps([first]) == [(writer.id, 7)]
     [second] = operation.send([WRITER])
@@ -122,7 +124,7 @@ def test_a_writer_that_the_store_does_not_know_is_replaced_for_that_call(core: C
 
 def test_a_call_that_is_refused_again_and_again_is_an_error(core: Core) -> None:
     for refusal in (SPOUTS, WRITER):
-        operation = once.send(core, updates(core, 1))
+        operation = idempotence.send(core, updates(core, 1))
         next(operation)
         with pytest.raises(StoreError, match=f"refused {operations.ATTEMPTS} times"):
             refuse_forever(operation, [refusal])
@@ -146,7 +148,7 @@ def test_a_rotation_that_is_refused_again_and_again_is_an_error_after_each_shard
 
 
 def test_another_error_is_an_error_at_once(core: Core) -> None:
-    operation = once.send(core, updates(core, 1))
+    operation = idempotence.send(core, updates(core, 1))
     next(operation)
     with pytest.raises(StoreError, match="BUSY"):
         operation.send([redis.ResponseError("BUSY")])
@@ -154,19 +156,19 @@ def test_another_error_is_an_error_at_once(core: Core) -> None:
 
 def test_only_calls_without_an_answer_are_sent_again(core: Core) -> None:
     submission = updates(core, 28_000)
-    operation = once.send(core, submission)
+    operation = idempotence.send(core, submission)
     sent = next(operation)
     again = operation.send([b"0 0", *[SPOUTS] * (len(sent) - 1)])
     assert set(known_by(again)) > set(known_by(sent)[1:])
     with pytest.raises(StoreUnavailable):
         operation.throw(StoreUnavailable())
-    resent = next(once.send(core, submission))
+    resent = next(idempotence.send(core, submission))
     assert set(known_by(resent)) >= set(known_by(sent)[1:])
     assert known_by(sent)[0] not in known_by(resent)
 
 
 def test_writers_of_calls_without_an_answer_are_not_used_again(core: Core) -> None:
-    operation = once.send(core, updates(core, 1))
+    operation = idempotence.send(core, updates(core, 1))
     [request] = next(operation)
     with pytest.raises(StoreUnavailable):
         operation.throw(StoreUnavailable())
@@ -180,7 +182,7 @@ def test_what_a_spout_tracks_is_answered_in_its_order(core: Core) -> None:
         anchors = ids.new_anchors(2)
         slabs.append(NewSlab(anchors, ids.new_ids(2), [b"a", b"b"]))
     submission = core.track(slabs, "s")
-    operation = once.send(core, submission)
+    operation = idempotence.send(core, submission)
     requests = next(operation)
     shards = [request.keys[0] for request in requests]
     letters = dict(zip(shards, "AR", strict=True))

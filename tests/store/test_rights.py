@@ -13,13 +13,15 @@ from redis.crc import key_slot
 from acker import Topology, cli
 from acker.drpc import calls, figures, progress, registry, ticker_hooks
 from acker.errors import AckerError, StoreError
-from acker.inspect import history, pages, steps
+from acker.inspect import history, pages
 from acker.inspect.removal import remove
-from acker.inspect.steps import Step
-from acker.ledger import ids, tick
+from acker.ledger import ids
 from acker.ledger.client import open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.sections import SPOUT
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs.sections import SPOUT
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.tick import tick
 from acker.lines import Gather, Line, coordinator
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
@@ -116,7 +118,7 @@ def executor_works(url: str, name: str = "t") -> None:
     reader = StreamReader(ledger, "words")
     assert sum(table.num_rows for table in reader.tables()) == 5
     assert reader.ack() == 1
-    ledger.run(steps.register(ledger.core, Step("split", "bolt", "app")))
+    ledger.run(step_registry.register(ledger.core, Step("split", "bolt", "app")))
     assert Stream(ledger, "words").unsubscribe("default", ack=True) == 0
     worker = Worker(ledger, FunctionStep("pass", "asks", lambda row, out: out.emit("gathers", row)))
     assert worker.work() == 1
@@ -166,7 +168,7 @@ def reader_works(url: str, name: str = "t") -> None:
             cli.main([*words, "--url", url])
         assert end.value.code == (1 if words[0] == "tree" else 0), words
     ledger = open_ledger(Store(url), name, create=False)
-    ledger.run(steps.steps(ledger.core))
+    ledger.run(step_registry.steps(ledger.core))
     ledger.counters()
     assert ledger.run(pages.trees(ledger.core)) is not None
     assert Stream(ledger, "lines").totals() is not None

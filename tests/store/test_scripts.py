@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.ledger import ids, topologies
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.slabs import NewSlab
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.settings import topologies
+from acker.ledger.slabs.slabs import NewSlab
 from acker.store import scripts
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions

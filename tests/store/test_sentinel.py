@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from acker.errors import StoreUnavailable
-from acker.store.aio import AsyncStore
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
 from tests.helpers.ledgers import Trees, counted, opened, reported

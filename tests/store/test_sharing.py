@@ -12,10 +12,10 @@ import pytest
 from acker.errors import (
     TrackRejected,
 )
+from acker.ledger.calls.calls import Writer
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.ledger.config import TopologyConfig
-from acker.ledger.core import Core
-from acker.ledger.submissions import Writer
+from acker.ledger.settings.config import TopologyConfig
 from tests.helpers.ledgers import Trees, counted, opened
 
 

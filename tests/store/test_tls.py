@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from acker.embedded import EmbeddedServer
 from acker.embedded.server import free_port
 from acker.errors import StoreMisconfigured
-from acker.store.aio import AsyncStore
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
 from tests.helpers.clusters import Cluster

@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from acker.errors import StoreMisconfigured, StoreUnavailable
-from acker.store.aio import AsyncStore
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
-from acker.store.exchange import check_lost
+from acker.store.flight import check_lost
 from acker.store.operation import command
 from tests.helpers.new_server import NewServer
 from tests.helpers.threads import in_a_thread

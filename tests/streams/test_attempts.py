@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from acker.collectors.topology import Topology
 from acker.errors import PermanentFailure, ValidationError
-from acker.ledger import ids, outcomes
-from acker.ledger.causes import Cause
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.config import bounded_reason
 from acker.ledger.ids import as_ids
-from acker.ledger.outcomes import Entry, OutcomeReader, Receipt
+from acker.ledger.outcomes import outcomes
+from acker.ledger.outcomes.outcomes import Entry, OutcomeReader, Receipt
+from acker.ledger.settings.config import bounded_reason
+from acker.ledger.slabs.causes import Cause
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Request

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from acker.inspect import failures
-from acker.ledger import ids, tick
+from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
+from acker.ledger.tick import tick
 from acker.store.operation import Request
 from acker.store.replies import seconds
 from acker.streams import Stream, lua, retention

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
-from acker.inspect import marks
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.steps import step_totals
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
@@ -44,7 +44,7 @@ def test_a_commit_cut_anywhere_is_finished_as_it_was_stored(url: str, failed: st
         anchors = emit(ledger, 30)
         first = (stage(ledger, np.repeat(anchors, 2), rows=25), stage(ledger, anchors[:1], "others"))
         inputs = (take(ledger, "lines"),)
-        by = ledger.run(marks.mark(ledger.core, "split", 7))
+        by = ledger.run(step_totals.mark(ledger.core, "split", 7))
         what = Commit(first, inputs, by=by) if failed is None else Commit(inputs=inputs, failed=failed, by=by)
         cut = run_cut(ledger, commits.commit(ledger.core, "writer", 7, what), after)
         assert ledger.run(record.known(ledger.core, "writer", 7))
@@ -59,7 +59,7 @@ def test_a_commit_cut_anywhere_is_finished_as_it_was_stored(url: str, failed: st
         total = counters(ledger)
         total.pop("duplicates", None)
         assert total == {"tracked": 30, "failed" if failed else "acked": 30}
-        [done] = ledger.run(marks.totals(ledger.core))
+        [done] = ledger.run(step_totals.totals(ledger.core))
         done_by = (done.step, done.tuples, done.failed, sum(done.ages.values()))
         assert done_by == (("split", 0, 30, 0) if failed else ("split", 30, 0, 30))
         assert not kept(url, b"staged")

@@ -10,10 +10,10 @@ import pytest
 
 from acker.drpc.ticker_hooks import HOOKS
 from acker.inspect import failures
-from acker.ledger import tick
-from acker.ledger.causes import texts
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
+from acker.ledger.slabs.causes import texts
+from acker.ledger.tick import tick
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, command

@@ -12,8 +12,8 @@ from acker.errors import (
     UnknownDeadLetter,
     ValidationError,
 )
-from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.settings import config
 from acker.store.client import Store
 from acker.streams.commits import commit as commits
 from acker.streams.spouts import dead_letters, settler

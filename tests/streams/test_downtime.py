@@ -5,9 +5,10 @@ import pytest
 from acker.drpc.ticker_hooks import HOOKS
 from acker.inspect.removal import remove
 from acker.inspect.totals import totals
-from acker.ledger import ids, tick
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick import tick
+from acker.ledger.tick.ticker import Ticker
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import Stream, downtime, subscriptions

@@ -13,10 +13,10 @@ import pytest
 from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded.processes import tied
 from acker.inspect import failures
-from acker.ledger import tick, ticker
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
-from acker.ledger.ticker import Ticker
+from acker.ledger.tick import tick, ticker
+from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
 from acker.store.operation import Request
 from acker.store.replies import seconds

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
+from acker.ledger.slabs.causes import Cause
 from acker.lines import Gather, Line
 from acker.streams import SpoutOptions, StreamReader, StreamSpout, equality, fairness, gathers
 from acker.streams.commits import staging

@@ -11,8 +11,8 @@ from acker.errors import ValidationError
 from acker.inspect import failures
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.sections import SPOUT as SECTIONS
-from acker.store.aio import AsyncStore
+from acker.ledger.slabs.sections import SPOUT as SECTIONS
+from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.streams.spouts import dead_letters, finding, letter_pages, settler
 from acker.streams.spouts.finding import Found, FoundAttempt, FoundRecord

@@ -5,11 +5,12 @@ import socket
 import numpy as np
 import pytest
 
-from acker.inspect import health, marks, steps
-from acker.inspect.steps import Step
-from acker.ledger.causes import Cause
+from acker.inspect import health
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.ledger.core import Core
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
 from acker.store.operation import Operation
 from acker.streams import Stream
 from acker.streams.commits.contents import Commit
@@ -32,7 +33,7 @@ def look(ledger: Ledger) -> Graph:
 
 def work(ledger: Ledger, *done: Step) -> None:
     for step in done:
-        ledger.run(steps.register(ledger.core, step))
+        ledger.run(step_registry.register(ledger.core, step))
 
 
 def node(found: Graph, name: str) -> Node:
@@ -129,13 +130,13 @@ def test_a_spout_in_plain_python_says_where_it_emits_now_and_again(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spout, noted = StreamSpout(ledger, HOW), list[Step]()
-    register = steps.register
+    register = step_registry.register
 
     def counting(core: Core, step: Step) -> Operation[None]:
         noted.append(step)
         yield from register(core, step)
 
-    monkeypatch.setattr(steps, "register", counting)
+    monkeypatch.setattr(step_registry, "register", counting)
     for number in range(3):
         spout.write(lines(1, number))
     assert len(noted) == 1
@@ -171,7 +172,7 @@ def test_failures_are_counted_where_they_happened_and_named(ledger: Ledger) -> N
 def test_a_step_has_the_tuples_that_it_has_acked(ledger: Ledger) -> None:
     work(ledger, Step("parse", "bolt"), Step("store", "bolt"))
     anchors = track(ledger, np.ones(3, dtype=np.int64))
-    by = ledger.run(marks.mark(ledger.core, "parse"))
+    by = ledger.run(step_totals.mark(ledger.core, "parse"))
     ledger.submit(ledger.core.update(anchors, np.ones(3, dtype=np.int64), 0, by, 3).calls)
     assert [node.tuples for node in look(ledger).nodes] == [None, 3, None]
 

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store.client import Store
 from acker.streams.commits import commit, publishing
 from acker.streams.commits.contents import Commit
@@ -144,7 +144,7 @@ def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
     ledger.fail([row["_acker"] for row in rows(ledger) if row["id"] % 5 == 0])
     entries = ledger.run(OutcomeReader(ledger.core, "s").read())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("acker.ledger.outcomes.confirm", lambda *_: iter(()))
+        patch.setattr("acker.ledger.outcomes.outcomes.confirm", lambda *_: iter(()))
         for _ in range(2):
             ledger.run(kept.settle_entries(ledger.core, "s", entries))
     assert pending(ledger) == {"pending": 40, "acked": 0, "replayed": 10, "dead": 0}

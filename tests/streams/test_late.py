@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from acker.inspect import steps
-from acker.inspect.steps import Step
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
 from acker.streams import Stream
 from acker.streams.commits import commit as commits
 from acker.streams.commits import staging
@@ -160,7 +160,7 @@ def test_a_dead_letter_that_expired_says_which_batches_take_longer_than_the_time
         Step("fast", "bolt", seconds=0.1, late=1),
         Step("long", "bolt", seconds=99.0),
     ):
-        ledger.run(steps.register(ledger.core, step))
+        ledger.run(step_registry.register(ledger.core, step))
     expire(ledger)
     assert settler.settle(ledger, "s").dead == 3
     why = "not acked within the message timeout of 30 s; batches of 'slow' take 44.4 s"

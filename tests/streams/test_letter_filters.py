@@ -10,8 +10,8 @@ import redis
 
 from acker.errors import DeadLettersFull, UnreadableRecord, ValidationError
 from acker.inspect.removal import remove
-from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.settings import config
 from acker.store.client import Store
 from acker.store.keys import Spout
 from acker.streams.spouts import dead_letters, letter_pages, letter_store, settler

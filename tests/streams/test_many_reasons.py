@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.ledger.causes import texts
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.slabs.causes import texts
 from acker.store.client import Store
 from acker.streams.commits import roots, staging
 from acker.streams.commits.contents import Commit

@@ -3,8 +3,8 @@
 import pytest
 
 from acker.inspect import failures
-from acker.ledger import tick
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.tick import tick
 from acker.store.client import Store
 from acker.streams import Stream
 from acker.streams.commits.commit import commit as committing

@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from acker.errors import ValidationError
-from acker.inspect import pages, steps
-from acker.inspect.steps import Step
+from acker.inspect import pages
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
 from acker.store.client import Store
 from acker.streams import Stream, retention
 from acker.streams.commits.commit import commit as committing
@@ -90,10 +91,10 @@ def test_it_names_the_query_and_the_batch_that_have_taken_a_row_and_the_step_whe
     assert place.taken_by is not None
     assert place.taken_by.text() == "query 5f0c (batch 17)"
     step = Step("split", "bolt", application="nightly", query_id="5f0c", query="words", reads=("lines",))
-    ledger.run(steps.register(ledger.core, step))
+    ledger.run(step_registry.register(ledger.core, step))
     # Of the steps of its query it is the one that reads the stream.
     other = Step("other", "bolt", application="nightly", query_id="5f0c", query="words", reads=("more",))
-    ledger.run(steps.register(ledger.core, other))
+    ledger.run(step_registry.register(ledger.core, other))
     [place] = ask(ledger, anchor).places
     assert place.since is not None
     assert place.text().startswith("in stream lines for subscription default, published ")
@@ -114,7 +115,7 @@ def test_a_stream_with_the_name_of_the_bolt_that_emits_it_is_not_held_by_that_bo
     batch = take(ledger, "split.held", reader="split")  # as collector.held does
     commit(ledger, 0, Commit(pieces, (take(ledger, "lines"), batch)))
     step = Step("split", "bolt", query_id="5f0c", emits=("split.words", "split.held"))
-    ledger.run(steps.register(ledger.core, step))
+    ledger.run(step_registry.register(ledger.core, step))
     found = {place.stream: place.held_by for place in ask(ledger, anchor).places}
     assert found == {"split.words": "", "split.held": "held by bolt split for a later batch"}
 
@@ -143,7 +144,7 @@ def test_rows_that_a_commit_tracks_are_found_wherever_it_is_cut(ledger: Ledger) 
     made, staged = ledger.run(
         emit_recorded(ledger.core, how, Staging("lines"), rows.combine_chunks().to_batches())
     )
-    ledger.run(steps.register(ledger.core, Step("s", "spout", query_id="5f0c")))
+    ledger.run(step_registry.register(ledger.core, Step("s", "spout", query_id="5f0c")))
     anchor = made[0].anchors()[0]
     seen = set()
     for after in range(40):

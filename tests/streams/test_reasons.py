@@ -11,13 +11,15 @@ import redis
 
 from acker.drpc.ticker_hooks import HOOKS
 from acker.drpc.ticker_hooks import explain as guarded
-from acker.inspect import failures, marks
-from acker.ledger import ids, tick
+from acker.inspect import failures
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.calls.marks import MOST_STEPS
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.marks import MOST_STEPS
-from acker.ledger.ticker import Ticker
+from acker.ledger.steps import step_totals
+from acker.ledger.tick import tick
+from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
 from acker.store.operation import Operation
 from acker.streams import Stream
@@ -82,8 +84,8 @@ def test_trees_of_one_slab_expire_each_with_its_own_place(ledger: Ledger) -> Non
 
 def test_a_reason_and_why_say_which_steps_have_seen_the_slab_of_a_tree(ledger: Ledger) -> None:
     anchors = emit(ledger, 10)
-    by = ledger.run(marks.mark(ledger.core, "split", 16))
-    ledger.run(marks.mark(ledger.core, "store"))
+    by = ledger.run(step_totals.mark(ledger.core, "split", 16))
+    ledger.run(step_totals.mark(ledger.core, "store"))
     batch = take(ledger, "lines")
     commit(ledger, 0, Commit((stage(ledger, anchors[:7], "words"),), (batch,), by=by))
     [split, store] = ledger.run(why(ledger.core, int(anchors[0]))).seen
@@ -102,15 +104,17 @@ def test_a_reason_and_why_say_which_steps_have_seen_the_slab_of_a_tree(ledger: L
 def test_a_256th_step_is_counted_with_others_and_is_one_of_them_in_reasons_and_traces(url: str) -> None:
     ledger = open_ledger(Store(url), "t", ackers=1, traces=1)
     for number in range(MOST_STEPS):
-        ledger.run(marks.mark(ledger.core, f"s{number}"))
+        ledger.run(step_totals.mark(ledger.core, f"s{number}"))
     anchors = emit(ledger, 4)
     batch = take(ledger, "lines")
-    by = ledger.run(marks.mark(ledger.core, "late", 7))
+    by = ledger.run(step_totals.mark(ledger.core, "late", 7))
     commit(ledger, 0, Commit((stage(ledger, anchors[:2]),), (batch,), by=by))
     answer = ledger.run(why(ledger.core, int(anchors[0])))
-    assert (answer.seen[0].step, answer.seen[0].batch, answer.seen[1].at) == (marks.OTHERS, 7, None)
+    assert (answer.seen[0].step, answer.seen[0].batch, answer.seen[1].at) == (step_totals.OTHERS, 7, None)
     assert answer.trace[-1].text() == "acked 1 row of stream lines by (others), batch 7"
-    assert [(one.step, one.tuples) for one in ledger.run(marks.totals(ledger.core))] == [(marks.OTHERS, 4)]
+    assert [(one.step, one.tuples) for one in ledger.run(step_totals.totals(ledger.core))] == [
+        (step_totals.OTHERS, 4)
+    ]
     assert expire(ledger) == 2
     assert "; its slab last acked by (others) (batch 7), never by s0, s1, " in reason(ledger, anchors[0])
 
@@ -122,18 +126,18 @@ def test_segments_that_an_earlier_version_has_staged_are_acked_without_marks(
     staged = stage(ledger, anchors)
     for key in raw.scan_iter("*:staged:*"):
         raw.hdel(key, "tuples:0", "trees:0")
-    by = ledger.run(marks.mark(ledger.core, "split", 16))
+    by = ledger.run(step_totals.mark(ledger.core, "split", 16))
     batch = take(ledger, "lines")
     commit(ledger, 0, Commit((staged,), (batch,), by=by))
     commit(ledger, 1, Commit(inputs=(take(ledger, "words"),), by=by))
     assert ledger.counters()["acked"] == 10
-    assert ledger.run(marks.totals(ledger.core)) == []
+    assert ledger.run(step_totals.totals(ledger.core)) == []
 
 
 def test_a_topology_without_streams_says_who_has_acked(ledger: Ledger) -> None:
     anchors = ids.new_anchors(2)
     ledger.track(anchors, ids.new_ids(2), ["a", "b"], spout="s")
-    by = ledger.run(marks.mark(ledger.core, "split"))
+    by = ledger.run(step_totals.mark(ledger.core, "split"))
     ledger.submit(ledger.core.update(anchors, ids.new_ids(2), 0, by, 2).calls)
     assert expire(ledger) == 2
     assert reason(ledger, anchors[1]) == "its slab last acked by split"

@@ -6,8 +6,8 @@ import pytest
 
 from acker.errors import ValidationError
 from acker.inspect import failures
-from acker.ledger import tick
 from acker.ledger.client import Ledger
+from acker.ledger.tick import tick
 from acker.streams import Stream, retention
 from acker.streams.commits import commit as commits
 from acker.streams.commits import publishing

@@ -10,8 +10,8 @@ import redis
 
 from acker.errors import AckerError, DeadLettersFull, StoreError
 from acker.inspect.removal import remove
-from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.settings import config
 from acker.spark import settling
 from acker.store import keys
 from acker.store.client import Store

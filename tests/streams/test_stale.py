@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker.ledger import ids, sections
+from acker.ledger import ids
 from acker.ledger.client import Ledger
+from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.streams import Stream, stale
 from acker.streams.commits import inputs

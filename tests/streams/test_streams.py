@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker.inspect import pages
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.trees import trees
 from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter, schemas, segments
 from acker.streams.commits import failed_rows, staging
@@ -79,7 +79,7 @@ def test_rows_that_follow_each_other_with_the_same_anchors_are_an_edge_each(ledg
         for anchor in row:
             expected[anchor] ^= next(edges)
     for anchor, value in expected.items():
-        tree = ledger.run(pages.tree(ledger.core, anchor))
+        tree = ledger.run(trees.tree(ledger.core, anchor))
         assert tree is not None
         assert tree.value == value
 

@@ -11,7 +11,7 @@ import redis
 
 from acker.errors import AckerError, UnknownSubscription, ValidationError
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store.client import Store
 from acker.store.operation import Operation
 from acker.streams import Stream, StreamWriter, segments, subscriptions

@@ -10,12 +10,14 @@ import pytest
 import redis
 
 from acker import Topology
-from acker.inspect import by_hand, marks, traces
-from acker.ledger import ids, journal
-from acker.ledger import traces as of_ledger
-from acker.ledger.causes import Cause
+from acker.inspect import by_hand, traces
+from acker.ledger import ids
+from acker.ledger.calls import messages
+from acker.ledger.calls import traces as of_ledger
+from acker.ledger.calls.messages import Messages
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.journal import Messages
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.steps import step_totals
 from acker.store.client import Store
 from acker.store.operation import Request, command
 from acker.store.replies import milliseconds
@@ -42,7 +44,7 @@ def test_a_trace_tells_what_became_of_a_tree_from_end_to_end(url: str) -> None:
     ledger = traced(url)
     [roots] = StreamSpout(ledger, SpoutOptions("s", "lines", "id")).write(pa.table({"id": range(3)}))
     good, bad = roots.anchors()[:2].tolist()
-    by = ledger.run(marks.mark(ledger.core, "split", 7))
+    by = ledger.run(step_totals.mark(ledger.core, "split", 7))
     staged = stage(ledger, np.array([good, good, good, bad]))
     commit(ledger, 0, Commit((staged,), (take(ledger, "lines", "split"),), by=by))
     consume(ledger, "words")
@@ -89,7 +91,7 @@ def test_a_commit_cut_anywhere_has_each_event_once(url: str, failed: str | None)
         ledger = traced(url, f"cut{after}")
         [anchor] = emit(ledger, 1).tolist()
         inputs = (take(ledger, "lines"),)
-        by = ledger.run(marks.mark(ledger.core, "split", 7))
+        by = ledger.run(step_totals.mark(ledger.core, "split", 7))
         own = Commit((stage(ledger, np.array([anchor])),), inputs, by=by)
         cut = run_cut(
             ledger,
@@ -210,16 +212,16 @@ def test_messages_note_what_becomes_of_trees_once_under_their_key(url: str) -> N
     ledger = traced(url)
     good, bad, slow = (int(ids.new_anchors(1)[0]) for _ in range(3))
     [own] = ids.new_ids(1).tolist()
-    step = ledger.run(marks.mark(ledger.core, "split"))
+    step = ledger.run(step_totals.mark(ledger.core, "split"))
     assert step is not None
     wanted = Messages(
-        [journal.Track(anchor, own, b"m", "s") for anchor in (good, bad, slow)],
+        [messages.Track(anchor, own, b"m", "s") for anchor in (good, bad, slow)],
         fails=[(bad, Cause("too late", "split").text())],
         resets=[slow],
         acks_by=[(good, own, step.step)],
     )
     for _ in range(2):
-        ledger.run(journal.send(ledger.core, wanted, "key"))
+        ledger.run(messages.send(ledger.core, wanted, "key"))
     assert story(ledger, good) == ["tracked for spout s", "acked by split"]
     assert story(ledger, bad) == ["tracked for spout s", "failed: too late"]
     assert story(ledger, slow) == ["tracked for spout s", "timeout reset"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from acker.errors import ValidationError, shown
-from acker.ledger.settings import check_number
+from acker.ledger.settings.settings import check_number
 from acker.spark.options import of_step
 from acker.store import keys
 from acker.store.operation import command

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import AckerError, ValidationError
-from acker.ledger.settings import check_number
+from acker.ledger.settings.settings import check_number
 
 RUNS = 10_000
 _BATCH = "addBatch"

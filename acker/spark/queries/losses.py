@@ -2,8 +2,8 @@
 
 The rows of a spout are in the store alone from their batch's commit until they are acked: its source does not
 give them again. So the query notes in its own checkpoint which life of the store it has committed to
-(`acker.ledger.topologies.life`), and from which of its batches rows waited. A store that was made anew has
-another life; one that was set back has the same, and lacks the commit of the batch before.
+(`acker.ledger.settings.topologies.life`), and from which of its batches rows waited. A store that was made
+anew has another life; one that was set back has the same, and lacks the commit of the batch before.
 """
 
 import logging
@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 from acker.errors import StoreLost
-from acker.ledger import topologies
 from acker.ledger.client import Ledger
+from acker.ledger.settings import topologies
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import command

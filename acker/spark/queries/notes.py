@@ -5,8 +5,8 @@ They are of one run of a query: what a run that was cut short has read, the next
 
 from dataclasses import replace
 
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.ledger.core import Core
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command

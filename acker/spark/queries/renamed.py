@@ -2,9 +2,9 @@
 
 import logging
 
-from acker.inspect import steps
 from acker.inspect.stream_totals import stream_totals
 from acker.ledger.client import Ledger
+from acker.ledger.steps import step_registry
 from acker.spark.queries.microbatches import MicroBatch
 
 _log = logging.getLogger(__name__)
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 def look(ledger: Ledger, at: MicroBatch, name: str) -> None:
     """Logs where rows are held under the name that the bolt of a query had before."""
-    known = ledger.run(steps.steps(ledger.core))
+    known = ledger.run(step_registry.steps(ledger.core))
     mine = {one.name for one in known if one.kind == "bolt" and one.query_id == at.query}
     others = {one.name for one in known if one.query_id != at.query}
     earlier = mine - {name} - others  # who still goes by a name elsewhere takes what is held under it

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from acker.errors import UnsafePlan
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.ledger.core import Core
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys, records
 from acker.store.operation import Operation, command

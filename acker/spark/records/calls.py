@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from acker.errors import ValidationError, shown
-from acker.streams.together import Outcome, Pace, asynchronous
+from acker.ledger.user_functions.async_calls import Outcome, Pace, asynchronous
 
 Record: TypeAlias = dict[str, Any]
 RecordFunction: TypeAlias = Callable[[Record], Any]

@@ -15,8 +15,10 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from acker.errors import PermanentFailure, ValidationError, class_name, is_interrupt, text_of
-from acker.ledger.causes import Cause, said_by
 from acker.ledger.ids import Ids
+from acker.ledger.slabs.causes import Cause, said_by
+from acker.ledger.user_functions.async_calls import Outcome
+from acker.ledger.user_functions.undone import undone
 from acker.spark.records.calls import Calls, Record
 from acker.spark.records.suspects import Suspects, halved
 from acker.spark.records.values import Columns, Convert, to_python
@@ -25,8 +27,6 @@ from acker.spark.versions import arrow_schema
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.staging import FAILED
 from acker.streams.segments import ANCHORS
-from acker.streams.together import Outcome
-from acker.undone import undone
 
 RUN = "_acker_run"
 """Column: which run of a task a mapped row is from."""

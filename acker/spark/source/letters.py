@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from acker.errors import SchemaMismatch
-from acker.ledger.config import DEAD_LETTERS
+from acker.ledger.settings.config import DEAD_LETTERS
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
 from acker.spark.versions import (

@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from acker.errors import SegmentGone
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.ledger.core import Core
 from acker.spark.shipping import Shipped
 from acker.spark.source.partitions import PARTITION_ROWS
 from acker.spark.versions import arrow_schema, spark_schema

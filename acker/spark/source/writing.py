@@ -15,10 +15,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from acker.errors import AckerError, UnsafePlan
-from acker.inspect import marks, steps
-from acker.inspect.steps import Step
+from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger
-from acker.ledger.marks import Mark
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
 from acker.spark import batch_roots, lateness
 from acker.spark.anchoring import check_names, named_schema
 from acker.spark.arrow import sound
@@ -155,7 +155,7 @@ class _Stager:
         self._commit(batch.query, batch.number, what, late.append)
         step = self._step(batch, what, found)
         acks = lateness.report(self.ledger, f"{step.kind} {step.name!r}, batch {batch.number}", late)
-        self.ledger.run(steps.register(self.ledger.core, replace(step, late=acks)))
+        self.ledger.run(step_registry.register(self.ledger.core, replace(step, late=acks)))
         if what.roots():
             losses.mark(self.ledger, batch)
             company.look_for_trackers(self.ledger, batch, (one.how.spout for one in what.roots()))
@@ -194,7 +194,7 @@ class _Stager:
         """As whom it acks. A spout has nothing to ack but the rows that it tracks."""
         if self.of_spout:
             return None
-        return self.ledger.run(marks.mark(self.ledger.core, self.how.stream, batch.number))
+        return self.ledger.run(step_totals.mark(self.ledger.core, self.how.stream, batch.number))
 
     def _step(self, batch: MicroBatch, what: Commit, found: Verdict | None) -> Step:
         """Who this is: without a bolt it has no name but its stream's, or its spout's."""

@@ -14,9 +14,9 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger import lua as ledger_lua
-from acker.ledger.core import Core
-from acker.ledger.submissions import Call, Writer
+from acker.ledger.calls import scripts as ledger_lua
+from acker.ledger.calls.calls import Call, Writer
+from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, chain
 from acker.streams import lua, segments, taking_back

@@ -3,7 +3,7 @@
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ValidationError, shown
-from acker.ledger.config import MESSAGE_ID_BYTES
+from acker.ledger.settings.config import MESSAGE_ID_BYTES
 
 MOST_PARTITIONS = 1_000
 _MOST_OFFSET = 2**53 - 1

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from acker.errors import AckerError, CommitOrderError, StagingExpired
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, abreast, command
 from acker.store.replies import pairs, whole

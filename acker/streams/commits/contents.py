@@ -2,7 +2,7 @@
 
 from dataclasses import astuple, dataclass
 
-from acker.ledger.marks import Mark
+from acker.ledger.calls.marks import Mark
 from acker.store import records
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.roots import Roots
@@ -17,10 +17,10 @@ class Commit:
     """What a commit does: tracks roots, publishes staged segments, fails trees, acks its inputs.
 
     inputs: ranges of streams, and roots, which are tracked before anything else.
-    failed: a cause (`acker.ledger.causes`, as text) to fail all trees of the inputs for, in place of acking
-    them. settled: outcomes of a spout that this is the answer to. origin: of which batch it is, if that is
-    known. by: the step whose commit it is, and its batch, where they are to be noted. gates: what was staged
-    of requests whose next section nothing keeps open any more, when the rest of the commit is done.
+    failed: a cause (`acker.ledger.slabs.causes`, as text) to fail all trees of the inputs for, in place of
+    acking them. settled: outcomes of a spout that this is the answer to. origin: of which batch it is, if
+    that is known. by: the step whose commit it is, and its batch, where they are to be noted. gates: what was
+    staged of requests whose next section nothing keeps open any more, when the rest of the commit is done.
     taken: only where the store knows still that its readers took these inputs. One that was set back gives
     them again: who can work again on what it gets, as a worker, has nothing take effect twice by this.
     """

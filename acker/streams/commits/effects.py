@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import StoreError
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds

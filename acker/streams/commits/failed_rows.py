@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger.causes import said_by, texts
 from acker.ledger.ids import Ids
+from acker.ledger.slabs.causes import said_by, texts
 from acker.streams import segments
 from acker.streams.commits.splitting import TooLong
 from acker.streams.segments import ANCHORS
@@ -49,7 +49,7 @@ def rows_failures(
 ) -> tuple[Ids, list[str]]:
     """Anchors of rows and a cause for each, from a column of anchors and one of causes.
 
-    See `acker.ledger.causes`.
+    See `acker.ledger.slabs.causes`.
     """
     found, places = segments.edges(anchors)
     whys = texts(segments.texts(reasons), step, batch)

@@ -5,7 +5,7 @@ what becomes of the commit: one that is final is finished, so that it acks its s
 """
 
 from acker.errors import AckerError, CommitOrderError
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store.operation import Operation
 from acker.streams import subscriptions, taking_back
 from acker.streams.commits import commit, holding

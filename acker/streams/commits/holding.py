@@ -1,7 +1,7 @@
 """All that a commit needs is held: it lives long, and readers are bound to the commit; or it is dropped."""
 
 from acker.errors import AckerError, StagingExpired
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, abreast, command
 from acker.streams import subscriptions, taking_back

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnreadableRecord
-from acker.ledger import calls as encoding
-from acker.ledger import counts, lua, once, traces
-from acker.ledger.core import Core
+from acker.ledger.calls import encoding, idempotence, scripts, traces
+from acker.ledger.calls.calls import Call
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.submissions import Call
+from acker.ledger.outcomes import counts
 from acker.store import keys
 from acker.store.operation import Operation, Reply, abreast, command
 from acker.streams import segments, subscriptions
@@ -196,7 +196,7 @@ def fail_once(
     *,
     needed: bool = True,
 ) -> Operation[None]:
-    """Fails trees, each for its cause (`acker.ledger.causes`, as text).
+    """Fails trees, each for its cause (`acker.ledger.slabs.causes`, as text).
 
     made: notes it. needed: counts how much that is, for the inputs are acked after it.
     places: what is staged of the trees, in each of their shards; it notes which calls were made, and the
@@ -212,9 +212,9 @@ def fail_once(
             made.needed[what.shard] += needed
         shard, of = core.shards[what.shard], staged[what.shard]
         noted, by = (None, None) if made is None else (made.key(core, what.shard), made.by)
-        call = lua.fail(core.config, shard, what, staged=of, made=noted, number=len(calls), by=by)
+        call = scripts.fail(core.config, shard, what, staged=of, made=noted, number=len(calls), by=by)
         calls.append(call)
-    yield from once.submit(core, calls)
+    yield from idempotence.submit(core, calls)
     yield from traces.note(core, traces.failed(core, anchors, texts, made.by if made is not None else None))
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from acker.errors import AckerError
-from acker.inspect import steps
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.steps import step_registry
 from acker.store import keys, replies
 from acker.store.operation import Operation, Request, command
 from acker.streams.commits.inputs import Acked
@@ -67,7 +67,7 @@ def why_expired(core: Core) -> Operation[str]:
     timeout = core.config.message_timeout
     text = f"not acked within the message timeout of {_seconds(timeout)}"
     try:
-        known = yield from steps.steps(core)
+        known = yield from step_registry.steps(core)
     except AckerError:
         return text
     slow = sorted({(one.name, round(one.seconds, 1)) for one in known if one.late and one.seconds >= timeout})

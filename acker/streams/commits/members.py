@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import AckerError, UnreadableRecord
-from acker.ledger import ids, sections
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
 from acker.streams import segments, subscriptions

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acker.errors import UnreadableRecord
-from acker.ledger.settings import check_number
+from acker.ledger.settings.settings import check_number
 from acker.store import records
 from acker.streams.subscriptions import Range
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from acker.errors import AckerError
-from acker.ledger import traces
-from acker.ledger.core import Core
+from acker.ledger.calls import traces
+from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, chain, command
 from acker.streams import lua, retention, segments, taking_back

@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import redis
 
-from acker.ledger import ids, sections
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Request, Word, abreast
 from acker.store.replies import milliseconds

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import redis
 
 from acker.errors import CommitOrderError, TopologyConfigError, UnreadableRecord
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.streams import lua, segments

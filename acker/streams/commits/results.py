@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger.core import Core
-from acker.store import keys
+from acker.ledger.calls.core import Core
+from acker.store import function_keys
 from acker.store.operation import Operation, Request, command
 from acker.streams import lua, segments
 from acker.streams.segments import ANCHORS
@@ -22,7 +22,7 @@ _known: dict[str, list[str]] = {}
 
 def staged(core: Core, function: str, token: str) -> bytes:
     """Where results are staged."""
-    return keys.Function(core.config.name, function).given(token)
+    return function_keys.Function(core.config.name, function).given(token)
 
 
 def of_rows(batches: Sequence[pa.RecordBatch]) -> dict[int, str]:
@@ -75,7 +75,7 @@ def known_calls(core: Core, what: Sequence[tuple[str, str, int]]) -> list[Reques
     """The requests of `give`, where this process has staged all of that; else None."""
     found = list[Request]()
     for function, token, keep in what:
-        own, anchors = keys.Function(core.config.name, function), _known.get(token)
+        own, anchors = function_keys.Function(core.config.name, function), _known.get(token)
         if anchors is None:
             return None
         results = [own.result(anchor) for anchor in anchors]
@@ -93,7 +93,7 @@ def given(core: Core, what: Sequence[tuple[str, str, int]]) -> Operation[list[in
 def give(core: Core, what: list[tuple[str, str, int]]) -> Operation[None]:
     """Has results take effect; the same again changes nothing. A second one of a request spoils the first."""
     for function, token, keep in what:
-        own = keys.Function(core.config.name, function)
+        own = function_keys.Function(core.config.name, function)
         [names] = yield [command("HKEYS", own.given(token))]
         anchors = [name.decode("utf-8", "replace") for name in names]
         if anchors:

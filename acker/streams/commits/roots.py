@@ -17,12 +17,14 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnreadableRecord, ValidationError
-from acker.ledger import counts, ids, sections
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.settings import check_number
+from acker.ledger.outcomes import counts
+from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs import sections
 from acker.store import keys, records
-from acker.store.exchange import LEAST_VALUE_BYTES
+from acker.store.flight import LEAST_VALUE_BYTES
 from acker.store.operation import Operation, Request, command
 from acker.streams import gathers, lua, segments
 from acker.streams.commits import columns
@@ -57,7 +59,7 @@ class Roots:
     ids are null or too long: their trees fail with their commit, and they have no tuples. origin: the
     streaming query that tracked them first, and the lowest number of its batches; None where not known.
     line: where they are requests of one, its number, how many streams of it gather, and its mark: a row has a
-    tree for each section then (`acker.ledger.sections`), of which the last is the one that is settled.
+    tree for each section then (`acker.ledger.slabs.sections`), of which the last is the one that is settled.
     """
 
     token: str

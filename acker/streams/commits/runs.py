@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from acker.errors import RunCommitted
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 

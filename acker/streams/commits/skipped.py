@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from acker.errors import UnreadableRecord
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs

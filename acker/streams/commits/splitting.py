@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ValueTooLong
-from acker.store.exchange import LEAST_VALUE_BYTES
+from acker.store.flight import LEAST_VALUE_BYTES
 from acker.store.operation import Operation
 from acker.streams import segments
 from acker.streams.segments import ANCHORS

@@ -13,12 +13,13 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger import calls, ids, traces
-from acker.ledger.calls import UpdateCall
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls import encoding, traces
+from acker.ledger.calls.core import Core
+from acker.ledger.calls.encoding import UpdateCall
 from acker.ledger.ids import Ids
 from acker.store import keys
-from acker.store.exchange import LEAST_VALUE_BYTES
+from acker.store.flight import LEAST_VALUE_BYTES
 from acker.store.operation import Operation, Request, abreast, command
 from acker.streams import fairness, gathers, lua, segments, subscriptions
 from acker.streams.commits import effects, failed_rows, results, splitting, vectors
@@ -301,7 +302,7 @@ def stage_vectors(
         # Where a row has 0 among its anchors, rows are not of one length here.
         whole = width > 1 and len(anchors) == width * table.num_rows
         folded = ids.fold_rows(anchors, deltas, width) if whole else (anchors, deltas)
-        for call in calls.update_calls(*folded, core.config.ackers):
+        for call in encoding.update_calls(*folded, core.config.ackers):
             by_shard.setdefault(call.shard, []).append(call)
         tuples = len(anchors)  # of a segment: whichever of its chunks says so
         traced = _traced(core, anchors)
@@ -320,7 +321,7 @@ def stage_deltas(
 ) -> tuple[list[Request], tuple[int, ...]]:
     """The requests that stage deltas of trees as vectors are staged (lua/stage.lua), and their shards."""
     by_shard: dict[int, list[UpdateCall]] = {}
-    for call in calls.update_calls(anchors, deltas, core.config.ackers):
+    for call in encoding.update_calls(anchors, deltas, core.config.ackers):
         by_shard.setdefault(call.shard, []).append(call)
     places = {shard: core.shards[shard].staged(token, slot) for shard in by_shard}
     requests = [

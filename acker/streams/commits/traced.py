@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from acker.ledger import traces
-from acker.ledger.core import Core
+from acker.ledger.calls import traces
+from acker.ledger.calls.core import Core
+from acker.ledger.calls.marks import Mark
+from acker.ledger.calls.traces import Event
 from acker.ledger.ids import Ids
-from acker.ledger.marks import Mark
-from acker.ledger.traces import Event
 from acker.store.operation import Operation, command
 from acker.streams.commits import vectors
 from acker.streams.segments import Segment

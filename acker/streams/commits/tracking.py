@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
-from acker.ledger import once, sections
-from acker.ledger.core import Core
-from acker.ledger.slabs import NewSlab, PackedIds
-from acker.ledger.submissions import Call, Writer, unreadable
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.calls import Call, Writer, unreadable
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections
+from acker.ledger.slabs.slabs import NewSlab, PackedIds
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast
 from acker.streams.commits import traced
@@ -142,7 +143,7 @@ def _track(
             tracks = [
                 core.track(slabs, _spout(roots, one), limit, how, staged[one]) for one, slabs in of.items()
             ]
-            yield from once.submit(core, [call for one in tracks for call in one.calls])
+            yield from idempotence.submit(core, [call for one in tracks for call in one.calls])
             for track, slabs in zip(tracks, of.values(), strict=True):
                 _check(core, roots, track.result(), [] if again else slabs)
             if last in part:

@@ -15,9 +15,9 @@ from typing import TypeVar
 import redis
 
 from acker.errors import AckerError
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys
-from acker.store.exchange import refusal_of, refused
+from acker.store.flight import refusal_of, refused
 from acker.store.operation import Operation, Reply, Request, chain, command
 from acker.streams import lua, segments
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from acker.errors import StoreError, UnreadableRecord
 from acker.ledger import ids
-from acker.ledger.core import Core
-from acker.ledger.submissions import Call
+from acker.ledger.calls.calls import Call
+from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs

@@ -15,9 +15,9 @@ import numpy as np
 
 from acker.errors import UnreadableRecord
 from acker.ledger import ids
-from acker.ledger.core import Core
-from acker.ledger.marks import Mark
-from acker.ledger.submissions import Call, refusals, unreadable
+from acker.ledger.calls.calls import Call, refusals, unreadable
+from acker.ledger.calls.core import Core
+from acker.ledger.calls.marks import Mark
 from acker.store.operation import Operation, Reply, Request, command
 from acker.streams import lua
 from acker.streams.commits.skipped import Left

@@ -1,7 +1,7 @@
 """Trees of a line's later sections: what each waits for while the section before it is not over.
 
-Such a tree is kept open by its gate, which is no tuple and lies in no stream (`acker.ledger.sections`). Where
-its request is just now, its tree of an earlier section says.
+Such a tree is kept open by its gate, which is no tuple and lies in no stream (`acker.ledger.slabs.sections`).
+Where its request is just now, its tree of an earlier section says.
 """
 
 import time
@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from acker.ledger import ids, sections, slabs
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections, slabs
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import pairs

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from acker.inspect import failures, marks
+from acker.inspect import failures
 from acker.inspect.failures import Counted
 from acker.inspect.health import Health, health
 from acker.inspect.judging import WINDOW, words
-from acker.inspect.steps import Step, steps
 from acker.inspect.stream_totals import StreamTotals, SubscriptionTotals
-from acker.ledger import counts
-from acker.ledger.config import TopologyConfig
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import counts
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.steps import step_totals
+from acker.ledger.steps.step_registry import Step, steps
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
@@ -118,7 +119,7 @@ def graph(core: Core, found: Health | None = None) -> Operation[Graph]:
     readers = yield from _readers(core, found.streams)
     ended = yield from failures.counted(core, found.at - WINDOW)
     counted = yield from counts.counters(core)
-    acked = {one.step: one.tuples for one in (yield from marks.totals(core))}
+    acked = {one.step: one.tuples for one in (yield from step_totals.totals(core))}
     made = _Drawing(found, at_work, readers, ended, sorted(core.spouts), counted["tracked"], acked)
     return made.graph(core.config)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from acker.errors import UnreadableRecord
-from acker.inspect.steps import Step
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.steps.step_registry import Step
 from acker.store import keys, records
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs

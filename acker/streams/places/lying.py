@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from acker.errors import UnreadableRecord
-from acker.inspect.steps import Step
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.steps.step_registry import Step
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnreadableRecord
-from acker.inspect.steps import Step
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.steps.step_registry import Step
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import seconds

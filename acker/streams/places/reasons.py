@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from acker.errors import StoreError
-from acker.inspect import marks, steps
-from acker.inspect.marks import Seen
-from acker.inspect.steps import Step
-from acker.ledger import ids, tick
-from acker.ledger.config import bounded_reason
-from acker.ledger.core import Core
-from acker.ledger.tick import MOST_REASONS, Looked, Reasons
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import bounded_reason
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.steps.step_totals import Seen
+from acker.ledger.tick import tick
+from acker.ledger.tick.tick import MOST_REASONS, Looked, Reasons
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
@@ -53,7 +54,10 @@ IN_NO_STREAM = (
 
 
 def explain(core: Core) -> Operation[Reasons]:
-    """Where the trees are that rotations have set aside, for `acker.ledger.tick.drain`. Changes nothing."""
+    """Where the trees are that rotations have set aside, for `acker.ledger.tick.tick.drain`.
+
+    Changes nothing.
+    """
     looks: dict[int, Looked] = {}
     wanted = yield from _set_aside(core, looks)
     if not wanted:
@@ -69,7 +73,7 @@ def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[
     known = yield from search.streams(core)
     if not known.named and not (yield from under_way.all_of(core)):
         return _coded([], [], wanted, "", (yield from _seen(core, wanted, end)), {})
-    at_work = yield from steps.steps(core)
+    at_work = yield from step_registry.steps(core)
     gated = Gated(core)
     yield from gated.find(wanted, known.named, end)
     before = gated.slabs()
@@ -197,7 +201,7 @@ def _seen(
             if time.monotonic() > end:
                 return found
             part = many[first : first + _PAGE]
-            seen = yield from marks.seen(core, core.shards[number], part, _MOST_STEPS)
+            seen = yield from step_totals.seen(core, core.shards[number], part, _MOST_STEPS)
             found |= dict(zip(part, seen, strict=True))
     return found
 
@@ -238,9 +242,9 @@ def _coded(
     differs from slab to slab.
     """
     slabs = [slab for members in wanted.values() for slab in members]
-    ends = {slab: marks.text(seen.get(slab, ())) for slab in slabs}
+    ends = {slab: step_totals.text(seen.get(slab, ())) for slab in slabs}
     if len(set(ends.values())) > MOST_REASONS // 2:
-        ends = {slab: marks.text(seen.get(slab, ()), batch=False) for slab in slabs}
+        ends = {slab: step_totals.text(seen.get(slab, ()), batch=False) for slab in slabs}
     said, where = _merged([part for part in parts if part[0] in ends], of_places)
 
     @functools.cache

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from acker.errors import UnreadableRecord
-from acker.inspect import cursors
-from acker.inspect.steps import Step
-from acker.inspect.trees import Tree
-from acker.ledger import ids, sections
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.trees import cursors
+from acker.ledger.trees.trees import Tree
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs, whole

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from acker.inspect import cursors, lanes, steps
-from acker.inspect.steps import Step
-from acker.ledger.core import Core
+from acker.inspect import lanes
+from acker.ledger.calls.core import Core
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.trees import cursors
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, seconds
@@ -118,7 +120,7 @@ def stuck(core: Core, *, cursor: str | None = None) -> Operation[StuckPage]:
     behind at no cost. Raises ValidationError for a cursor that no page gave.
     """
     known = yield from search.streams(core)
-    at_work = yield from steps.steps(core)
+    at_work = yield from step_registry.steps(core)
     places = [(stream, slot) for stream, slots in known.named.items() for slot in sorted(slots)]
     found, left = list[Stuck](), MOST_SEGMENTS
     for stream, slot in places[_start(places, cursor) :]:

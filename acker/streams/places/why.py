@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from acker.inspect import failures, marks, steps, traces, trees
+from acker.inspect import failures, traces
 from acker.inspect.failure import Failure
-from acker.inspect.marks import Seen
-from acker.inspect.pages import tree as tree_of
 from acker.inspect.traces import TraceEvent
-from acker.inspect.trees import Tree
-from acker.ledger import ids, sections
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_totals import Seen
+from acker.ledger.trees import trees
+from acker.ledger.trees.trees import Tree
+from acker.ledger.trees.trees import tree as tree_of
 from acker.store.operation import Operation
 from acker.streams import gathers
 from acker.streams.places import drops, place, search
@@ -87,7 +90,7 @@ def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation
             return (yield from _ended(core, anchor, tree))
         tries += 1
         begun = walk or Walk(tree.value)
-        known, at_work = (yield from search.streams(core)), (yield from steps.steps(core))
+        known, at_work = (yield from search.streams(core)), (yield from step_registry.steps(core))
         found, more = yield from search.look(core, tree, begun, known, at_work)
         tree = yield from tree_of(core, anchor)
         moved = tree is None or tree.value != begun.value
@@ -108,7 +111,7 @@ def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation
         if rest == IN_NO_STREAM and (lately := (yield from drops.since(core, known.named, tree.age))):
             rest = f"{rest}: {lately.text()}"
     next_page = begun.text(anchor) if more else None
-    [seen] = yield from marks.seen(core, core.shards[tree.shard], [ids.slab_of(anchor)])
+    [seen] = yield from step_totals.seen(core, core.shards[tree.shard], [ids.slab_of(anchor)])
     return Why(anchor, tree, None, shown, complete, rest, begun.looked, most, next_page, tuple(seen))
 
 

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger.causes import parse_by, text_by
-from acker.ledger.config import bounded_reason
-from acker.ledger.outcomes import Entry, SlabOutcome
+from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
+from acker.ledger.settings.config import bounded_reason
+from acker.ledger.slabs.causes import parse_by, text_by
 from acker.store import records
 
 COLUMN = "_acker_attempts"

@@ -9,8 +9,8 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-from acker.ledger.core import Core
-from acker.ledger.outcomes import Entry, OutcomeReader
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
 from acker.store import keys
 from acker.store.operation import Operation, Request
 from acker.store.replies import seconds

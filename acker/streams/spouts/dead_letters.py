@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, UnreadableRecord, ValidationError
-from acker.ledger.config import check_name
-from acker.ledger.core import Core
-from acker.ledger.settings import check_number
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.settings import check_number
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams.spouts import letter_pages, letter_replays, letter_store

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from acker.errors import UnreadableRecord
-from acker.inspect import cursors, failures, pages
+from acker.inspect import failures, pages
 from acker.inspect.failure import Failure
-from acker.inspect.trees import Tree
-from acker.ledger import config, ids
-from acker.ledger.core import Core
-from acker.ledger.settings import check_number
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.settings import config
+from acker.ledger.settings.settings import check_number
+from acker.ledger.trees import cursors
+from acker.ledger.trees.trees import Tree
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import whole

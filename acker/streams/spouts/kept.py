@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import DeadLettersFull
-from acker.ledger import config, ids, outcomes
-from acker.ledger.core import Core
-from acker.ledger.outcomes import Entry, SlabOutcome
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import outcomes
+from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
+from acker.ledger.settings import config
 from acker.store import keys
 from acker.store.operation import Operation, Request, Word, command
 from acker.store.replies import pairs, whole

@@ -5,8 +5,8 @@ import re
 from dataclasses import astuple, dataclass
 
 from acker.errors import ValidationError, shown
-from acker.ledger.config import REASON_BYTES, check_name
-from acker.ledger.settings import check_number
+from acker.ledger.settings.config import REASON_BYTES, check_name
+from acker.ledger.settings.settings import check_number
 from acker.streams.spouts.letter_store import Head
 
 STATUSES = ("failed", "expired")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args, overload
 
 from acker.errors import UnreadableRecord, ValidationError, shown
-from acker.inspect import cursors
-from acker.ledger.core import Core
-from acker.ledger.settings import check_number
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.settings import check_number
+from acker.ledger.trees import cursors
 from acker.store import keys
 from acker.store.operation import Operation, Request
 from acker.store.replies import seconds

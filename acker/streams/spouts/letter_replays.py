@@ -17,8 +17,9 @@ from acker.errors import (
     UnreadableRecord,
     ValidationError,
 )
-from acker.ledger import config, ids
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.settings import config
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import segments

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from acker.errors import AckerError, StoreUnavailable
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.ledger.core import Core
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store.operation import Operation
 from acker.streams.spouts import dead_letters, kept, letter_pages, settler
 from acker.streams.spouts.dead_letters import OTHERS, Discarded, Replayed

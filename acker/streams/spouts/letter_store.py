@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError, shown
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs

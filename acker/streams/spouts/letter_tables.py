@@ -5,8 +5,8 @@ from dataclasses import asdict
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnreadableRecord
-from acker.ledger.config import DEAD_LETTERS, check_name
-from acker.ledger.core import Core
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import DEAD_LETTERS, check_name
 from acker.store.operation import Operation
 from acker.streams import segments
 from acker.streams.spouts import attempts, letter_store

@@ -6,9 +6,11 @@ whose rows cannot be read are left: there is nothing to be replayed.
 
 import numpy as np
 
-from acker.ledger import ids, once, slabs
-from acker.ledger.causes import Cause
-from acker.ledger.core import Core
+from acker.ledger import ids
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import slabs
+from acker.ledger.slabs.causes import Cause
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds
@@ -64,6 +66,6 @@ def _recover(core: Core, own: keys.Spout, one: Roots) -> Operation[int]:
     anchors = one.anchors()
     trees = anchors[np.isin(np.arange(one.rows) // one.slab, lost)]
     # What cannot be read of them a drain puts away first.
-    yield from once.submit(core, core.fail(trees, Cause(REASON).encode()).calls)
+    yield from idempotence.submit(core, core.fail(trees, Cause(REASON).encode()).calls)
     yield from tracking.track_again(core, one, lost)
     return len(trees)

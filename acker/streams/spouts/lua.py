@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from acker.ledger.config import TopologyConfig
+from acker.ledger.settings.config import TopologyConfig
 from acker.store.keys import Spout
 from acker.store.operation import Request, Word, script
 

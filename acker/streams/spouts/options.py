@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from acker.errors import ValidationError, shown
 from acker.ledger import ids
-from acker.ledger.config import check_name
-from acker.ledger.settings import choice, flag, number, of, text
+from acker.ledger.settings.config import check_name
+from acker.ledger.settings.settings import choice, flag, number, of, text
 
 LONGEST_BACKOFF = 86_400.0
 MOST_ATTEMPTS = 1_000

@@ -11,9 +11,12 @@ from typing import Any, TypeAlias
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ValidationError
-from acker.ledger import ids, outcomes, sections
-from acker.ledger.core import Core
-from acker.ledger.outcomes import Entry
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import outcomes
+from acker.ledger.outcomes.outcomes import Entry
+from acker.ledger.slabs import sections
+from acker.ledger.user_functions.undone import undone
 from acker.store.operation import Operation, abreast
 from acker.streams import gathers, schemas, subscriptions
 from acker.streams.commits import commit as commits
@@ -27,7 +30,6 @@ from acker.streams.spouts.attempts import Attempt
 from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.kept import KeptSlab, Settled
 from acker.streams.spouts.options import SpoutOptions, outcomes_stream
-from acker.undone import undone
 
 STEP_TREES = 200_000
 """Trees after which a step takes no further outcomes."""

@@ -20,10 +20,10 @@ from acker.errors import (
     is_interrupt,
     text_of,
 )
-from acker.ledger import topologies
-from acker.ledger.causes import log_error, said_by
 from acker.ledger.client import Ledger, follow
-from acker.ledger.config import check_name
+from acker.ledger.settings import topologies
+from acker.ledger.settings.config import check_name
+from acker.ledger.slabs.causes import log_error, said_by
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, Reply, command

@@ -10,9 +10,9 @@ from typing import TypeAlias
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import StoreUnavailable
-from acker.inspect.at_work import AtWork
 from acker.ledger.client import Ledger
-from acker.ledger.settings import check_number
+from acker.ledger.settings.settings import check_number
+from acker.ledger.steps.registration import AtWork
 from acker.store.operation import Operation, Request
 from acker.streams import schemas
 from acker.streams.commits import commit

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { Schemas } from "../../api/client";
 import { failedWith, isOfLine, requestPath, sectionOf, since, stands, waiting, within } from "./lines";
 
-// As acker.ledger.sections makes them: line 1, a group, the request with index 2.
+// As acker.ledger.slabs.sections makes them: line 1, a group, the request with index 2.
 const FIRST = ((3n << 61n) | (1n << 56n) | (12345n << 13n) | (2n << 1n) | 1n).toString();
 const SECOND = ((3n << 61n) | (1n << 56n) | (1n << 53n) | (12345n << 13n) | (2n << 1n) | 1n).toString();
 

@@ -18,7 +18,7 @@ const SECTION = 7n << SECTION_AT;
 /** Whose trees all sections but the last of each line are: they have no message id, which is that of the request. */
 export const SECTIONS = "acker.sections";
 
-/** Whether an anchor may be of a tree of a line, by its tag (acker/ledger/sections.py). */
+/** Whether an anchor may be of a tree of a line, by its tag (acker/ledger/slabs/sections.py). */
 export function isOfLine(anchor: string): boolean {
   const number = BigInt(anchor);
   return number >= 0n && (number & TAG) === TAG && ((number >> LINE_AT) & 31n) !== 0n;

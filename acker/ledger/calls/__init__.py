@@ -1,0 +1,1 @@
+"""Calls to a ledger: encoded, sent, and applied once."""

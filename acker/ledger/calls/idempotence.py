@@ -1,0 +1,129 @@
+"""Calls that take effect once, however often they are sent (lua/includes/once.lua).
+
+The idea is Kafka's idempotent producer: a call carries a stamp, its writer's id and its number for the shard,
+and the shard remembers the last number of each writer, with its reply. A call is sent until it is answered,
+and always with the same stamp.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+import redis
+
+from acker.errors import KeyConflict, StoreError, WritersFull
+from acker.ledger.calls.calls import Call, Submission, Writer, flight
+from acker.ledger.calls.core import ATTEMPTS, Core
+from acker.store.operation import Operation, command
+
+T = TypeVar("T")
+
+
+def send(core: Core, submission: Submission[T]) -> Operation[T]:
+    """Sends a submission (`submit`); returns its result."""
+    yield from submit(core, submission.calls)
+    return submission.result()
+
+
+def expired(core: Core, sent_at: float) -> bool:
+    """Whether the store may have forgotten what it did of a call that was sent then (`time.monotonic`)."""
+    return time.monotonic() - sent_at > 0.9 * core.horizon
+
+
+def submit(core: Core, calls: Sequence[Call]) -> Operation[None]:
+    """Sends calls until each is answered; calls that were answered before are left out.
+
+    After StoreUnavailable the same calls can be sent again, for nearly `Core.horizon` seconds. Raises
+    StoreError after that, and where a shard refuses a call; WritersFull where a shard can remember no further
+    writer.
+    """
+    if any(call.stamp and call.reply is None and expired(core, call.sent_at) for call in calls):
+        raise StoreError("the call was sent too long ago: the store may not know any more that it had it")
+    taken: list[Writer] = []
+    lanes: list[Writer] = []
+    attempts = 0
+    while sending := flight(calls):
+        position: dict[int, int] = {}
+        for call in sending:
+            lane = position[call.shard] = position.get(call.shard, -1) + 1
+            if call.stamp is None:
+                while lane >= len(lanes):
+                    lanes.append(core.writers.take())
+                call.stamp = lanes[lane].id, lanes[lane].next(call.shard)
+                call.sent_at = time.monotonic()
+        full = ""
+        refused = yield from _exchange(core, sending)
+        refused += [(call, "WRITER has made further calls") for call in sending if call.reply == b""]
+        for call, reason in refused:
+            if reason.startswith("FULL"):
+                full = reason
+            elif reason.startswith("WRITER"):
+                # What the store knows of the writer is lost or damaged, and with it what the writer had done.
+                call.stamp, call.reply = (Writer().id, 1), None
+                taken, lanes = [], []
+            elif reason:
+                raise StoreError(reason)
+        if full:
+            # What the shards know already is worth keeping: with these writers others can go on.
+            waiting = {call.stamp[0] for call in calls if call.stamp and call.reply is None}
+            for writer in taken + lanes:
+                if writer.id not in waiting:
+                    core.writers.give(writer)
+            raise WritersFull(full.removeprefix("FULL "))
+        if refused:
+            # A call that was refused keeps its writer for itself: the next ones take others.
+            taken, lanes = taken + lanes, []
+            attempts += 1
+        if attempts >= ATTEMPTS:
+            raise StoreError(f"calls were refused {attempts} times: {refused!r:.500}")
+    for writer in taken + lanes:
+        core.writers.give(writer)
+
+
+def submit_for(core: Core, calls: Sequence[Call], replies: bytes) -> Operation[None]:
+    """Sends calls that a key has stamped, one for each of some shards, until each is answered.
+
+    replies: the hash in which whoever sends the same notes what was answered (`field`). Raises KeyConflict
+    where the store has forgotten the key, or where somebody else is sending the same call; else as `submit`.
+    """
+    for _ in range(ATTEMPTS):
+        left = [call for call in calls if call.reply is None]
+        if not left:
+            return
+        for _, reason in (yield from _exchange(core, left)):
+            if reason.startswith("WRITER"):
+                raise KeyConflict("the key was used too long ago: the store does not know any more what for")
+            if reason.startswith("FULL"):
+                raise WritersFull(reason.removeprefix("FULL "))
+            if reason:
+                raise StoreError(reason)
+        for call in left:
+            if call.reply == b"":  # it was done before, and others after it: somebody else sends the same
+                [call.reply] = yield [command("HGET", replies, field(call))]
+    if any(call.reply is None for call in calls):
+        raise KeyConflict("the same call is under way")
+
+
+def field(call: Call) -> bytes:
+    """The field of a key's replies that a stamped call has."""
+    writer, number = call.stamp or (b"", 0)
+    return b"%s:%d:%d" % (writer, call.shard, number)
+
+
+def _exchange(core: Core, calls: Sequence[Call]) -> Operation[list[tuple[Call, str]]]:
+    """Sends stamped calls and takes their replies.
+
+    Returns the calls that were refused, with what the shard says: "" where it has other spouts than were
+    declared, which is noted.
+    """
+    requests = [core.request(call) for call in calls]
+    replies = yield requests
+    refused = []
+    for call, request, reply in zip(calls, requests, replies, strict=True):
+        if isinstance(reply, redis.ResponseError):
+            refused.append((call, "" if core.note_spouts(call.shard, reply) else str(reply)))
+            continue
+        call.reply = bytes(reply) if isinstance(reply, (bytes, bytearray)) else str(reply).encode()
+        if call.tracks and b"A" in call.reply:
+            core.note_tracked(call, bytes(request.args[0]))  # type: ignore[arg-type]
+    return refused

@@ -1,0 +1,147 @@
+"""Traces: what became of one tree in N, event by event. Which trees, their anchors alone decide.
+
+So every process picks the same ones, and nothing travels with them. Events are kept beside the ledger and
+have no part in it: one that cannot be written is left out, and a trace may lack the last events of a process
+that has died.
+"""
+
+import json
+import logging
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from acker.errors import AckerError
+from acker.ledger import ids
+from acker.ledger.calls import scripts
+from acker.ledger.calls.core import Core
+from acker.ledger.calls.marks import Mark
+from acker.ledger.ids import Ids
+from acker.ledger.slabs.causes import Cause
+from acker.store.operation import Operation, command
+
+MOST_EVENTS = 64
+"""Of a trace."""
+MOST_TRACES = 10_000
+"""Of a shard, at a time: where there are as many, no further tree of it is traced."""
+SECONDS = 86_400
+"""For which a trace is kept, from its first event on."""
+EXPORTED = "exported"
+"""An event that no tree has: somebody has exported the trace."""
+_STAGED = struct.Struct("<qI")
+_SHIFT, _FACTOR = np.uint64(29), np.uint64(0xBF58476D1CE4E5B9)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What became of a tree. kind: tracked, emitted, reset (its timeout), acked or failed.
+
+    key: tells it from other events of the tree; the same again changes nothing. by: who did it, where known.
+    spout, stream, rows: whose tree it is, into which stream rows of it went or of which they were, how many.
+    reason: of a fail.
+    """
+
+    anchor: int
+    kind: str
+    key: str
+    by: Mark | None = None
+    spout: str = ""
+    stream: str = ""
+    rows: int = 0
+    reason: str = ""
+
+    def text(self) -> str:
+        """The event as it is stored, but for its time, which is the store's."""
+        what = {"kind": self.kind, "spout": self.spout, "stream": self.stream, "rows": self.rows}
+        what |= {"reason": self.reason[:200]}
+        if self.by is not None:
+            what |= {"step": self.by.step, "batch": self.by.batch}
+        return json.dumps({name: value for name, value in what.items() if value != ""})
+
+
+def picked(core: Core, anchors: Ids) -> Ids:
+    """Those of some anchors whose trees are traced, each once, ascending."""
+    every = core.config.traces
+    if not every or not len(anchors):
+        return anchors[:0]
+    own = np.unique(anchors)
+    words = own.view(np.uint64)
+    mixed = (words ^ (words >> _SHIFT)) * _FACTOR
+    chosen: Ids = own[(mixed >> _SHIFT) % np.uint64(every) == 0]
+    return chosen
+
+
+def of(
+    core: Core, kind: str, key: str, anchors: Ids, by: Mark | None = None, spout: str = "", reason: str = ""
+) -> list[Event]:
+    """The same event of each of some trees, as far as they are traced."""
+    found = picked(core, anchors).tolist()
+    return [Event(anchor, kind, key, by, spout=spout, reason=reason) for anchor in found]
+
+
+def failed(core: Core, anchors: Ids, causes: Sequence[bytes], by: Mark | None = None) -> list[Event]:
+    """The events of traced trees that are failed, each for its cause (`acker.ledger.slabs.causes`)."""
+    chosen = set(picked(core, anchors).tolist())
+    if not chosen:
+        return []
+    of_each = zip(anchors.tolist(), causes, strict=True)
+    first = {anchor: cause for anchor, cause in reversed(list(of_each)) if anchor in chosen}
+    return [
+        Event(anchor, "failed", "failed", by, reason=Cause.decode(first[anchor]).reason)
+        for anchor in sorted(first)
+    ]
+
+
+def resets(core: Core, anchors: Ids, by: Mark | None = None) -> list[Event]:
+    """The events of traced trees whose timeout was reset: the first one of a step and batch is kept."""
+    who = f" {by.step} {by.batch}" if by is not None else ""
+    return of(core, "reset", f"reset{who}", anchors, by)
+
+
+def note(core: Core, events: Sequence[Event]) -> Operation[None]:
+    """Adds events to traces. What cannot be written is logged, and left out."""
+    if not events:
+        return
+    by_shard: dict[int, dict[int, list[Event]]] = {}
+    for event in events:
+        shard = ids.shard_of(ids.slab_of(event.anchor), core.config.ackers)
+        by_shard.setdefault(shard, {}).setdefault(event.anchor, []).append(event)
+    requests = []
+    for number, of_trees in by_shard.items():
+        own = core.shards[number]
+        for anchor, own_events in of_trees.items():
+            what = [(one.key, one.text()) for one in own_events[:MOST_EVENTS]]
+            requests.append(scripts.note_trace(own, anchor, what, MOST_EVENTS, MOST_TRACES, SECONDS))
+    try:
+        yield requests
+    except AckerError as error:
+        _log.error("events of traces of topology %r are left out: %s", core.config.name, error)
+
+
+def claim(core: Core, anchor: int) -> Operation[bool]:
+    """Whether a tree's trace is the caller's to export: it is once, for one of all who ask."""
+    shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
+    what = [(EXPORTED, json.dumps({"kind": EXPORTED}))]
+    [new] = yield [scripts.note_trace(shard, anchor, what, MOST_EVENTS + 1, MOST_TRACES, SECONDS)]
+    return bool(new)
+
+
+def unclaim(core: Core, anchor: int) -> Operation[None]:
+    """Leaves the export of a trace to others again."""
+    shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
+    yield [command("HDEL", shard.trace(anchor), EXPORTED)]
+
+
+def pack(anchors: Ids, counts: npt.NDArray[np.int64]) -> bytes:
+    """Traced trees of what is staged, and how many tuples each has there: 12 bytes each."""
+    return b"".join(_STAGED.pack(*pair) for pair in zip(anchors.tolist(), counts.tolist(), strict=True))
+
+
+def unpack(staged: bytes | None) -> list[tuple[int, int]]:
+    """The inverse of `pack`; nothing where it cannot be read."""
+    whole = staged is not None and len(staged) % _STAGED.size == 0
+    return list(_STAGED.iter_unpack(staged)) if whole and staged else []

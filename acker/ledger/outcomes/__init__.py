@@ -1,0 +1,1 @@
+"""Outcomes of trees for their spouts, and exact counters."""

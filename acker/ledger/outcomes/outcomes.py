@@ -1,0 +1,371 @@
+"""Outcomes as the ledger keeps them for a spout: stream entries, each of many trees of one status.
+
+An entry is kept until it is confirmed; a spout that starts anew reads all that it has not confirmed.
+"""
+
+import hashlib
+import logging
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from acker.errors import AckerError, UnreadableRecord, ValidationError
+from acker.ledger import ids
+from acker.ledger.calls import scripts as calls_scripts
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import counts, scripts
+from acker.ledger.slabs import slabs as headers
+from acker.ledger.slabs.causes import Cause
+from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import pairs
+
+Status: TypeAlias = Literal["acked", "failed", "expired", "rejected"]
+
+READ_ENTRIES = 100
+"""Most entries that one read takes from a shard."""
+CONFIRM_ENTRIES = 50
+CONFIRM_SHARDS = 16
+_READ_SHARDS = 32
+_log = logging.getLogger(__name__)
+
+
+class SlabOutcome:
+    """Trees of one slab that ended for one cause: indexes (None: all), and their latency in seconds.
+
+    said: the cause as it is kept. There may be one for each tree, and a reader looks at few of what it reads.
+    """
+
+    __slots__ = ("_cause", "indexes", "latency", "said", "slab")
+
+    def __init__(self, slab: bytes, indexes: tuple[int, ...] | None, latency: float, said: bytes) -> None:
+        self.slab = slab
+        self.indexes = indexes
+        self.latency = latency
+        self.said = said
+        self._cause: Cause | None = None
+
+    @property
+    def cause(self) -> Cause:
+        """Why they ended."""
+        if self._cause is None:
+            self._cause = Cause.decode(self.said)
+        return self._cause
+
+    def of(self, count: int) -> Sequence[int]:
+        """Their indexes in a slab of `count` trees; what is beyond them is nobody's."""
+        if self.indexes is None:
+            return range(count)
+        return (
+            self.indexes if max(self.indexes, default=0) < count else [i for i in self.indexes if i < count]
+        )
+
+
+class Receipt(NamedTuple):
+    """Where an entry is, and a digest of what it says.
+
+    A store that lost its latest moments, and whose clock is behind, gives an id again: what was read under it
+    tells the one entry from the other.
+    """
+
+    shard: int
+    id: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a spout's outcomes: where it is, what it says and when (Unix seconds)."""
+
+    receipt: Receipt
+    status: Status
+    at: float
+    slabs: tuple[SlabOutcome, ...]
+
+
+def digest(fields: Mapping[bytes, bytes]) -> bytes:
+    """What tells an entry from another of its id (lua/confirm.lua has the same)."""
+    said = b"".join(fields.get(name, b"") for name in (b"at", b"status", b"whole", b"part"))
+    return hashlib.sha1(said, usedforsecurity=False).hexdigest()[:16].encode()
+
+
+def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
+    """An entry from its stream fields; UnreadableRecord where they are not an entry of this version."""
+    try:
+        values = pairs(fields)
+        slabs = []
+        reasons, whole, part = split_reasons(values[b"reasons"]), values[b"whole"], values[b"part"]
+        at = 0
+        while at < len(whole):
+            ms, n = struct.unpack_from("<IH", whole, at)
+            if at + 6 + 8 * n > len(whole):
+                raise ValueError(f"{n} slabs in {len(whole) - at} bytes")
+            for (slab,) in struct.iter_unpack("<8s", whole[at + 6 : at + 6 + 8 * n]):
+                slabs.append(SlabOutcome(slab, None, ms / 1000, reasons[0]))
+            at += 6 + 8 * n
+        at = tree = 0
+        numbers = [number for (number,) in struct.iter_unpack("<H", values[b"why"])]
+        if not reasons or (numbers and max(numbers) >= len(reasons)):
+            raise ValueError(f"{len(reasons)} reasons")
+        while at < len(part):
+            slab, ms, n = struct.unpack_from("<8sIH", part, at)
+            indexes = struct.unpack_from(f"<{n}H", part, at + 14)
+            for number, own in _by_reason(indexes, numbers[tree : tree + n]).items():
+                slabs.append(SlabOutcome(slab, own, ms / 1000, reasons[number]))
+            at, tree = at + 14 + 2 * n, tree + n
+        if numbers and len(numbers) != tree:
+            raise ValueError(f"the reasons of {len(numbers)} of {tree} trees")
+        status = values[b"status"].decode()
+        if status not in ("acked", "failed", "expired"):
+            raise ValueError(status)
+        receipt = Receipt(shard, entry_id, digest(values))
+        return Entry(receipt, status, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
+    except (KeyError, IndexError, ValueError, OverflowError, struct.error) as error:
+        raise UnreadableRecord(
+            f"outcome {entry_id!r} of shard {shard} is not readable: {error!r:.200}"
+        ) from error
+
+
+def split_reasons(packed: bytes) -> list[bytes]:
+    """The reasons of an entry (lua/includes/outcomes.lua). ValueError and struct.error for anything else."""
+    reasons, at = [], 0
+    while at < len(packed):
+        (length,) = struct.unpack_from("<H", packed, at)
+        if at + 2 + length > len(packed):
+            raise ValueError(f"a reason of {length} in {len(packed) - at - 2} bytes")
+        reasons.append(packed[at + 2 : at + 2 + length])
+        at += 2 + length
+    return reasons
+
+
+def _by_reason(indexes: tuple[int, ...], numbers: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """Trees of a slab by the number of their reason. numbers: one for each; none where all have the first."""
+    if not numbers:
+        return {0: indexes}
+    found: dict[int, list[int]] = {}
+    for index, number in zip(indexes, numbers, strict=True):
+        found.setdefault(number, []).append(index)
+    return {number: tuple(own) for number, own in found.items()}
+
+
+def id_parts(entry_id: bytes) -> tuple[int, int]:
+    """What the id of an entry is made of: milliseconds, and a number among those of one."""
+    milliseconds, _, sequence = entry_id.partition(b"-")
+    return int(milliseconds), int(sequence)
+
+
+def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[Receipt]]:
+    """Entries of a shard's stream; and the places of others, which cannot be read, for `drop`."""
+    found, unreadable = list[Entry](), list[Receipt]()
+    for entry_id, fields in entries:
+        try:
+            found.append(parse(shard, entry_id, fields))
+        except UnreadableRecord as error:
+            _log.error("%s", error)
+            said = digest(pairs(fields))
+            unreadable.append(Receipt(shard, entry_id, b"!" + said))
+    return found, unreadable
+
+
+class OutcomeReader:
+    """Reads a spout's outcomes, from the oldest that is not confirmed: each once, while the store keeps them.
+
+    A store that lost its latest moments may hold new entries before the one it was read to, or again
+    some that were confirmed. So each reading counts: where a shard holds more entries than were read and
+    not confirmed since (`confirmed`), or the newest of these is not there as it was read, all of that shard
+    are read again, reported before or not.
+
+    An entry that cannot be read is dropped and counted: the spout's own timer tells of its trees.
+    """
+
+    def __init__(self, core: Core, spout: str) -> None:
+        self.core = core
+        self.spout = spout
+        self._last = [b"0-0"] * len(core.shards)
+        self._given: list[dict[bytes, bytes]] = [{} for _ in core.shards]
+        """Entries that were read and not confirmed, in their order, and what tells each from another."""
+        self._unreadable: list[Receipt] = []
+
+    def keys(self) -> list[bytes]:
+        """The streams of all shards."""
+        return [shard.outcomes(self.spout) for shard in self.core.shards]
+
+    @property
+    def position(self) -> list[bytes]:
+        """The last entry that was read of each shard: set again, what came after it is read again."""
+        return list(self._last)
+
+    @position.setter
+    def position(self, last: list[bytes]) -> None:
+        self._last = list(last)
+        for given, before in zip(self._given, last, strict=True):
+            # An entry that is read again counts as read then; the store may not have it any more.
+            for entry_id in list(given):
+                if id_parts(entry_id) > id_parts(before):
+                    del given[entry_id]
+
+    def blocking(self, milliseconds: int) -> Request:
+        """The one command that waits for entries in any shard, for a store that is one server."""
+        streams = self.keys()
+        return Request(
+            streams[0],
+            ["XREAD", "COUNT", READ_ENTRIES, "BLOCK", milliseconds, "STREAMS", *streams, *self._last],
+        )
+
+    def take(self, reply: Reply) -> list[Entry]:
+        """The entries that `blocking` was answered with. The next `read` drops unreadable ones."""
+        if not reply:
+            return []
+        numbers = {key: number for number, key in enumerate(self.keys())}
+        return self._taken((numbers[key], entries) for key, entries in reply)
+
+    def confirmed(self, receipts: Iterable[Receipt]) -> None:
+        """Notes that the store has confirmed entries."""
+        for receipt in receipts:
+            self._given[receipt.shard].pop(receipt.id, None)
+
+    def begin_again(self, shards: Iterable[int]) -> None:
+        """Has the next readings begin with the oldest entries of shards."""
+        for shard in shards:
+            self._last[shard], self._given[shard] = b"0-0", {}
+
+    def read(self) -> Operation[list[Entry]]:
+        """The next entries of all shards, without waiting."""
+        found = yield from self._read(range(len(self._last)))
+        if self._unreadable and (yield from drop(self.core, self.spout, self._unreadable)):
+            self.confirmed(self._unreadable)
+            self._unreadable = []
+        return found
+
+    def _read(self, shards: Sequence[int]) -> Operation[list[Entry]]:
+        streams = self.keys()
+        found: list[Entry] = []
+        missed: list[int] = []
+        for first in range(0, len(shards), _READ_SHARDS):
+            part = shards[first : first + _READ_SHARDS]
+            given = [dict(self._given[shard]) for shard in part]
+            newest = [(place, list(its.items())[-1]) for place, its in enumerate(given) if its]
+            # Counted first: an entry that comes in between is among those read, and not counted.
+            requests = [command("XLEN", streams[shard]) for shard in part]
+            requests += [
+                command("XRANGE", streams[shard], b"(" + self._last[shard], b"+", b"COUNT", READ_ENTRIES)
+                for shard in part
+            ]
+            requests += [calls_scripts.check_outcomes(streams[part[place]], [one]) for place, one in newest]
+            replies = yield requests
+            entries_of = replies[len(part) : 2 * len(part)]
+            lost = {
+                place for (place, _), same in zip(newest, replies[2 * len(part) :], strict=True) if not same
+            }
+            for place, (shard, entries) in enumerate(zip(part, entries_of, strict=True)):
+                more = replies[place] > len(given[place]) + len(entries)
+                if place in lost or (len(entries) < READ_ENTRIES and more):
+                    missed.append(shard)
+            found += self._taken((shard, entries) for shard, entries in zip(part, entries_of, strict=True))
+        if missed:
+            self.begin_again(missed)
+            streams = [streams[shard] for shard in missed]
+            entries_of = yield [
+                command("XRANGE", stream, b"-", b"+", b"COUNT", READ_ENTRIES) for stream in streams
+            ]
+            again = self._taken(zip(missed, entries_of, strict=True))
+            found = [entry for entry in found if entry.receipt.shard not in missed] + again
+        return found
+
+    def _taken(self, read: Iterable[tuple[int, Reply]]) -> list[Entry]:
+        """The entries of shards, which count as read from now on."""
+        found: list[Entry] = []
+        for shard, entries in read:
+            readable, unreadable = parse_all(shard, entries)
+            receipts = sorted(
+                [one.receipt for one in readable] + unreadable, key=lambda one: id_parts(one.id)
+            )
+            found += readable
+            self._unreadable += unreadable
+            if entries:
+                self._last[shard] = entries[-1][0]
+                self._given[shard] |= {one.id: one.digest.removeprefix(b"!") for one in receipts}
+        return found
+
+
+def confirm(core: Core, spout: str, entries: Sequence[Receipt]) -> Operation[int]:
+    """Confirms entries; returns how many trees. Confirming again changes nothing."""
+    trees, most = 0, CONFIRM_ENTRIES
+    left: dict[int, list[Receipt]] = {}
+    for receipt in entries:
+        left.setdefault(receipt.shard, []).append(receipt)
+    while left:
+        shards = list(left)[:CONFIRM_SHARDS]
+        replies = yield from core.ask(
+            [
+                scripts.confirm(
+                    core.shards[shard], spout, [(one.id, one.digest) for one in left[shard][:most]]
+                )
+                for shard in shards
+            ]
+        )
+        for shard, (confirmed, seen, unreadable) in zip(shards, replies, strict=True):
+            for name in unreadable:
+                _log.error("%s, shard %d: %r cannot be read", core.config.name, shard, bytes(name))
+            trees += confirmed
+            del left[shard][:seen]
+            if not left[shard]:
+                del left[shard]
+    return trees
+
+
+def drop(core: Core, spout: str, unreadable: Sequence[Receipt]) -> Operation[bool]:
+    """Drops entries that cannot be read, and counts them (`parse_all` names them).
+
+    Returns whether that was done: where the store refuses it now, what can be read is reported all the same.
+    """
+    try:
+        yield from confirm(core, spout, unreadable)
+    except AckerError as error:
+        _log.warning("outcomes of spout %s that cannot be read are still to be dropped: %s", spout, error)
+        return False
+    return True
+
+
+def pieces(core: Core, slab: bytes, packed: bytes, count: int) -> Operation[list[tuple[bytes | None, int]]]:
+    """A slab's message ids as kept (lua/includes/id_pieces.lua), each piece with its number of trees."""
+    if packed or count <= headers.PIECE_TREES:
+        return [(packed, count)]
+    key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids
+    found = yield [command("HGET", key, piece) for piece in headers.piece_fields(slab, count)]
+    return [(own, headers.piece_trees(count, number)) for number, own in enumerate(found)]
+
+
+def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, list[bytes]]]:
+    """The message ids of slabs that are not forgotten yet: slab -> one for each tree.
+
+    Message ids that cannot be read are dropped and counted, and left out.
+    """
+    found: dict[bytes, list[bytes]] = {}
+    unreadable: dict[bytes, int] = {}
+    for first in range(0, len(slabs), 64):
+        part = slabs[first : first + 64]
+        shards = [core.shards[ids.shard_of(slab, core.config.ackers)] for slab in part]
+        requests = [command("HGET", shard.slabs, slab) for shard, slab in zip(shards, part, strict=True)]
+        requests += [
+            command("HGET", shard.message_ids, slab) for shard, slab in zip(shards, part, strict=True)
+        ]
+        replies = yield requests
+        for slab, stored, packed in zip(part, replies[: len(part)], replies[len(part) :], strict=True):
+            header = headers.read(stored)
+            if header is not None and packed is not None:
+                in_pieces = yield from pieces(core, slab, packed, header.count)
+                try:
+                    found[slab] = [
+                        one
+                        for own, count in in_pieces
+                        for one in headers.unpack_message_ids(own or b"", count)
+                    ]
+                except ValidationError as error:
+                    _log.error("slab %s: %s", slab.hex(), error)
+                    unreadable[slab] = header.count
+    for slab, count in unreadable.items():
+        key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids
+        [there] = yield [command("HDEL", key, slab, *headers.piece_fields(slab, count))]
+        yield from counts.pass_over(core, f"message ids of slab {slab.hex()}", bool(there))
+    return found

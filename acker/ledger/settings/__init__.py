@@ -1,0 +1,1 @@
+"""Settings of a topology, and where topologies and their settings are stored."""

@@ -1,0 +1,1 @@
+"""Ids, slabs of trees, and the reasons for which trees fail."""

@@ -1,0 +1,117 @@
+"""Causes: why a tree was failed, by which step, and whether another attempt is of use.
+
+The ledger keeps a cause as one text, which it never looks into: the reason alone where there is nothing else
+to say. Otherwise a NUL follows, "!" where no attempt is to follow, the name of the step, and after a space
+its batch.
+"""
+
+import functools
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from acker.errors import FailedException, class_name, is_interrupt, text_of
+from acker.ledger.settings.config import bounded_reason, check_reason
+
+_END = "\0"
+_FOR_GOOD = "!"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a tree was failed. step: the name of who failed it, "" where not known; batch: of its query, or -1.
+
+    retry: whether another attempt is of use. Who says no has failed the record for good.
+    """
+
+    reason: str = ""
+    step: str = ""
+    retry: bool = True
+    batch: int = -1
+
+    def text(self) -> str:
+        """The cause as text; the inverse of `parse`. The reason is cut to 1 KiB."""
+        said = bounded_reason(self.reason)
+        if self.retry and not self.step and _END not in said:
+            return said
+        return f"{said}{ending(retry=self.retry)}{text_by(self.step, self.batch)}"
+
+    def encode(self) -> bytes:
+        """The same as the ledger keeps it."""
+        return self.text().encode("utf-8", "replace")
+
+    @classmethod
+    def parse(cls, text: str) -> "Cause":
+        """The cause that `text` made a text of."""
+        if _END not in text:
+            return cls(text)
+        reason, _, rest = text.rpartition(_END)
+        step, batch = parse_by(rest.removeprefix(_FOR_GOOD))
+        return cls(reason, step, not rest.startswith(_FOR_GOOD), batch)
+
+    @classmethod
+    def decode(cls, stored: bytes) -> "Cause":
+        """The cause that the ledger has kept so."""
+        return cls.parse(stored.decode("utf-8", "replace"))
+
+
+def said_by(error: BaseException) -> str:
+    """The reason that an exception is: its type and text; of FailedException, its text alone."""
+    text, kind = text_of(error), class_name(error)
+    if issubclass(type(error), FailedException):  # an object's own word for its class may raise
+        return text or "failed"
+    return f"{kind}: {text}" if text else kind
+
+
+def log_error(log: logging.Logger, error: BaseException | None, message: str, *args: object) -> None:
+    """Logs an error of the user's, with its trace, if there is one.
+
+    Handlers of logs are the user's, too, and so are the attributes that a trace shows: what they raise is
+    dropped, for the caller has still to do what comes of the error.
+    """
+    try:
+        log.warning(message, *args, exc_info=error)
+    except BaseException as another:
+        if is_interrupt(another):
+            raise
+
+
+def text_by(step: str, batch: int) -> str:
+    """A step, and its batch where it is known, as text."""
+    return f"{step} {batch}" if step and batch >= 0 else step
+
+
+@functools.lru_cache(maxsize=256)
+def parse_by(text: str) -> tuple[str, int]:
+    """The inverse of `text_by`; batch -1 where there is none, or it is no number of Spark's (64 bits)."""
+    step, _, batch = text.partition(" ")
+    number = int(batch) if batch.isascii() and batch.isdigit() and len(batch) < 20 else -1
+    return step, number if number < 1 << 63 else -1
+
+
+def ending(*, retry: bool) -> str:
+    """What follows a reason in a cause's text, before the name of the step."""
+    return _END if retry else _END + _FOR_GOOD
+
+
+def checked(reason: object, step: str = "", *, retry: bool = True) -> bytes:
+    """A cause as the ledger keeps it. Raises ValidationError for a reason that is no str of at most 1 KiB."""
+    return Cause(check_reason(reason).decode(), step, retry).encode()
+
+
+def checked_text(text: str) -> bytes:
+    """A cause's text as the ledger keeps it. Raises ValidationError for a reason of more than 1 KiB."""
+    cause = Cause.parse(text)
+    return replace(cause, reason=check_reason(cause.reason).decode()).encode()
+
+
+def texts(reasons: Iterable[str | None], step: str, batch: int = -1) -> list[str]:
+    """Texts of causes, with the name of a step and its batch in each that names none."""
+    found = [text or "" for text in reasons]
+    whole = {text: _by(step, batch, text) for text in set(found)}
+    return [whole[text] for text in found]
+
+
+def _by(step: str, batch: int, text: str) -> str:
+    cause = Cause.parse(text)
+    return text if cause.step else replace(cause, step=step, batch=batch).text()

@@ -1,0 +1,159 @@
+"""Slabs: those to be tracked, their message ids as the store keeps them, and their headers read back.
+
+lua/includes/shard.lua writes the headers, lua/includes/id_pieces.lua the message ids.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from acker.errors import ValidationError
+from acker.ledger import ids
+from acker.ledger.ids import SLAB_TREES, Ids
+from acker.ledger.settings.config import MESSAGE_ID_BYTES
+
+WAITING, TRACKED = 1, 2
+FIXED = struct.Struct("<BIHIQ")
+"""What a header begins with; a digest of 8 bytes follows, which is left out where only this is given."""
+_BYTES = FIXED.size + 8
+PIECE_TREES = 256
+"""Trees of a piece of a slab's message ids."""
+WHOLE_BYTES = PIECE_TREES * (MESSAGE_ID_BYTES + 2)
+"""More bytes of message ids than this are kept in pieces, which are no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewSlab:
+    """Trees to be tracked: anchors of one slab, index 0 first, one ack value and one message id for each."""
+
+    anchors: Ids
+    values: Ids
+    message_ids: Sequence[bytes]
+
+    def check(self) -> None:
+        """Raises ValidationError where that is not so."""
+        count = len(self.anchors)
+        if not 1 <= count <= ids.SLAB_TREES:
+            raise ValidationError(f"anchors: expected 1 to {ids.SLAB_TREES} trees, got {count}")
+        if len(self.values) != count or len(self.message_ids) != count:
+            raise ValidationError(
+                f"expected one value and one message id for each of {count} anchors, "
+                f"got {len(self.values)} and {len(self.message_ids)}"
+            )
+        ids.check_anchors(self.anchors)
+        first = int(self.anchors[0])
+        if count > 1 and first < 0:
+            raise ValidationError(
+                f"anchors: a negative one is of a tree that is tracked alone, got {count} trees from {first} "
+                "on; take those of acker.ledger.ids.new_anchors, or track each by itself"
+            )
+        in_order = count == 1 or bool((np.diff(self.anchors) == ids.STEP).all())
+        if ids.index_of(first) != 0 or not in_order:
+            raise ValidationError(
+                "anchors: expected those of one slab in order from index 0 (acker.ledger.ids.new_anchors), "
+                f"got {first}..."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a header says. kind: `WAITING` or `TRACKED`; entered: the rotation it entered the nursery at.
+
+    spout: its number in the shard (acker/ledger/slabs/registries.py). count: trees, 0 while it waits.
+    tracked_at:
+        in ms by the server's clock.
+    """
+
+    kind: int
+    spout: int
+    count: int
+    entered: int
+    tracked_at: int
+
+
+def read(header: bytes | None) -> Header | None:
+    """A header as it is stored; None where there is none, or none that this version can read."""
+    if header is None or len(header) != _BYTES:
+        return None
+    found = Header(*FIXED.unpack_from(header))
+    if found.kind == WAITING or (found.kind == TRACKED and 1 <= found.count <= SLAB_TREES):
+        return found
+    return None
+
+
+def is_tracked(header: bytes | None) -> bool:
+    """Whether a header is of a slab that a spout owns."""
+    found = read(header)
+    return found is not None and found.kind == TRACKED
+
+
+class PackedIds(Sequence[bytes]):
+    """Message ids that were packed where they were columns, so that none becomes an object of its own."""
+
+    def __init__(self, packed: bytes, count: int) -> None:
+        self.packed = packed
+        self._count = count
+
+    @classmethod
+    def empty(cls, count: int) -> "PackedIds":
+        """Those of trees that go by another tree's message id."""
+        return cls(bytes(2 * count), count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[bytes]: ...
+
+    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
+        return unpack_message_ids(self.packed, self._count)[place]
+
+
+def pack_message_ids(message_ids: Sequence[bytes]) -> bytes:
+    """Message ids of a slab as the store keeps them: their lengths (u16), then their bytes."""
+    if isinstance(message_ids, PackedIds):
+        return message_ids.packed
+    if len(message_ids) == 1:
+        return len(message_ids[0]).to_bytes(2, "little") + message_ids[0]
+    return np.fromiter(map(len, message_ids), dtype="<u2", count=len(message_ids)).tobytes() + b"".join(
+        message_ids
+    )
+
+
+def pieces(packed: bytes, count: int) -> list[bytes]:
+    """The packed message ids of a slab of `count` trees, in pieces; none where they are few bytes."""
+    if len(packed) <= WHOLE_BYTES:
+        return []
+    ends = np.cumsum(np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)) + 2 * count
+    edges = [2 * count, *ends[PIECE_TREES - 1 :: PIECE_TREES].tolist(), len(packed)]
+    return [
+        packed[2 * first : 2 * min(count, first + PIECE_TREES)] + packed[edges[number] : edges[number + 1]]
+        for number, first in enumerate(range(0, count, PIECE_TREES))
+    ]
+
+
+def piece_fields(slab: bytes, count: int) -> list[bytes]:
+    """The fields of the pieces of a slab's message ids."""
+    return [slab + bytes([number]) for number in range(-(-count // PIECE_TREES))]
+
+
+def piece_trees(count: int, number: int) -> int:
+    """How many trees a piece is of."""
+    return min(PIECE_TREES, count - PIECE_TREES * number)
+
+
+def unpack_message_ids(packed: bytes, count: int) -> list[bytes]:
+    """The message ids of a slab of `count` trees; the inverse of `pack_message_ids`."""
+    if len(packed) < 2 * count:
+        raise ValidationError(f"message ids: expected {count} lengths, got {len(packed)} bytes")
+    ends = np.cumsum(np.frombuffer(packed, dtype="<u2", count=count, offset=0).astype(np.int64)) + 2 * count
+    if count and ends[-1] != len(packed):
+        raise ValidationError(f"message ids: expected {ends[-1]} bytes, got {len(packed)}")
+    starts = [2 * count, *ends[:-1].tolist()] if count else []
+    return [packed[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]

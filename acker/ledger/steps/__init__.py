@@ -1,0 +1,1 @@
+"""Steps at work on a topology: registered, numbered and counted."""

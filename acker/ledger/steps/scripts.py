@@ -1,0 +1,14 @@
+"""The scripts of steps as functions (as in acker/ledger/calls/scripts.py)."""
+
+from acker.store import keys
+from acker.store.operation import Request, script
+
+
+def register_step(topology: str, field: bytes, what: str, most: int) -> Request:
+    """Notes who works on a topology."""
+    return script("register_step", [keys.steps(topology)], [field, what, most])
+
+
+def number_step(topology: str, name: str, number: int, most: int) -> Request:
+    """Gives a step its number."""
+    return script("number_step", [keys.step_numbers(topology)], [name, number, most])

@@ -1,0 +1,1 @@
+"""Trees in flight, and the time buckets that they are in."""

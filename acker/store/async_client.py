@@ -1,0 +1,298 @@
+"""Connections to the store from an event loop: the asyncio twin of the client."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import hiredis
+import redis
+import redis.asyncio.connection as connections
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from acker.errors import AckerError
+from acker.store.address import Node
+from acker.store.client import CONNECTIONS, Store, connecting
+from acker.store.connections import ProtocolFault, last_words
+from acker.store.flight import (
+    ASK_LIMIT,
+    LEAST_VALUE_BYTES,
+    LOST,
+    REFUSED,
+    Flight,
+    Parcel,
+    answered,
+    check_server,
+    demoted,
+    longest,
+    no_answer,
+    pauses,
+    refusal,
+    unidentified,
+    value_limit,
+)
+from acker.store.heartbeats import AsyncHeartbeats
+from acker.store.nodes import Nodes
+from acker.store.operation import Operation, Reply, Request, flights
+
+T = TypeVar("T")
+
+_LAST_WORDS = 0.5
+"""Seconds for which a server's last words are waited for."""
+
+
+class AsyncStore:
+    """Runs operations on the store at `url`, with one pool of connections for each event loop.
+
+    Takes what `acker.store.client.Store` takes, raises what it raises and resends as it does. It pickles, and
+    works in any thread that runs an event loop. `aclose`, or leaving it as a context manager, closes the
+    connections of the running loop.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 10.0, cluster: bool = False) -> None:
+        self._settings = Store(url, timeout=timeout, cluster=cluster)
+        self._start()
+
+    def _start(self) -> None:
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Async{self._settings!r}"
+
+    def __getstate__(self) -> Store:
+        return self._settings
+
+    def __setstate__(self, settings: Store) -> None:
+        self._settings = settings
+        self._start()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    @property
+    def url(self) -> str:
+        """The URL as it was given, its password included."""
+        return self._settings.url
+
+    @property
+    def timeout(self) -> float:
+        """Seconds until StoreUnavailable."""
+        return self._settings.timeout
+
+    @property
+    def cluster(self) -> bool:
+        """Whether the URL is of a node of a Redis Cluster."""
+        return self._settings.cluster
+
+    def _client(self) -> "_Client":
+        """The running loop's client for the store's address."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            own = self._clients.get(loop)
+            if own is None:
+                own = self._clients[loop] = _Client(self._settings)
+        return own
+
+    async def aclose(self) -> None:
+        """Closes the running loop's connections; the next call opens new ones."""
+        with self._lock:
+            own = self._clients.pop(asyncio.get_running_loop(), None)
+        if own is not None:
+            await own.close()
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Runs an operation to its end and returns its result."""
+        beats = AsyncHeartbeats(self.send)
+        try:
+            requests = next(operation)
+            while True:
+                beats.note(requests)
+                try:
+                    replies = [reply for flight in flights(requests) for reply in await self.send(flight)]
+                except AckerError as error:
+                    requests = operation.throw(error)
+                else:
+                    requests = operation.send(replies)
+        except StopIteration as end:
+            return cast(T, end.value)
+        finally:
+            beats.end()
+
+    async def send(self, requests: Sequence[Request]) -> list[Reply]:
+        """Sends a flight, again and again until each request has its reply or the time is over."""
+        flight, client = Flight(requests, self.url, self.timeout), self._client()
+        for pause in pauses():
+            flight.begin()
+            try:
+                await client.find_nodes(flight)
+                await client.exchange(flight)
+            except REFUSED as error:
+                raise refusal(self.url, error) from error
+            if not flight.missing:
+                break
+            flight.check_time()
+            if flight.cause is not None:
+                await asyncio.sleep(pause)
+        return flight.replies
+
+
+class _Client:
+    """The connections of one event loop to the servers of one address: its client on the loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.nodes = Nodes(store.address)
+        self._pools: dict[Node, BlockingConnectionPool] = {}
+        self._limit = 0
+
+    async def find_nodes(self, flight: Flight) -> None:
+        """Asks where the keys are, if that is in doubt; without an answer, what was known holds."""
+        nodes = self.nodes
+        if not nodes.stale:
+            return
+        for node in nodes.to_ask():
+            try:
+                if nodes.learn(node, await self._ask(node)):
+                    for gone in nodes.gone(list(self._pools)):
+                        await self._pools.pop(gone).disconnect(inuse_connections=False)
+                    return
+            except LOST as error:
+                flight.lost(node, error, nodes)
+            if flight.late:
+                return
+
+    async def _ask(self, node: Node) -> Reply:
+        kind, settings = _connecting(self._store, node, asking=True)
+        connection: Any = kind(**settings)
+        try:
+            await connection.connect()
+            await connection.send_command(*self.nodes.question)
+            return await connection.read_response()
+        except REFUSED:
+            raise
+        except redis.ResponseError as error:
+            raise answered(error, no_answer(self._store.url, error)) from error
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def exchange(self, flight: Flight) -> None:
+        """Sends to all nodes what they have to do, side by side, and takes their replies."""
+        parcels = flight.parcels(self.nodes)
+        if len(parcels) == 1:
+            await self._exchange(flight, parcels[0])
+            return
+        exchanges = (self._exchange(flight, parcel) for parcel in parcels)
+        for ended in await asyncio.gather(*exchanges, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
+
+    async def _exchange(self, flight: Flight, parcel: Parcel) -> None:
+        commands, expected = flight.pack(parcel)
+        try:
+            async with asyncio.timeout(flight.left):
+                if sum(map(len, commands)) > LEAST_VALUE_BYTES:
+                    flight.check_size(await self._value_limit(parcel.node))
+                replies = await self._replies(parcel.node, commands, expected)
+        except LOST as error:
+            size = max(longest(flight.requests[number]) for number in parcel.numbers)
+            why = error if size <= LEAST_VALUE_BYTES else await self._asked_why(parcel.node, size, error)
+            flight.lost(parcel.node, why, self.nodes)
+        else:
+            flight.take(parcel, replies, self.nodes)
+
+    async def _asked_why(self, node: Node, size: int, error: Exception) -> Exception:
+        """What a server says to a value of that size, of which it gets the announcement alone.
+
+        An event loop has lost a server's last words with the connection. The error where it says nothing.
+        """
+        try:
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._replies(node, [b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % size], 1)
+        except ProtocolFault as said:
+            return said
+        except (redis.exceptions.RedisError, OSError):
+            pass
+        return error
+
+    async def _replies(self, node: Node, commands: list[bytes], expected: int) -> list[Reply]:
+        pool = await self._pool(node)
+        connection = await pool.get_connection()
+        try:
+            await connection.send_packed_command(commands)
+            replies = [await _reply(connection) for _ in range(expected)]
+            if demoted(replies):
+                await connection.disconnect(nowait=True)
+        except BaseException:
+            # Cancelled ones too: what is still to be read belongs to nobody.
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(connection)
+        return replies
+
+    async def _value_limit(self, node: Node) -> int:
+        """Bytes of one value that the servers take: as the URL says, or else as one of them says."""
+        if not self._limit:
+            packed = hiredis.pack_command(ASK_LIMIT)
+            asked = self._store.address.max_value_bytes or value_limit(
+                *await self._replies(node, [packed], 1)
+            )
+            self._limit = asked
+        return self._limit
+
+    async def _pool(self, node: Node) -> Any:
+        pool = self._pools.get(node)
+        if pool is None:
+            kind, settings = _connecting(self._store, node)
+            made = BlockingConnectionPool(
+                connection_class=kind,
+                max_connections=CONNECTIONS,
+                **{**settings, "timeout": self._store.timeout},
+            )
+            # Without a lock: where the server is silent, no task is to wait for the time of another.
+            try:
+                facts: Any = await _info(made, self._store.url)
+                check_server(facts, self._store.url, self._store.cluster)
+            except BaseException:
+                await made.disconnect()
+                raise
+            pool = self._pools.setdefault(node, made)
+            if pool is not made:
+                await made.disconnect()
+        return pool
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        while self._pools:
+            await self._pools.popitem()[1].disconnect()
+
+
+def _connecting(store: Store, node: Node, asking: bool = False) -> tuple[type[Any], dict[str, Any]]:
+    """The class of a connection to a node on the loop, and what it is made with."""
+    kind, settings = connecting(store.address, node, store.timeout, asking)
+    return getattr(connections, kind.__name__), {**settings, "retry": Retry(NoBackoff(), 0)}
+
+
+async def _info(pool: Any, url: str) -> Any:
+    try:
+        return await Redis(connection_pool=pool).info()
+    except REFUSED:
+        raise
+    except redis.ResponseError as error:
+        raise answered(error, unidentified(url, error)) from error
+
+
+async def _reply(connection: Any) -> Reply:
+    try:
+        return await connection.read_response()
+    except redis.ResponseError as error:
+        if last_words(error):
+            raise ProtocolFault(str(error)) from error
+        return error
