@@ -6,9 +6,9 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from acker.drpc.ticker_hooks import HOOKS
+from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger.tick.async_ticker import AsyncTicker
-from acker.lines.coordinating import Coordinating
+from acker.lines.coordinate_all import Coordinating
 from acker.store.client import Store
 from acker.streams.spouts.settler import Settler
 from api.service import Service

@@ -8,12 +8,12 @@ from fastapi import Depends, Path
 from starlette.requests import Request as HTTPRequest
 
 from acker.errors import UnknownTopology
-from acker.inspect import aio
-from acker.inspect import health as rules
-from acker.inspect.aio import AsyncLedger
-from acker.inspect.health import Health
-from acker.inspect.history import Reading, Window
-from acker.inspect.totals import Totals
+from acker.inspect import async_ledger
+from acker.inspect.async_ledger import AsyncLedger
+from acker.inspect.topology import health as rules
+from acker.inspect.topology.health import Health
+from acker.inspect.topology.history import Reading, Window
+from acker.inspect.topology.totals import Totals
 from acker.ledger.steps.registration import AtWork
 from acker.store import keys
 from acker.store.async_client import AsyncStore
@@ -82,7 +82,7 @@ class Service:
     async def ledger(self, name: str) -> AsyncLedger:
         """The ledger of a topology, as stored now; UnknownTopology where there is none."""
         try:
-            stored = await aio.open_ledger(self.store, name, create=False)
+            stored = await async_ledger.open_ledger(self.store, name, create=False)
         except UnknownTopology:
             self._ledgers.pop(name, None)
             self._at_work.pop(name, None)

@@ -21,8 +21,8 @@ import redis
 import uvicorn
 
 from acker.embedded import EmbeddedServer
-from acker.inspect import history
-from acker.inspect.history import SECONDS, STEPS, WINDOWS
+from acker.inspect.topology import history
+from acker.inspect.topology.history import SECONDS, STEPS, WINDOWS
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.slabs.slabs import NewSlab

@@ -11,11 +11,11 @@ from acker import Topology
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from benchmarks.servers import client
 
 _HOUR = 3600.0

@@ -31,10 +31,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from acker.lines.bell import Bell
 from acker.lines.line import coordinate
 from acker.store import keys
 from acker.streams.spouts import settler
+from acker.workers.wakeups import Bell
 from benchmarks import peers
 from benchmarks.figures import Missing, Sample, check_known, rows, text
 from benchmarks.line_flows import Arrival, Flow, Gathering

@@ -25,9 +25,9 @@ import pyarrow as pa
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.streams.reader import StreamReader
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts.settler import settle
-from acker.streams.spouts.spout import StreamSpout
 from acker.streams.writer import StreamWriter
 from benchmarks.clients import opened
 from benchmarks.figures import Sample

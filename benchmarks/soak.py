@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from acker import Topology
-from acker.drpc.ticker_hooks import HOOKS
+from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger.tick.ticker import Ticker
 from benchmarks.figures import check_known
 from benchmarks.machine import describe

@@ -19,14 +19,14 @@ import pyarrow as pa
 import redis
 
 from acker.embedded import EmbeddedServer
+from acker.inspect.locate.expiry_reasons import explain
+from acker.inspect.locate.why import why
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.slabs.slabs import NewSlab
 from acker.ledger.tick import tick
 from acker.store.client import Store
 from acker.streams import StreamWriter
-from acker.streams.places.reasons import explain
-from acker.streams.places.why import why
 from benchmarks.options import Number
 
 TREES = 1_024

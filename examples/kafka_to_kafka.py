@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded.java import ensure_java
+from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger.tick.ticker import Ticker
 from acker.spark import Collector, bolt, register, settling, track, watermark
 

@@ -32,12 +32,13 @@ import httpx
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
-from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded import EmbeddedServer
+from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger.tick.ticker import Ticker
 from acker.spark import Acker, Collector, PermanentFailure
-from acker.streams.spouts import dead_letters, kept
-from acker.streams.spouts.dead_letters import DeadLetter, Filter
+from acker.streams.dead_letters import dead_letters
+from acker.streams.dead_letters.dead_letters import DeadLetter, Filter
+from acker.streams.sources import kept_rows
 from examples.common import finish, session, write_json
 from examples.price_service import Service
 
@@ -173,7 +174,7 @@ class Schedule:
             for _ in range(10):
                 self.run("price")
                 acker.settle()
-                if not topology.ledger.run(kept.pending(topology.ledger.core, "orders"))["pending"]:
+                if not topology.ledger.run(kept_rows.pending(topology.ledger.core, "orders"))["pending"]:
                     return
                 self.run("validate")
         sys.exit("orders are still under way: the jobs' logs may tell why")

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 taken   stream (lua/claim_segments.lua)
 -- ARGV  1 first, 2 last  ids of its entries
---       3 planned  digest of the segments (acker/streams/subscriptions.py)
+--       3 planned  digest of the segments (acker/streams/log/subscriptions.py)
 -- Returns 1, or 0 where there are others, or none.
 -- Bounded: 500 segments; a range of more is not what was planned.
 --- @chained reply == 1

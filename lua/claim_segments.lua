@@ -11,7 +11,7 @@
 --       2 reader
 --       3 at             number of the last segment that the reader has had in a batch
 --       4 rows, 5 bytes, 6 segments  take no more than these; one segment is always taken. The bytes are
---                        those of rows before compression, as the record says (acker/streams/segments.py)
+--                        those of rows before compression, as the record says (acker/streams/log/segments.py)
 --       7 end            id of the last entry to be given, or "+"
 --       8 ttl            seconds for which what the reader has taken is kept
 --       9 shown          how many segments are told, at most

@@ -1,5 +1,5 @@
 -- Counts rows by key, about: where many were written in the last minutes, a stream that is read fairly has
--- lanes for them (acker/streams/fairness.py).
+-- lanes for them (acker/streams/log/fairness.py).
 --
 -- KEYS  1 volumes  string: a count-min sketch, counts of 32 bits. It is never too low for a key
 -- ARGV  1 ttl      seconds after which counting begins anew

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
--- ARGV  1 record         how it gathers (acker/streams/gathers.py)
+-- ARGV  1 record         how it gathers (acker/streams/log/gathers.py)
 -- Returns nil; what is in the way otherwise, and nothing has changed: how the stream gathers already, or ''
 -- where it holds segments that do not wait.
 local found = redis.call('HGET', KEYS[2], 'gather')

@@ -10,7 +10,7 @@
 -- ARGV  1 ttl            seconds for which what waits is kept where nobody looks after it
 --       2 known          ms for which it is known at least that a group is over
 --       ... place, record, rows, bytes, slots, open  of each segment: "<group>:<task>", and what
---                        acker/streams/segments.py says, the slots as "0,2"; when its group was seen to be
+--                        acker/streams/log/segments.py says, the slots as "0,2"; when its group was seen to be
 --                        open, by this server's clock (ms); 0: it is over; "now": by the same chain
 -- Returns for each segment: 0 it came too late, its group has gone, and its rows were dropped; 2 its group
 -- was looked at too long ago, and nothing was done; else 1 and which of its slots were dropped before it was

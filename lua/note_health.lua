@@ -2,7 +2,7 @@
 -- would leave a key that nobody removes.
 --
 -- KEYS  1 config    of the topology
---       2 health    hash (acker/inspect/health.py)
+--       2 health    hash (acker/inspect/topology/health.py)
 -- ARGV  1 set       of how many fields the value is set
 --       2 noted     of how many it is where they have none
 --       ... field, value  that are set

@@ -5,7 +5,7 @@
 --       3 payload        string
 --       4 owed           hash (lua/note_segments.lua)
 --       5 marker         string: the segment was published
--- ARGV  1 record (acker/streams/segments.py), 2 rows, 3 bytes
+-- ARGV  1 record (acker/streams/log/segments.py), 2 rows, 3 bytes
 --       4 slots          as "7,9"
 --       5 payload
 --       6 ttl            seconds for which the marker is kept

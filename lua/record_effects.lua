@@ -1,5 +1,5 @@
 -- Records effects of a step, so that rows of the same key are known for a while
--- (acker/streams/commits/effects.py).
+-- (acker/streams/staging/effects.py).
 --
 -- KEYS  1 count       string: how many effects the generation holds in this shard
 --       2 effects     set of digests: one partition of the generation

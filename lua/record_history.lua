@@ -5,7 +5,7 @@
 --       2 config      of the topology
 --       ... stream    for each step
 -- ARGV  1 token
---       2 reading     as acker/inspect/history.py packs it
+--       2 reading     as acker/inspect/topology/history.py packs it
 --       ... step, kept  of each stream: its step in ms, how many readings it keeps
 -- Returns the time of the reading in ms, or 0 where somebody else has the turn, or the topology
 -- is gone.

@@ -10,7 +10,7 @@
 --                       lengths:n   how many words of `vectors` each slab of the dense part has (u16)
 --                       traced   trees that are traced, and how many tuples each has
 --                       tracked:<slab>, failed:<call>   what was done (lua/track.lua, lua/fail.lua)
---                       Or rows: trees that are to be failed (acker/streams/commits/staging.py);
+--                       Or rows: trees that are to be failed (acker/streams/staging/staging.py);
 --                       failed:<call>
 -- ARGV  1 ttl     seconds after which what nobody commits is gone
 --       ... field, value  of the hash

@@ -8,8 +8,8 @@ from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import facts, show, show_json
 from acker.errors import ValidationError
-from acker.inspect import forms
-from acker.inspect.configuring import configure as configuring
+from acker.inspect.as_json import topology_forms
+from acker.inspect.operate.configure import configure as configuring
 from acker.ledger.settings.config import SETTINGS, Settings, check_name
 from acker.ledger.settings.suggestions import meant
 
@@ -37,7 +37,7 @@ def configure(
     store = options.store(url, timeout)
     found = store.run(configuring(topology, cast(Settings, asked)))
     if as_json:
-        show_json(forms.stored(found))
+        show_json(topology_forms.stored(found))
     else:
         show(facts([(name, _shown(value)) for name, value in found.settings.items()]))
 

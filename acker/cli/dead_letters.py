@@ -26,12 +26,12 @@ from acker.cli.output import (
 from acker.cli.statuses import Status
 from acker.cli.stopping import between_pages
 from acker.errors import ValidationError
-from acker.inspect.plain import instant
+from acker.inspect.as_json.values import instant
 from acker.ledger.client import Ledger
 
 if TYPE_CHECKING:
-    from acker.streams.spouts.attempts import Attempt
-    from acker.streams.spouts.dead_letters import DeadLetter, Filter, Group
+    from acker.streams.dead_letters.dead_letters import DeadLetter, Filter, Group
+    from acker.streams.sources.attempts import Attempt
 
 
 @filtered
@@ -184,6 +184,6 @@ def _ended(one: "Attempt") -> str:
 
 
 def _json() -> Any:
-    from acker.streams.spouts import letter_json
+    from acker.inspect.as_json import dead_letter_forms
 
-    return letter_json
+    return dead_letter_forms

@@ -25,16 +25,16 @@ from acker.errors import (
     ValidationError,
     needing_pyarrow,
 )
-from acker.inspect.forms import PERCENTILES
-from acker.inspect.plain import instant
+from acker.inspect.as_json.topology_forms import PERCENTILES
+from acker.inspect.as_json.values import instant
 from acker.ledger.client import open_ledger
 from acker.store import function_keys
 from acker.store.operation import command
 
 if TYPE_CHECKING:
-    from acker.drpc.figures import Figures
-    from acker.drpc.function import LinearDRPC
+    from acker.drpc.linear_drpc import LinearDRPC
     from acker.drpc.registry import Description
+    from acker.inspect.functions.figures import Figures
     from acker.ledger.client import Ledger
 
 app = group("Functions: ask, and get the answer.")
@@ -85,7 +85,8 @@ def show_function(
     as_json: Json = False,
 ) -> None:
     """A function, who works on its steps, and what became of its calls; or of one call."""
-    from acker.drpc import calls, figures, registry
+    from acker.drpc import calls, registry
+    from acker.inspect.functions import figures
 
     store = options.store(url, timeout)
     known = store.run(registry.find(name))
@@ -108,9 +109,11 @@ def show_function(
         for place, (one, workers) in enumerate(zip(known.steps, alive, strict=True))
     ]
     if as_json:
-        from acker.drpc import forms
+        from acker.inspect.as_json import function_forms
 
-        show_json({"function": name, "topology": known.topology, "steps": steps, **forms.figures(found)})
+        show_json(
+            {"function": name, "topology": known.topology, "steps": steps, **function_forms.figures(found)}
+        )
         return
     made = table("step", "reads", "tasks", "workers", right=("tasks", "workers"))
     for step in steps:
@@ -139,11 +142,13 @@ def _show_figures(found: "Figures") -> None:
 def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bool) -> None:
     """A call: how it ended, or how far each step is."""
     with needing_pyarrow("to look into calls"):
-        from acker.drpc import calls, forms, progress
+        from acker.drpc import calls
+        from acker.inspect.as_json import function_forms
+        from acker.inspect.functions import call_progress
 
-    seen, steps = ledger.run(calls.see(ledger.core, known, request)), list[progress.StepSeen]()
+    seen, steps = ledger.run(calls.see(ledger.core, known, request)), list[call_progress.StepSeen]()
     if seen is not None and seen.status is calls.Status.PENDING:
-        found = ledger.run(progress.follow(ledger.core, known, request))
+        found = ledger.run(call_progress.follow(ledger.core, known, request))
         if found is not None and found.head.status is calls.Status.PENDING:
             steps = list(found.steps)
         else:  # it was answered in between
@@ -162,7 +167,7 @@ def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bo
                 "result": result,
                 "reason": reason,
                 "waits_for": list(seen.steps),
-                "steps": [forms.step(one) for one in steps],
+                "steps": [function_forms.step(one) for one in steps],
             }
         )
         return
@@ -240,7 +245,7 @@ class _Topology:
 
 def _found(where: str) -> "LinearDRPC":
     with needing_pyarrow("to work on functions"):
-        from acker.drpc.function import LinearDRPC
+        from acker.drpc.linear_drpc import LinearDRPC
     module, _, name = where.partition(":")
     if not module or not name:
         raise ValidationError(f"function: expected MODULE:NAME, as shop.functions:reach, got {where!r}")
@@ -272,7 +277,7 @@ def remove(
 ) -> None:
     """Remove a function with its line and streams, so that another may have its name."""
     with needing_pyarrow("to remove functions"):
-        from acker.drpc import registry, retiring
+        from acker.drpc import registry, removal
 
     store = options.store(url, timeout)
     known = store.run(registry.find(name))
@@ -281,7 +286,7 @@ def remove(
     except UnknownTopology:
         store.run(registry.remove(known))
     else:
-        retiring.retire(ledger, known, force=force)
+        removal.retire(ledger, known, force=force)
     show_json({"function": name, "topology": known.topology}) if as_json else show(f"removed function {name}")
 
 

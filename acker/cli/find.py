@@ -10,10 +10,10 @@ from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, printable, row, show, show_json, step_batch, table
 from acker.cli.statuses import Status
 from acker.errors import needing_pyarrow
-from acker.inspect.plain import instant
+from acker.inspect.as_json.values import instant
 
 if TYPE_CHECKING:
-    from acker.streams.spouts.finding import Found, FoundRecord
+    from acker.inspect.trees.find_record import Found, FoundRecord
 
 _CALLS = 200
 _ATTEMPTS = 1_000
@@ -33,15 +33,16 @@ def find(
     Exit status 4 where there is no such record, 5 where the search was cut.
     """
     with needing_pyarrow("to find records"):
-        from acker.streams.spouts import finding, letter_json
+        from acker.inspect.as_json import dead_letter_forms
+        from acker.inspect.trees import find_record
     wanted = options.message_id(message_id, base64)
     ledger = options.ledger(url, timeout, topology)
-    answers = [ledger.run(finding.find(ledger.core, wanted, cursor=cursor))]
+    answers = [ledger.run(find_record.find(ledger.core, wanted, cursor=cursor))]
     while answers[-1].cursor is not None and len(answers) < _CALLS and _attempts(answers) < _ATTEMPTS:
-        answers.append(ledger.run(finding.find(ledger.core, wanted, cursor=answers[-1].cursor)))
-    found = finding.add_up(answers)
+        answers.append(ledger.run(find_record.find(ledger.core, wanted, cursor=answers[-1].cursor)))
+    found = find_record.add_up(answers)
     if as_json:
-        show_json(letter_json.found(found))
+        show_json(dead_letter_forms.found(found))
     else:
         for record in found.records:
             _show(topology, record)

@@ -13,7 +13,7 @@ from acker.errors import UnknownSpout, needing_pyarrow
 from acker.ledger.client import Ledger
 
 if TYPE_CHECKING:
-    from acker.streams.spouts.dead_letters import Filter
+    from acker.streams.dead_letters.dead_letters import Filter
 
 _Spout = Annotated[str | None, typer.Option(help="Only those of this spout.", show_default=False)]
 _Status = Annotated[str | None, typer.Option(help="Only failed, or expired ones.", show_default=False)]
@@ -77,5 +77,5 @@ def opened_for(asked: "Filter", url: str, timeout: float, topology: str) -> Ledg
 def letters_module() -> Any:
     """The module of dead letters, which needs pyarrow: NotInstalled without."""
     with needing_pyarrow("to read dead letters"):
-        from acker.streams.spouts import dead_letters as letters
+        from acker.streams.dead_letters import dead_letters as letters
     return letters

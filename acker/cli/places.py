@@ -11,7 +11,7 @@ from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table
 from acker.cli.statuses import Status
 from acker.errors import needing_pyarrow
-from acker.inspect.plain import instant
+from acker.inspect.as_json.values import instant
 from acker.ledger.steps import step_totals
 
 _MOST_PAGES = 100
@@ -33,8 +33,8 @@ def why(
     Exit status 4 where the store knows no such tree, 5 where the search was cut.
     """
     with needing_pyarrow("to look into streams"):
-        from acker.streams.places import forms
-        from acker.streams.places import why as looking
+        from acker.inspect.as_json import place_forms
+        from acker.inspect.locate import why as looking
 
     number = options.anchor(anchor)
     ledger = options.ledger(url, timeout, topology)
@@ -44,7 +44,7 @@ def why(
     answer = replace(pages[-1], places=tuple(place for page in pages for place in page.places))
     status = Status.MISSING if answer.rest == looking.UNKNOWN else _status(pages)
     if as_json:
-        show_json(forms.why(answer))
+        show_json(place_forms.why(answer))
         return status
     known = []
     if answer.tree is not None:
@@ -73,14 +73,14 @@ def why(
 def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> Status:
     """What each subscription has not acked: who has taken it since when, and how much nobody has."""
     with needing_pyarrow("to look into streams"):
-        from acker.streams.places import forms
-        from acker.streams.places import stuck as looking
+        from acker.inspect.as_json import place_forms
+        from acker.inspect.locate import stuck as looking
 
     ledger = options.ledger(url, timeout, topology)
     pages = _pages(lambda cursor: ledger.run(looking.stuck(ledger.core, cursor=cursor)))
     found = [one for page in pages for one in page.stuck]
     if as_json:
-        show_json({"stuck": [forms.stuck(one) for one in found], "cursor": pages[-1].cursor})
+        show_json({"stuck": [place_forms.stuck(one) for one in found], "cursor": pages[-1].cursor})
         return _status(pages)
     made = table(
         "stream", "subscription", "taken by", "segments", "rows", "oldest",
@@ -104,13 +104,13 @@ def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
 def drops(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
     """What streams have dropped, by their limits or with a subscription: their trees expire, or failed."""
     with needing_pyarrow("to look into streams"):
-        from acker.streams.places import drops as looking
-        from acker.streams.places import forms
+        from acker.inspect.as_json import place_forms
+        from acker.inspect.locate import drops as looking
 
     ledger = options.ledger(url, timeout, topology)
     found = ledger.run(looking.drops(ledger.core))
     if as_json:
-        show_json({"drops": [forms.drop(one) for one in found]})
+        show_json({"drops": [place_forms.drop(one) for one in found]})
     else:
         show(*(printable(one.text()) for one in found) if found else ["nothing was dropped"])
 

@@ -12,15 +12,15 @@ from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, step_batch, table
 from acker.cli.statuses import Status
 from acker.errors import UnknownTopology, UnknownTree, ValidationError
-from acker.inspect import failures, forms, pages
-from acker.inspect import health as rules
-from acker.inspect.damaged import Damaged, damaged
-from acker.inspect.failure import Failure
-from acker.inspect.health import Health
-from acker.inspect.pages import TreesPage
-from acker.inspect.plain import instant
-from acker.inspect.stream_totals import stream_totals
-from acker.inspect.totals import Totals, totals
+from acker.inspect.as_json import topology_forms, tree_forms
+from acker.inspect.as_json.values import instant
+from acker.inspect.topology import health as rules
+from acker.inspect.topology.health import Health
+from acker.inspect.topology.totals import Totals, totals
+from acker.inspect.topology.unreadable_topology import Damaged, damaged
+from acker.inspect.trees import failures, pages
+from acker.inspect.trees.failure import Failure
+from acker.inspect.trees.pages import TreesPage
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings.config import TopologyConfig
 from acker.ledger.settings.topologies import names as topology_names
@@ -31,6 +31,7 @@ from acker.ledger.trees import trees as ledger_trees
 from acker.ledger.trees.buckets import BUCKETS, Bucket
 from acker.ledger.trees.trees import Tree
 from acker.store.client import Store
+from acker.streams.log.stream_totals import stream_totals
 
 
 def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> Status:
@@ -39,7 +40,11 @@ def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) ->
     found = [one for name in store.run(topology_names()) if (one := _look(store, name)) is not None]
     status = Status.PARTLY if any(isinstance(one, Damaged) for one in found) else Status.DONE
     if as_json:
-        show_json(forms.listing(one if isinstance(one, Damaged) else forms.summary(*one) for one in found))
+        show_json(
+            topology_forms.listing(
+                one if isinstance(one, Damaged) else topology_forms.summary(*one) for one in found
+            )
+        )
         return status
     made = table(
         "topology", "ackers", "message timeout", "pending", "held", "high-water", "last rotation", "health",
@@ -84,7 +89,7 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     """A topology's configuration, counters, latencies, and how full and old its shards are."""
     ledger = options.ledger(url, timeout, topology)
     read = ledger.run(totals(ledger.core))
-    latency = ledger.latency(*forms.PERCENTILES)
+    latency = ledger.latency(*topology_forms.PERCENTILES)
     at_work = ledger.run(step_registry.steps(ledger.core))
     done = ledger.run(step_totals.totals(ledger.core))
     judged = ledger.run(rules.health(ledger.core, read))
@@ -92,7 +97,7 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
         streams = ledger.run(stream_totals(ledger.core))
         spouts = ledger.core.spouts
         show_json(
-            forms.state(
+            topology_forms.state(
                 ledger.config,
                 read,
                 judged,
@@ -159,7 +164,7 @@ def trees(
 
     page = _full_page(read, limit, cursor)
     if as_json:
-        show_json({"trees": [forms.tree(tree) for tree in page.trees], "cursor": page.cursor})
+        show_json({"trees": [tree_forms.tree(tree) for tree in page.trees], "cursor": page.cursor})
         return
     show(_trees_table(page.trees) if page.trees else "no trees")
     if page.cursor is not None:
@@ -184,7 +189,7 @@ def tree(
             how = f"it {_ended(ended)}"
         raise UnknownTree(f"topology {topology!r} knows no tree {number}: {how}")
     if as_json:
-        show_json(forms.tree(found))
+        show_json(tree_forms.tree(found))
         return
     rows = _tree_facts(found)
     outcome = ledger.run(failures.how_ended(ledger.core, found))
@@ -215,7 +220,7 @@ def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None], judge
     config = ledger.config
     percentiles = ", ".join(
         f"p{fraction * 100:g} {duration(seconds)}"
-        for fraction, seconds in zip(forms.PERCENTILES, latency, strict=True)
+        for fraction, seconds in zip(topology_forms.PERCENTILES, latency, strict=True)
     )
     show(
         facts(

@@ -21,8 +21,8 @@ from acker.errors import (
 from acker.ledger.client import Ledger
 
 if TYPE_CHECKING:
-    from acker.streams.spouts.dead_letters import Filter, Refusal
-    from acker.streams.spouts.letter_rounds import Held, Rounds
+    from acker.streams.dead_letters.dead_letters import Filter, Refusal
+    from acker.streams.dead_letters.rounds import Held, Rounds
 
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", show_default=False)]
 _All = Annotated[bool, typer.Option("--all", help="All of them.")]
@@ -134,7 +134,7 @@ class _Listing(_Counted):
 
 
 def _rounds(ledger: Ledger, asked: "Filter", step: Any, wait: float = 0.0) -> "Rounds":
-    from acker.streams.spouts.letter_rounds import Rounds
+    from acker.streams.dead_letters.rounds import Rounds
 
     return Rounds(ledger, asked, step, wait)
 
@@ -158,7 +158,7 @@ def _run(rounds: "Rounds", stop: Stop, counted: _Counted, done: str) -> AckerErr
 
 def _held(rounds: "Rounds", error: AckerError | None) -> "Held":
     """What is left; not known after an error, which is told in its place."""
-    from acker.streams.spouts.letter_rounds import Held
+    from acker.streams.dead_letters.rounds import Held
 
     return rounds.held() if error is None else Held(0, True, str(error))
 

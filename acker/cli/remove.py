@@ -8,8 +8,8 @@ from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import show, show_json
 from acker.errors import ValidationError
-from acker.inspect.removal import remove as removing
-from acker.inspect.removal import remove_spout
+from acker.inspect.operate.removal import remove as removing
+from acker.inspect.operate.removal import remove_spout
 from acker.ledger.client import open_ledger
 from acker.ledger.settings.config import check_name
 

@@ -8,8 +8,8 @@ from acker.cli import options
 from acker.cli.options import Json, StreamName, Timeout, TopologyName, Url
 from acker.cli.output import duration, row, show, show_json, table
 from acker.errors import UnknownReader, UnknownStream, needing_pyarrow
-from acker.inspect import forms
-from acker.inspect.stream_totals import stream_totals
+from acker.inspect.as_json import topology_forms
+from acker.streams.log.stream_totals import stream_totals
 
 
 def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
@@ -17,7 +17,7 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
     ledger = options.ledger(url, timeout, topology)
     found = ledger.run(stream_totals(ledger.core))
     if as_json:
-        show_json([forms.stream(one) for one in found])
+        show_json([topology_forms.stream(one) for one in found])
         return
     made = table(
         "stream", "segments", "MiB", "dropped", "subscription", "rows", "behind", "rows dropped", "late",

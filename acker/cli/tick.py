@@ -23,7 +23,7 @@ from acker.ledger.tick.ticker import Hooks, Ticker
 from acker.store.client import Store
 
 if TYPE_CHECKING:
-    from acker.lines.coordinating import Coordinating
+    from acker.lines.coordinate_all import Coordinating
     from acker.streams.spouts.settler import Settler
 
 
@@ -91,7 +91,7 @@ def _once(store: Store, names: list[str] | None, hooks: Hooks, as_json: bool) ->
 def _hooks() -> Hooks:
     """Additions of streams and functions to a tick; nothing where there is no pyarrow to read them with."""
     try:
-        from acker.drpc.ticker_hooks import HOOKS
+        from acker.inspect.operate.ticker_hooks import HOOKS
     except ImportError:
         return Hooks()
     return HOOKS
@@ -100,7 +100,7 @@ def _hooks() -> Hooks:
 def _settling(store: Store, names: list[str] | None) -> "list[Coordinating | Settler]":
     """What releases, replays and buries rows; nothing where there is no pyarrow to read them with."""
     try:
-        from acker.lines.coordinating import Coordinating
+        from acker.lines.coordinate_all import Coordinating
         from acker.streams.spouts.settler import Settler
     except ImportError:
         return []

@@ -10,7 +10,7 @@ from acker.cli.options import Anchors, Json, Timeout, TopologyName, Url
 from acker.cli.output import facts, show, show_json
 from acker.cli.statuses import Status
 from acker.errors import UnknownTree
-from acker.inspect import by_hand
+from acker.inspect.operate import manual
 from acker.ledger.trees.trees import trees_at
 
 
@@ -29,7 +29,7 @@ def fail(
     """
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
     ledger = options.ledger(url, timeout, topology)
-    done = ledger.run(by_hand.fail(ledger.core, numbers, reason, retry=retry))
+    done = ledger.run(manual.fail(ledger.core, numbers, reason, retry=retry))
     if len(done.unknown) == len(numbers):
         raise _unknown(topology, numbers)
     status = Status.PARTLY if done.unknown else Status.DONE
@@ -66,7 +66,7 @@ def reset_timeout(
     known = sorted({tree.anchor for tree in ledger.run(trees_at(ledger.core, numbers))})
     if not known:
         raise _unknown(topology, numbers)
-    slabs = ledger.run(by_hand.reset_timeout(ledger.core, known))
+    slabs = ledger.run(manual.reset_timeout(ledger.core, known))
     if as_json:
         show_json({"slabs": slabs})
     else:

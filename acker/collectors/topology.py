@@ -17,11 +17,11 @@ from acker.ledger.trees import trees
 
 if TYPE_CHECKING:
     from acker.drpc.client import Client
+    from acker.inspect.locate.drops import Drop
+    from acker.inspect.locate.stuck import StuckPage
+    from acker.inspect.locate.why import Why
+    from acker.inspect.trees.find_record import Found
     from acker.ledger.trees.trees import Tree
-    from acker.streams.places.drops import Drop
-    from acker.streams.places.stuck import StuckPage
-    from acker.streams.places.why import Why
-    from acker.streams.spouts.finding import Found
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,20 +90,20 @@ class Topology(Session):
         return self._ledger.tick(force)
 
     def remove(self, force: bool = False) -> int:
-        """Removes the topology with all that it holds: see `acker.inspect.removal.remove`.
+        """Removes the topology with all that it holds: see `acker.inspect.operate.removal.remove`.
 
         Returns how many trees went. Raises TopologyInUse where there are any, unless `force`.
         """
-        from acker.inspect import removal
+        from acker.inspect.operate import removal
 
         return self._ledger.run(removal.remove(self.config.name, force=force))
 
     def remove_spout(self, name: str) -> None:
-        """Removes a spout that owes nothing: see `acker.inspect.removal.remove_spout`.
+        """Removes a spout that owes nothing: see `acker.inspect.operate.removal.remove_spout`.
 
         Raises ValidationError where there is none, and SpoutInUse.
         """
-        from acker.inspect import removal
+        from acker.inspect.operate import removal
 
         self._ledger.run(removal.remove_spout(self._ledger.core, name))
 
@@ -136,40 +136,40 @@ class Topology(Session):
     def find(self, message_id: bytes | str, *, cursor: str | None = None) -> "Found":
         """The records with a message id, as far as they are known, in flight, ended or given up, by spout.
 
-        A call looks at a bounded piece; `Found.cursor` is for the next. See `acker.streams.spouts.finding`,
-        whose `find` also runs on an event loop, by `AsyncStore.run`. Raises ValidationError, and AckerError
-        where pyarrow is not installed: dead letters are rows.
+        A call looks at a bounded piece; `Found.cursor` is for the next. See
+        `acker.inspect.trees.find_record`, whose `find` also runs on an event loop, by `AsyncStore.run`.
+        Raises ValidationError, and AckerError where pyarrow is not installed: dead letters are rows.
         """
         with needing_pyarrow("to find records"):
-            from acker.streams.spouts import finding
-        return self._ledger.run(finding.find(self._ledger.core, message_id, cursor=cursor))
+            from acker.inspect.trees import find_record
+        return self._ledger.run(find_record.find(self._ledger.core, message_id, cursor=cursor))
 
     def why(self, anchor: int, *, rows: bool = False, cursor: str | None = None) -> "Why":
         """Where the tuples of the tree of `anchor` are in streams, who has taken them, and if that is all.
 
         rows: also counts its rows there, which reads the segments. cursor: that of the answer before, where
-        one call did not look at all there is. See `acker.streams.places.why`. Raises ValidationError, and
+        one call did not look at all there is. See `acker.inspect.locate.why`. Raises ValidationError, and
         AckerError where pyarrow is not installed.
         """
         with needing_pyarrow("to look into streams"):
-            from acker.streams.places.why import why
+            from acker.inspect.locate.why import why
         return self._ledger.run(why(self._ledger.core, anchor, rows=rows, cursor=cursor))
 
     def stuck(self, *, cursor: str | None = None) -> "StuckPage":
         """What each subscription of each stream has not acked: who has taken it, and how much nobody has.
 
-        cursor: that of the page before. See `acker.streams.places.stuck`. Raises ValidationError, and
+        cursor: that of the page before. See `acker.inspect.locate.stuck`. Raises ValidationError, and
         AckerError where pyarrow is not installed.
         """
         with needing_pyarrow("to look into streams"):
-            from acker.streams.places.stuck import stuck
+            from acker.inspect.locate.stuck import stuck
         return self._ledger.run(stuck(self._ledger.core, cursor=cursor))
 
     def drops(self) -> "list[Drop]":
         """What streams have dropped with rows that nobody may have acked, the latest first, 1,000 at most.
 
-        See `acker.streams.places.drops`. Raises AckerError where pyarrow is not installed.
+        See `acker.inspect.locate.drops`. Raises AckerError where pyarrow is not installed.
         """
         with needing_pyarrow("to look into streams"):
-            from acker.streams.places.drops import drops
+            from acker.inspect.locate.drops import drops
         return self._ledger.run(drops(self._ledger.core))

@@ -12,7 +12,7 @@ from acker.demo.options import Faults
 from acker.demo.records import Status
 from acker.demo.sink import Sink
 from acker.demo.text import Line, words
-from acker.streams.spouts.dead_letters import DeadLetter
+from acker.streams.dead_letters.dead_letters import DeadLetter
 
 SHOWN = 10
 """Most examples of one kind of difference."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from acker.demo.check import Check
 from acker.demo.records import Status
-from acker.streams.spouts.dead_letters import DeadLetter
+from acker.streams.dead_letters.dead_letters import DeadLetter
 
 PERCENTILES = (0.5, 0.95, 0.99)
 OUTCOMES = ("acked", "failed", "expired", "rejected")

@@ -24,8 +24,8 @@ from acker.errors import AckerError, UnknownTopology
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.address import parse, shown
 from acker.store.client import Store
-from acker.streams.spouts import dead_letters
-from acker.streams.spouts.dead_letters import DeadLetter
+from acker.streams.dead_letters import dead_letters
+from acker.streams.dead_letters.dead_letters import DeadLetter
 
 _HOST = "127.0.0.1"
 _PROGRAM = "from acker.cli import main; main()"

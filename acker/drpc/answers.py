@@ -19,10 +19,10 @@ from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes.outcomes import READ_ENTRIES, OutcomeReader
 from acker.ledger.trees import trees
-from acker.lines.bell import Bell
 from acker.store.operation import Operation
 from acker.streams.spouts import settler
 from acker.streams.spouts.backoff import SettleProgress
+from acker.workers.wakeups import Bell
 
 _PAUSE = 0.2
 _LOOK = 1.0

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from acker.drpc import lua, trees
+from acker.drpc import scripts, trees
 from acker.drpc.registry import Description
 from acker.errors import UnknownStream, UnknownSubscription
 from acker.ledger import ids
@@ -13,12 +13,12 @@ from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
 from acker.ledger.slabs import sections
 from acker.ledger.trees import trees as ledger_trees
-from acker.lines import leases
 from acker.store import function_keys, keys
 from acker.store.operation import Operation, Request, abreast, command
 from acker.store.replies import milliseconds, pairs
-from acker.streams import subscriptions
-from acker.streams.spouts import letter_filter
+from acker.streams.dead_letters import filters
+from acker.streams.log import subscriptions
+from acker.workers import leases
 
 PAGE = 500
 """Calls that one look takes, at most."""
@@ -106,8 +106,8 @@ def answer(
     last = what.steps[-1].name
     without = f"f{last} {last} gave no result", f"f{last} {last} gave two results"
     steps, _, reason = text[1:].partition(" ")
-    why = f"{steps} {letter_filter.cause(reason)[:_CAUSE]}"
-    return lua.answer(core.config, own, request, anchor, text, why, round(what.keep), without, sure)
+    why = f"{steps} {filters.cause(reason)[:_CAUSE]}"
+    return scripts.answer(core.config, own, request, anchor, text, why, round(what.keep), without, sure)
 
 
 def overdue(core: Core, what: Description) -> Operation[int]:

@@ -20,14 +20,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.drpc import callbacks, doubts, lua, registry
+from acker.drpc import callbacks, in_doubt, registry, scripts
+from acker.drpc.answer_listener import IDLE, Call, Waiting
 from acker.drpc.callbacks import Answer
 from acker.drpc.calls import overdue
-from acker.drpc.doubts import Doubt
-from acker.drpc.function import CALL, MOST_TIMEOUT
+from acker.drpc.in_doubt import Doubt
+from acker.drpc.linear_drpc import CALL, MOST_TIMEOUT
+from acker.drpc.out import as_json
 from acker.drpc.registry import Description
-from acker.drpc.steps import as_json
-from acker.drpc.waiting import IDLE, Call, Waiting
 from acker.errors import (
     AckerError,
     DRPCFull,
@@ -46,12 +46,12 @@ from acker.errors import (
 from acker.ledger import ids
 from acker.ledger.client import Ledger, follow
 from acker.ledger.settings.settings import check_number
-from acker.lines import columns
 from acker.store import function_keys, keys
 from acker.store.operation import Operation, Reply, Request, abreast
-from acker.streams import lua as streams_lua
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import Prepared, StreamSpout
+from acker.streams.log import scripts as streams_lua
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import Prepared, StreamSpout
+from acker.workers import row_columns
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Client:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        columns.load_pandas()
+        row_columns.load_pandas()
         self._own = function_keys.Function(self.ledger.config.name, self.function.name)
         self._lock = threading.RLock()  # reentrant: a signal handler may ask, too
         self._asked: list[Call] = []
@@ -330,7 +330,7 @@ class Client:
         """Writes calls as rows of the first step, where all of them are the caller's still."""
         if isinstance(prepared, AckerError):
             raise prepared
-        owned = lua.own_calls(self._own, doubt.caller, [one.request for one in calls])
+        owned = scripts.own_calls(self._own, doubt.caller, [one.request for one in calls])
         conditions = [owned, self._same_version()]
         return self._spout(group).write_if(
             rows, conditions, doubt.writer, segments=_segments(group), prepared=prepared
@@ -356,7 +356,7 @@ class Client:
         most = self.function.max_pending
         return (
             yield [
-                lua.call(
+                scripts.call(
                     self.ledger.config,
                     self._own,
                     one.request,
@@ -380,7 +380,7 @@ class Client:
             except IndexError:
                 return  # another thread has them
             try:
-                self.ledger.run(doubts.clear(self.ledger.core, self.function, doubt))
+                self.ledger.run(in_doubt.clear(self.ledger.core, self.function, doubt))
             except BaseException as error:
                 self._doubts.append(doubt)
                 lasting = isinstance(error, UnreadableRecord | WritersFull)

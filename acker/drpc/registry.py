@@ -11,7 +11,7 @@ from acker.ledger.settings.settings import check_number
 from acker.store import function_keys, keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
-from acker.streams import lua
+from acker.streams.log import scripts
 
 MOST = 256
 """Functions that a store has at most."""
@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A function as it is stored. timeout, keep: seconds; see `acker.drpc.function.LinearDRPC`."""
+    """A function as it is stored. timeout, keep: seconds; see `acker.drpc.linear_drpc.LinearDRPC`."""
 
     name: str
     topology: str
@@ -144,7 +144,7 @@ def mark(core: Core, what: Description, *, new: bool = False) -> Operation[None]
     noted = [False]
     if stored is None or Description.parse(stored) == what:
         noted = yield [
-            lua.set_version(one, what.version, before or b"")
+            scripts.set_version(one, what.version, before or b"")
             for one, before in zip(streams, found, strict=True)
         ]
     if not all(noted):

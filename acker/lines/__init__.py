@@ -3,9 +3,10 @@
 See docs/lines.md.
 """
 
-from acker.lines.definition import Gather
-from acker.lines.emitting import Out
+from acker.lines.gather import Gather
 from acker.lines.line import Line
-from acker.lines.steps import Request, WorkOptions
+from acker.workers.out import Out
+from acker.workers.request import Request
+from acker.workers.work_options import WorkOptions
 
 __all__ = ["Gather", "Line", "Out", "Request", "WorkOptions"]

@@ -14,12 +14,12 @@ from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
 from acker.ledger.slabs import sections, slabs
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.slabs.sections import SPOUT
-from acker.lines import definition
+from acker.lines import definition, scripts
 from acker.lines.definition import Definition
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, abreast, chain, command
-from acker.streams import lua
-from acker.streams.gathers import LATE_TTL
+from acker.streams.log import scripts as log_scripts
+from acker.streams.log.gathers import LATE_TTL
 
 TOGETHER = 64
 """Groups that are noted by one script, or released by one commit, at most."""
@@ -122,7 +122,7 @@ def progress(core: Core, one: Place) -> bytes:
 def noting(core: Core, one: Arrived) -> Request:
     """Notes what has arrived."""
     masks = _mask(one.over, one.count), _mask(one.acked, one.count)
-    return lua.note_arrivals(core.config, progress(core, one), one.count, *masks, _PROGRESS_TTL)
+    return scripts.note_arrivals(core.config, progress(core, one), one.count, *masks, _PROGRESS_TTL)
 
 
 def _mask(indexes: Ids, count: int) -> bytes:
@@ -195,7 +195,7 @@ def still(core: Core, going: Sequence[tuple[Arrived, Ids]]) -> list[Request]:
         if not one.whole:
             everything = np.arange(one.count, dtype=np.int64)
             masks = _mask(everything, one.count), _mask(acked, one.count)
-            checks += [_ended(core, one), lua.check_noted(progress(core, one), *masks)]
+            checks += [_ended(core, one), scripts.check_noted(progress(core, one), *masks)]
     return checks
 
 
@@ -210,7 +210,7 @@ def unknown(core: Core, going: Sequence[tuple[Arrived, Ids]]) -> list[Request]:
     for one, _ in going:
         by_stream.setdefault(one.stream, []).append(one.group)
     return [
-        lua.check_groups(keys.Stream(core.config.name, stream), groups)
+        log_scripts.check_groups(keys.Stream(core.config.name, stream), groups)
         for stream, groups in by_stream.items()
     ]
 

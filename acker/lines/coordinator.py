@@ -30,15 +30,16 @@ from acker.lines.definition import Definition
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, abreast, command
 from acker.store.replies import milliseconds
-from acker.streams import gathers, retention, segments, subscriptions, waiting
 from acker.streams.commits import commit as commits
 from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.record import SHARED
-from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_deltas, stage_segment
-from acker.streams.gathers import FINISHED, MOST_SEGMENTS
-from acker.streams.segments import ANCHORS, Segment
-from acker.streams.subscriptions import StagedFor
+from acker.streams.log import gathers, segments, subscriptions
+from acker.streams.log.gathers import FINISHED, MOST_SEGMENTS
+from acker.streams.log.segments import ANCHORS, Segment
+from acker.streams.log.subscriptions import StagedFor
+from acker.streams.staging.staging import STAGING_TTL, Staged, Staging, stage_deltas, stage_segment
+from acker.streams.upkeep import gathered, retention
 
 WRITER = f"{SHARED}{SPOUT}"
 """The writer of all coordinators' commits: their numbers let one of several win."""
@@ -294,7 +295,7 @@ def _release(
         if afterwards:
             last.clear()
     for one in dropped:
-        yield from waiting.close(core, one.stream, one.group, one.tasks)
+        yield from gathered.close(core, one.stream, one.group, one.tasks)
     return int(bool(going))
 
 

@@ -9,44 +9,16 @@ import redis
 
 from acker.errors import LineConflict, UnreadableRecord, ValidationError, shown
 from acker.ledger.calls.core import Core
-from acker.ledger.settings.config import check_name
-from acker.ledger.settings.settings import check_number
 from acker.ledger.slabs.sections import LINES, SECTIONS, mark_of
+from acker.lines import scripts
+from acker.lines.gather import Gather
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs, whole
-from acker.streams import gathers, lua
-from acker.streams.gathers import TASKS, Gathering
+from acker.streams.log import gathers
+from acker.streams.log.gathers import Gathering
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Gather:
-    """A stream that gathers: its rows wait until all of their request that will ever come are written.
-
-    tasks: 1 to 64; the rows of a request are divided among so many, each task with the rows that are alike in
-    the columns `by`. Each task learns that it has all, also one without rows. Raises ValidationError.
-    """
-
-    stream: str
-    tasks: int = 1
-    by: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_name(self.stream, "stream")
-        check_number(self.tasks, "tasks", 1, TASKS, int)
-        by: object = self.by
-        if not isinstance(by, list | tuple) or not all(isinstance(name, str) and name for name in by):
-            raise ValidationError(
-                f"by: expected names of columns, as a tuple or a list, got {shown(self.by)}"
-            )
-        object.__setattr__(self, "by", tuple(self.by))
-        if self.tasks > 1 and not self.by:
-            raise ValidationError(
-                f"by: expected the columns by which the rows of stream {self.stream!r} are divided among "
-                f"{self.tasks} tasks, got none"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +64,7 @@ def declare(core: Core, name: str, members: tuple[Gather, ...]) -> Operation[Def
     used = yield from gathers.numbers(core)
     own = next((used[one.stream] for one in members if one.stream in used), 0)
     others = sorted({number for number in used.values() if number != own})
-    [reply] = yield [lua.declare_line(core.config.name, name, record, LINES, own, others)]
+    [reply] = yield [scripts.declare_line(core.config.name, name, record, LINES, own, others)]
     if isinstance(reply, redis.ResponseError):
         said = str(reply).removeprefix("ACKER ")
         raise ValidationError(f"line {name!r} cannot be declared in topology {core.config.name!r}: {said}")

@@ -13,15 +13,17 @@ from acker.ledger.outcomes.outcomes import READ_ENTRIES, OutcomeReader
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.settings import check_number
 from acker.ledger.slabs.sections import SPOUT
-from acker.lines import columns, coordinator, definition, leases, room
-from acker.lines.bell import Bell
-from acker.lines.definition import Gather
-from acker.lines.emitting import Out
-from acker.lines.steps import FunctionStep, GatherStep, WorkOptions, worked
-from acker.lines.workers import Step, Worker
+from acker.lines import coordinator, definition
+from acker.lines.gather import Gather
 from acker.store import keys
 from acker.store.operation import Reply, command
-from acker.streams import fairness
+from acker.streams.log import fairness
+from acker.workers import leases, room, row_columns
+from acker.workers.out import Out
+from acker.workers.steps import FunctionStep, GatherStep, worked
+from acker.workers.wakeups import Bell
+from acker.workers.work_options import WorkOptions
+from acker.workers.worker import Step, Worker
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 64
@@ -59,7 +61,7 @@ class Line:
         self._steps: dict[str, Step] = {}
 
     def step(self, name: str, *, reads: str, **options: Unpack[WorkOptions]) -> Callable[[F], F]:
-        """Has a function work on each row of a stream: `function(row, out)`. See `acker.lines.steps.Out`.
+        """Has a function work on each row of a stream: `function(row, out)`. See `acker.workers.steps.Out`.
 
         It may be `async def`: many of its rows are under way at a time then. options: concurrency, timeout,
         fair_by, max_bytes, see `acker.lines.WorkOptions`. Raises ValidationError.
@@ -138,7 +140,7 @@ class Line:
     def working(self, threads: int, stop: threading.Event) -> Iterator[None]:
         """As `work`. stop: is set where the workers stop, for the line was declared otherwise since."""
         check_threads(threads)
-        columns.load_pandas()
+        row_columns.load_pandas()
         bell = Bell(self.ledger.store, stop)
         workers = [worker for _ in range(threads) for worker in self.workers()]
         running = [self._thread(_run, worker, stop, self._listening(bell, worker)) for worker in workers]

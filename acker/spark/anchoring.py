@@ -6,8 +6,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import StructField, StructType
 
 from acker.errors import ValidationError
-from acker.streams.commits.effects import EFFECT
-from acker.streams.segments import ANCHORS
+from acker.streams.log.segments import ANCHORS
+from acker.streams.staging.effects import EFFECT
 
 _OWN = (ANCHORS, EFFECT)
 

@@ -27,14 +27,14 @@ from pyspark.sql.types import (
     VariantVal,
 )
 
-from acker.drpc.steps import as_json
+from acker.drpc.out import as_json
 from acker.errors import ValidationError
 from acker.spark.records.mapping import cause_of
 from acker.spark.shipping import Shipped
-from acker.streams.commits.effects import EFFECT
-from acker.streams.commits.results import RESULT
-from acker.streams.commits.staging import FAILED
-from acker.streams.segments import ANCHORS
+from acker.streams.log.segments import ANCHORS
+from acker.streams.staging.effects import EFFECT
+from acker.streams.staging.results import RESULT
+from acker.streams.staging.staging import FAILED
 
 Write: TypeAlias = Callable[[Any], str]
 _ROWS = 1_000

@@ -20,14 +20,16 @@ from acker.spark.shipping import Shipped
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
-from acker.streams import lua, segments
-from acker.streams.commits import origins, roots
+from acker.streams.commits import origins
 from acker.streams.commits.record import RECORD_TTL
-from acker.streams.commits.roots import Roots
-from acker.streams.commits.staging import Staged, Staging
-from acker.streams.segments import ANCHORS
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.subscriptions import Range
+from acker.streams.log import segments
+from acker.streams.log.segments import ANCHORS
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources import roots
+from acker.streams.sources import scripts as spouts_lua
+from acker.streams.sources.roots import Roots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.staging.staging import Staged, Staging
 
 HASH = "_acker_hash"
 """Column: xxhash64 of all others, for the fingerprint."""
@@ -86,7 +88,9 @@ class Tracker(Shipped):
         key = _key(self.ledger, batch)
         own = json.dumps([one.record() for one in staged])
         task = context.stageId(), context.partitionId(), context.taskAttemptId()
-        requests = [lua.register_roots(key, RECORD_TTL, self.source, task, rows.text(), own, rows.partition)]
+        requests = [
+            spouts_lua.register_roots(key, RECORD_TTL, self.source, task, rows.text(), own, rows.partition)
+        ]
         if any(one.untracked for one in staged):
             requests.append(command("HSET", key, _UNTRACKED, 1))
         if rows.time:

@@ -37,12 +37,12 @@ from acker.spark.queries.verdicts import Verdict
 from acker.spark.shipping import Shipped
 from acker.streams.commits import commit as commits
 from acker.streams.commits import record
-from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin
-from acker.streams.commits.roots import Roots
-from acker.streams.segments import ANCHORS
+from acker.streams.log.segments import ANCHORS
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources.roots import Roots
 from acker.streams.spouts import settler
-from acker.streams.subscriptions import Range
+from acker.streams.staging.late import Late
 
 
 class Bolt(Shipped):

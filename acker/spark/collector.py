@@ -34,11 +34,10 @@ from acker.spark.source.pinned import pinned
 from acker.spark.source.writing import record_schema
 from acker.spark.staging import StagedRows
 from acker.spark.versions import arrow_schema
-from acker.streams import schemas, segments
-from acker.streams.commits.staging import FAILED, Staged
-from acker.streams.places import holders
-from acker.streams.segments import ANCHORS
-from acker.streams.subscriptions import DEFAULT, Range
+from acker.streams.log import holders, schemas, segments
+from acker.streams.log.segments import ANCHORS
+from acker.streams.log.subscriptions import DEFAULT, Range
+from acker.streams.staging.staging import FAILED, Staged
 
 HORIZON = 86400.0
 EFFECTS = 10_000_000

@@ -17,10 +17,10 @@ from acker.spark import (
 )
 from acker.spark.collector import Collector
 from acker.spark.queries.microbatches import MicroBatch
-from acker.streams.commits import holding, members
+from acker.streams.commits import anchoring, holding
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots
-from acker.streams.subscriptions import Range
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources.roots import Roots
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def commit_of(
     """What a batch has come to. One that failed has emitted nothing, and leaves held rows as they are.
 
     Raises AckerError where what it stages does not belong to what it has read
-    (acker/streams/commits/members.py).
+    (acker/streams/commits/anchoring.py).
     """
     inputs = (*inputs, *collector.taken)
     if failed is None:
@@ -77,7 +77,7 @@ def commit_of(
         try:
             collector.life.check()  # what came after the end is missing in what is committed now
             some = batch_roots.untracked(ledger, at, what.staged)
-            ledger.run(members.check(ledger.core, what.staged, what.inputs, hint=hint, untracked=some))
+            ledger.run(anchoring.check(ledger.core, what.staged, what.inputs, hint=hint, untracked=some))
         except BaseException:
             ledger.run(holding.discard(ledger.core, Commit(what.staged)))
             raise

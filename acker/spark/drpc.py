@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from acker.drpc import registry
-from acker.drpc.function import LinearDRPC
+from acker.drpc.linear_drpc import LinearDRPC
 from acker.drpc.registry import Description
 from acker.errors import AckerError, ValidationError
 from acker.ledger.settings.suggestions import meant
@@ -22,11 +22,11 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.records.calls import RecordFunction
 from acker.spark.source import data_source
 from acker.spark.versions import arrow_schema
-from acker.streams import schemas
-from acker.streams.commits.results import RESULT
-from acker.streams.commits.roots import Roots
-from acker.streams.segments import ANCHORS
-from acker.streams.subscriptions import Range
+from acker.streams.log import schemas
+from acker.streams.log.segments import ANCHORS
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources.roots import Roots
+from acker.streams.staging.results import RESULT
 
 
 class SparkSteps:

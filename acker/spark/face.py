@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from acker.collectors.session import LINGER
 from acker.collectors.topology import Topology
-from acker.drpc.function import LinearDRPC
+from acker.drpc.linear_drpc import LinearDRPC
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import SETTINGS, Settings
 from acker.spark import bolts, jobs, options, spouts
@@ -31,8 +31,8 @@ from acker.spark.queries import again
 from acker.spark.source import data_source
 from acker.store.address import shown
 from acker.store.client import Store
+from acker.streams.dead_letters.filters import Filter
 from acker.streams.spouts import settler
-from acker.streams.spouts.letter_filter import Filter
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.settler import Settler
 

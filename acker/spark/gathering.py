@@ -4,8 +4,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
 
 from acker.errors import ValidationError
-from acker.streams.gathers import FINISHED
-from acker.streams.segments import ANCHORS
+from acker.streams.log.gathers import FINISHED
+from acker.streams.log.segments import ANCHORS
 
 
 def gathered(batch: DataFrame) -> tuple[DataFrame, DataFrame]:

@@ -19,8 +19,8 @@ from acker.spark.queries import microbatches
 from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import commit as commits
 from acker.streams.commits import runs
-from acker.streams.commits.late import Late
 from acker.streams.spouts import settler
+from acker.streams.staging.late import Late
 
 
 @contextmanager

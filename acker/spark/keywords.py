@@ -79,7 +79,7 @@ class StepOptions(_Batches, total=False):
 class LetterOptions(TypedDict, total=False):
     """Which dead letters, and how they are read as they come.
 
-    See `acker.streams.spouts.letter_filter.Filter`.
+    See `acker.streams.dead_letters.filters.Filter`.
     """
 
     status: str

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from acker.ledger.client import Ledger
-from acker.streams.commits.late import Late
+from acker.streams.staging.late import Late
 
 _log = logging.getLogger(__name__)
 

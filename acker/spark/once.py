@@ -1,4 +1,4 @@
-"""Rows whose effect is to happen once: their key is not recorded yet (acker/streams/commits/effects.py)."""
+"""Rows whose effect is to happen once: their key is not recorded yet (acker/streams/staging/effects.py)."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,10 @@ from acker.spark.key_columns import canonical
 from acker.spark.records.mapping import RUN
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema
-from acker.streams.commits import effects
-from acker.streams.commits.effects import EFFECT
-from acker.streams.commits.staging import FAILED
-from acker.streams.segments import ANCHORS
+from acker.streams.log.segments import ANCHORS
+from acker.streams.staging import effects
+from acker.streams.staging.effects import EFFECT
+from acker.streams.staging.staging import FAILED
 
 Key: TypeAlias = str | Column | Sequence[str | Column]
 NO_KEY = "once: the key is null"

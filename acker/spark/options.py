@@ -10,12 +10,12 @@ from acker.ledger.settings.config import SETTINGS, Settings, check_name
 from acker.ledger.settings.settings import choice, flag, number, of, text
 from acker.ledger.settings.suggestions import meant
 from acker.store.client import TIMEOUTS, Store
-from acker.streams.commits.staging import STAGING_TTL, Staging
-from acker.streams.retention import LONGEST_AGE
-from acker.streams.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
-from acker.streams.spouts.options import OPTIONS as SPOUTS
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.subscriptions import DEFAULT
+from acker.streams.log.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
+from acker.streams.log.subscriptions import DEFAULT
+from acker.streams.sources.spout_options import OPTIONS as SPOUTS
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.staging.staging import STAGING_TTL, Staging
+from acker.streams.upkeep.retention import LONGEST_AGE
 
 BATCH_WRITE = "writing a DataFrame that is not streaming"
 READ = "reading"

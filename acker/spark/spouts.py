@@ -15,10 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from acker.errors import MissingRights, SchemaMismatch, SpoutPendingFull, ValidationError, shown
+from acker.inspect.as_json.dead_letter_forms import plain
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.suggestions import meant
-from acker.lines.coordinating import Coordinating
+from acker.lines.coordinate_all import Coordinating
 from acker.spark.arrow import map_in_arrow
 from acker.spark.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.collector import AT_WORK
@@ -28,14 +29,13 @@ from acker.spark.source.data_source import register
 from acker.spark.versions import arrow_schema, spark_schema
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams import schemas
-from acker.streams.commits.roots import anchored_schema
-from acker.streams.spouts import dead_letters as letters
-from acker.streams.spouts import kept
-from acker.streams.spouts.letter_filter import Filter
-from acker.streams.spouts.letter_json import plain
-from acker.streams.spouts.letter_rounds import Rounds
-from acker.streams.spouts.options import outcomes_stream, replays_stream
+from acker.streams.dead_letters import dead_letters as letters
+from acker.streams.dead_letters.filters import Filter
+from acker.streams.dead_letters.rounds import Rounds
+from acker.streams.log import schemas
+from acker.streams.sources import kept_rows
+from acker.streams.sources.roots import anchored_schema
+from acker.streams.sources.spout_options import outcomes_stream, replays_stream
 from acker.streams.spouts.replays import OUTCOMES
 from acker.streams.spouts.settler import Settler
 
@@ -44,7 +44,7 @@ DEAD_LETTERS = (
     "batch bigint, attempts int, at timestamp, stream string, row string, "
     "history array<struct<number int, status string, reason string, step string, batch bigint, at timestamp>>"
 )
-"""The columns of dead letters (`acker.streams.spouts.dead_letters.DeadLetter`); row: as JSON."""
+"""The columns of dead letters (`acker.streams.dead_letters.dead_letters.DeadLetter`); row: as JSON."""
 
 
 def track(
@@ -181,7 +181,7 @@ def dead_letters(
     """The dead letters of a spout, or of all, that there are now. `row` holds the row's columns as JSON.
 
     status, step, reason, cause, older_than, newer_than: only those, as of
-    `acker.streams.spouts.letter_filter.Filter`.
+    `acker.streams.dead_letters.filters.Filter`.
     streaming: those of a spout as they come, each once for a query; `row` is a struct of the row's columns.
     They are those whose replays are published in `stream`: by default that of `track`, where the spout has
     one, or else the stream of the spout's name. Raises ValidationError, UnknownStream.
@@ -283,10 +283,10 @@ def discard(*, url: str, topology: str, matching: Filter, **settings: object) ->
 def watermark(*, url: str, topology: str, spout: str, **settings: object) -> dict[str, int]:
     """Partition -> the first offset that is not known to be done.
 
-    See `acker.streams.spouts.kept.watermark`.
+    See `acker.streams.sources.kept_rows.watermark`.
     """
     ledger = _ledger(url, topology, settings)
-    return ledger.run(kept.watermark(ledger.core, spout))
+    return ledger.run(kept_rows.watermark(ledger.core, spout))
 
 
 @contextmanager

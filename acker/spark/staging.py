@@ -11,8 +11,8 @@ from acker.ledger.client import Ledger
 from acker.spark.arrow import Function, map_in_arrow
 from acker.spark.records.mapping import RUN
 from acker.spark.shipping import Shipped
-from acker.streams.commits import staging
-from acker.streams.commits.staging import Staged, Staging
+from acker.streams.staging import staging
+from acker.streams.staging.staging import Staged, Staging
 
 
 @dataclass(frozen=True, slots=True)

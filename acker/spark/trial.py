@@ -31,7 +31,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import StreamReader, StreamWriter
-from acker.streams.segments import ANCHORS
+from acker.streams.log.segments import ANCHORS
 
 MOST_ROWS = 100_000
 """Most rows that a bolt is tried on: they, and what it emits, are in the memory of the test."""

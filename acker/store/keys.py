@@ -86,7 +86,10 @@ def effects(topology: str, token: str) -> bytes:
 
 
 def health(topology: str) -> bytes:
-    """Hash: the thresholds of a topology, and since when it has troubles (acker/inspect/health.py)."""
+    """Hash: the thresholds of a topology, and since when it has troubles.
+
+    See acker/inspect/topology/health.py.
+    """
     return f"acker:{{{topology}}}:health".encode()
 
 
@@ -160,7 +163,7 @@ class Stream:
         return self._prefix + b"bound:%d:" % slot + reader.encode()
 
     def holder(self, slot: int, reader: str) -> bytes:
-        """String: for which batch a reader's segments are read (acker/streams/places/holders.py)."""
+        """String: for which batch a reader's segments are read (acker/streams/log/holders.py)."""
         return self._prefix + b"holder:%d:" % slot + reader.encode()
 
     def of_reader(self, slot: int, reader: str) -> list[bytes]:
@@ -184,7 +187,7 @@ class Stream:
         return self._prefix + b"stale:" + token.encode() + b":%d" % slot
 
     def skipped(self, token: str) -> bytes:
-        """Hash: what a batch leaves out of what it reads (acker/streams/commits/skipped.py)."""
+        """Hash: what a batch leaves out of what it reads (acker/streams/staging/skipped.py)."""
         return self._prefix + b"skipped:" + token.encode()
 
     def marker(self, token: str) -> bytes:
@@ -211,7 +214,7 @@ class Spout:
         self.highest = prefix + b"highest"
         """Hash: partition of the source -> the offset after its highest row."""
         self.dead = prefix + b"dead"
-        """Stream: the facts of each dead letter (acker/streams/spouts/letter_store.py)."""
+        """Stream: the facts of each dead letter (acker/streams/sources/dead_letter_store.py)."""
 
     @property
     def letters(self) -> bytes:
@@ -362,11 +365,11 @@ class Shard:
         return self._prefix + b"made:" + commit.encode()
 
     def failing(self, token: str) -> bytes:
-        """Hash: trees of this shard that a commit is to fail, and why (acker/streams/commits/staging.py)."""
+        """Hash: trees of this shard that a commit is to fail, and why (acker/streams/staging/staging.py)."""
         return self._prefix + b"failing:" + token.encode()
 
     def effects(self, horizon: int, generation: int, partition: int) -> bytes:
-        """Set: digests of effects (acker/streams/commits/effects.py)."""
+        """Set: digests of effects (acker/streams/staging/effects.py)."""
         return self._prefix + b"once:%d:%d:%d" % (horizon, generation, partition)
 
     def effect_count(self, horizon: int, generation: int) -> bytes:

@@ -31,18 +31,19 @@ from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, pairs, whole
-from acker.streams import heartbeats, segments
-from acker.streams.commits import under_way, vectors
-from acker.streams.heartbeats import MISSED
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import HOLD_TTL, Taken
+from acker.streams.commits import under_way
+from acker.streams.log import heartbeats, segments
+from acker.streams.log.heartbeats import MISSED
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import HOLD_TTL, Taken
+from acker.streams.staging import vectors
 
 MOST_SEGMENTS = 10_000
 """Segments of a subscription that one pass keeps, about from the oldest on."""
 _MOST_LOOKS = 200
 """Pages that it reads of them."""
 LEASE = 10.0
-"""Seconds for which a worker of a line counts as alive after each sign of life (acker/lines/leases.py)."""
+"""Seconds for which a worker of a line counts as alive after each sign of life (acker/workers/leases.py)."""
 _PAGE = 500
 _log = logging.getLogger(__name__)
 
@@ -177,7 +178,7 @@ def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[s
     gone = [
         reader.decode("utf-8", "replace")
         for reader, until in pairs(leases).items()
-        # Notes of workers, which stand there, too, begin with a mark (acker/lines/leases.py).
+        # Notes of workers, which stand there, too, begin with a mark (acker/workers/leases.py).
         if until.isdigit() and now - (int(until) - 1000 * LEASE) >= silent
     ]
     queries, forgotten, runs = [], [], False

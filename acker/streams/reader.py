@@ -10,10 +10,10 @@ from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
 from acker.store import keys
 from acker.store.operation import Operation, abreast, command
-from acker.streams import schemas, segments, subscriptions, taking_back
-from acker.streams.commits import inputs
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import DEFAULT, Range
+from acker.streams.log import fencing, schemas, segments, subscriptions
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import DEFAULT, Range
+from acker.streams.staging import acks
 
 FIRST = "0-0"
 """Before the first entry of a stream."""
@@ -64,7 +64,7 @@ class StreamReader:
             yield table
 
     def rows(self) -> Iterator[dict[str, object]]:
-        """What there is now after `position`, row by row, as `acker.streams.segments.values` shows it.
+        """What there is now after `position`, row by row, as `acker.streams.log.segments.values` shows it.
 
         A segment counts as read with its last row: one that was left before is read again.
         """
@@ -124,7 +124,7 @@ class StreamReader:
     def _ack(self, end: str, *, everything: bool) -> Operation[int]:
         core, reader, acked = self.ledger.core, self._reader, 0
         slot = yield from subscriptions.subscribe(core, self.stream, self.subscription)
-        yield from taking_back.recover(core, self.stream, slot)
+        yield from fencing.recover(core, self.stream, slot)
         while True:
             last = yield from subscriptions.claim(
                 core, self.stream, slot, reader, self._at, name=self.subscription, end=end
@@ -136,11 +136,11 @@ class StreamReader:
             own = [one for one in members if everything or self._read.get(one.segment.token, False)]
             for first in range(0, len(own), _FLIGHT):
                 part = own[first : first + _FLIGHT]
-                acked += (yield from inputs.ack(core, what, part))[0]
+                acked += (yield from acks.ack(core, what, part))[0]
                 self._read |= {one.segment.token: False for one in part if one.segment.token in self._read}
             yield from subscriptions.forget(core, what)
             self._at = last
-        back, _ = yield from taking_back.take_back(core, self.stream, slot, reader)
+        back, _ = yield from fencing.take_back(core, self.stream, slot, reader)
         if back:  # a reader whose segments were given back takes none any more
             self._reader, self._at = segments.new_token(), 0
         return acked

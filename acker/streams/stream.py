@@ -1,10 +1,11 @@
 """A stream as its owner sees it: who reads it, how far they are, and how much of it is kept."""
 
-from acker.inspect.stream_totals import StreamTotals, stream_totals
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name, check_text
-from acker.streams import retention, subscriptions, taking_back
-from acker.streams.commits import giving_back
+from acker.streams.commits import release
+from acker.streams.log import fencing, subscriptions
+from acker.streams.log.stream_totals import StreamTotals, stream_totals
+from acker.streams.upkeep import retention
 
 
 class Stream:
@@ -44,7 +45,7 @@ class Stream:
         core = self.ledger.core
         check_name(subscription, "subscription")
         slot = self.ledger.run(subscriptions.find(core, self.name, subscription))
-        found = self.ledger.run(taking_back.readers(core, self.name, slot))
+        found = self.ledger.run(fencing.readers(core, self.name, slot))
         return {reader: silent for reader, (_, silent) in found.items()}
 
     def give_back(self, reader: str, subscription: str = subscriptions.DEFAULT) -> int:
@@ -58,7 +59,7 @@ class Stream:
         check_name(subscription, "subscription")
         check_text(reader, "reader")
         slot = self.ledger.run(subscriptions.find(core, self.name, subscription))
-        return self.ledger.run(giving_back.give_back(core, self.name, slot, reader))
+        return self.ledger.run(release.give_back(core, self.name, slot, reader))
 
     def totals(self) -> StreamTotals:
         """What the stream holds, and how far its subscriptions are."""

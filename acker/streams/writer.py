@@ -1,59 +1,23 @@
 """Writing a stream from plain Python: for spouts, and for whoever else makes records without Spark."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ValidationError, shown
 from acker.ledger.client import Ledger
-from acker.ledger.ids import Ids, IdsLike, as_ids
+from acker.ledger.ids import IdsLike, as_ids
 from acker.ledger.settings.config import check_name
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import fairness, schemas, segments, subscriptions
+from acker.streams.batch import Batch, Part
 from acker.streams.commits import publishing
-from acker.streams.commits.staging import stage_vectors
-from acker.streams.segments import ANCHORS, SEGMENT_ROWS, Segment
-from acker.streams.subscriptions import HOLD_TTL
+from acker.streams.log import fairness, schemas, segments, subscriptions
+from acker.streams.log.segments import ANCHORS, SEGMENT_ROWS, Segment
+from acker.streams.log.subscriptions import HOLD_TTL
+from acker.streams.staging.staging import stage_vectors
 
 _RESEND = 3600
 """Seconds for which the store knows that a batch was published."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of a batch that become one segment. seed: of their tuple ids. token: names the segment.
-
-    lane: where the stream is read fairly (`acker.streams.fairness`). places: which rows, from 0; None: all.
-    """
-
-    seed: int
-    token: str
-    lane: int = 0
-    places: Ids | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows to be published: as one segment, or some where the stream is read fairly.
-
-    Publishing the same batch again changes nothing.
-    """
-
-    rows: pa.Table
-    slots: tuple[int, ...]
-    parts: tuple[Part, ...]
-
-    def ids(self) -> Ids:
-        """What the trees of the rows are tracked with: XOR of the tuple ids that each subscription gets."""
-        found = np.zeros(self.rows.num_rows, dtype=np.int64)
-        for part in self.parts:
-            own = slice(None) if part.places is None else part.places
-            places = np.arange(len(found[own]), dtype=np.int64)
-            for slot in self.slots:
-                found[own] ^= segments.edge_ids(part.seed, slot, places)
-        return found
 
 
 class StreamWriter:

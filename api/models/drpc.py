@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from acker.drpc.function import MOST_TIMEOUT
+from acker.drpc.linear_drpc import MOST_TIMEOUT
 from api.fields import Answer, Count, Id, Instant, Name, Numbers, Seconds
 from api.models.lines import Gathered
 from api.models.topologies import Latency

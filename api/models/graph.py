@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from acker.streams.places.graph import EdgeKind, NodeKind
+from acker.inspect.topology.graph import EdgeKind, NodeKind
 from api.fields import Answer, Count, Instant, Seconds
 from api.models.topologies import Step
 

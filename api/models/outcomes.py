@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from acker.inspect.failure import Failure
-from acker.inspect.plain import message_id_fields
+from acker.inspect.as_json.values import message_id_fields
+from acker.inspect.trees.failure import Failure
 from api.fields import REASON, Answer, Cursor, Id, Instant, MessageIdFields, Name, Seconds, instant
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from acker.inspect.outcome_pages import RECEIPT_PATTERN, RECEIPTS
+from acker.inspect.trees.outcome_pages import RECEIPT_PATTERN, RECEIPTS
 from api.fields import REASON, Answer, Count, Cursor, Id, Instant, MessageIdFields, Model, Name, Seconds
 
 Receipt = Annotated[str, Field(pattern=RECEIPT_PATTERN, examples=["2-1795230245678-0-0123456789abcdef"])]

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from acker.inspect import history
+from acker.inspect.topology import history
 from acker.ledger.trees.buckets import Bucket
 from api.fields import Answer, Count, InstantText, Name, counted, with_fields
 from api.models.topologies import Latency

@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from acker.inspect import forms
-from acker.inspect import health as rules
-from acker.inspect.damaged import REASON
-from acker.inspect.judging import THRESHOLDS, Code
+from acker.inspect.as_json import topology_forms
+from acker.inspect.topology import health as rules
+from acker.inspect.topology.health_rules import THRESHOLDS, Code
+from acker.inspect.topology.unreadable_topology import REASON
 from acker.ledger.outcomes.counts import COUNTERS, UNREADABLE
 from acker.ledger.settings.config import SETTINGS
 from acker.ledger.settings.settings import Setting
@@ -232,4 +232,4 @@ class TopologyState(TopologySummary):
 
 def health(found: rules.Health) -> Health:
     """Whether a topology needs a human, as clients get it."""
-    return Health.model_validate(forms.health(found))
+    return Health.model_validate(topology_forms.health(found))

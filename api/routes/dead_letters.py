@@ -9,9 +9,10 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import StreamingResponse
 
 from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, ValidationError
-from acker.inspect.aio import AsyncLedger
-from acker.streams.spouts import dead_letters, letter_json
-from acker.streams.spouts.dead_letters import Filter
+from acker.inspect.as_json import dead_letter_forms
+from acker.inspect.async_ledger import AsyncLedger
+from acker.streams.dead_letters import dead_letters
+from acker.streams.dead_letters.dead_letters import Filter
 from api.asgi.logs import note
 from api.fields import Cursor, instant
 from api.models.dead_letters import (
@@ -76,7 +77,8 @@ async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery
     with known_cursor():
         page = await ledger.run(dead_letters.page(ledger.core, asked, limit=query.limit, cursor=query.cursor))
     found = [
-        DeadLetter.model_validate(letter_json.letter(one, letter_json.ROW_BYTES)) for one in page.letters
+        DeadLetter.model_validate(dead_letter_forms.letter(one, dead_letter_forms.ROW_BYTES))
+        for one in page.letters
     ]
     return DeadLetters(dead_letters=found, cursor=page.cursor)
 
@@ -91,7 +93,7 @@ async def group_dead_letters(ledger: LedgerDep, query: Annotated[GroupsQuery, Qu
     with known_cursor():
         page = await ledger.run(dead_letters.groups(ledger.core, asked, by=by, cursor=query.cursor))
     return Groups(
-        groups=[Group.model_validate(letter_json.group(one)) for one in page.groups],
+        groups=[Group.model_validate(dead_letter_forms.group(one)) for one in page.groups],
         until=instant(page.until),
         cursor=page.cursor,
     )
@@ -123,7 +125,7 @@ async def get_dead_letter(ledger: LedgerDep, id: LetterId) -> DeadLetter:  # noq
         found = await ledger.run(dead_letters.get(ledger.core, id))
     except UnknownDeadLetter as error:
         raise not_found("unknown-dead-letter", str(error)) from error
-    return DeadLetter.model_validate(letter_json.letter(found))
+    return DeadLetter.model_validate(dead_letter_forms.letter(found))
 
 
 @router.post("/replay", responses=declared(404, 413, 429))
@@ -209,7 +211,7 @@ async def _replay(ledger: AsyncLedger, wanted: list[str]) -> ReplayResult:
 async def _lines(ledger: AsyncLedger, asked: Filter, page: dead_letters.LettersPage) -> AsyncIterator[str]:
     while True:
         if page.letters:
-            yield "".join(letter_json.line(one) for one in page.letters)
+            yield "".join(dead_letter_forms.line(one) for one in page.letters)
         if page.cursor is None:
             return
         page = await ledger.run(dead_letters.page(ledger.core, asked, limit=_EXPORTED, cursor=page.cursor))

@@ -11,10 +11,10 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from acker.drpc import calls, figures, forms, progress, registry
+from acker.drpc import calls, registry
+from acker.drpc.answer_listener import Call, result_of
 from acker.drpc.callbacks import Answer
 from acker.drpc.registry import Description
-from acker.drpc.waiting import Call, result_of
 from acker.errors import (
     DRPCFailed,
     DRPCFull,
@@ -23,7 +23,9 @@ from acker.errors import (
     UnknownFunction,
     UnknownTopology,
 )
-from acker.inspect.aio import AsyncLedger
+from acker.inspect.as_json import function_forms
+from acker.inspect.async_ledger import AsyncLedger
+from acker.inspect.functions import call_progress, figures
 from api.asgi.logs import note
 from api.fields import Name, instant
 from api.models.drpc import (
@@ -110,7 +112,7 @@ async def _function(service: Service, what: Description) -> Function:
         keep=what.keep,
         max_pending=what.max_pending,
         steps=steps,
-        **forms.figures(found),
+        **function_forms.figures(found),
     )
 
 
@@ -119,7 +121,7 @@ class CallsQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: Annotated[int, Field(ge=1, le=progress.MOST)] = 100
+    limit: Annotated[int, Field(ge=1, le=call_progress.MOST)] = 100
 
 
 @router.get("/{function}/calls/{state}", responses=declared(404))
@@ -134,9 +136,9 @@ async def list_calls(
     Of these, the latest first, as long as their answers are kept.
     """
     ledger = await _ledger(service, what)
-    look = progress.pending if state == "pending" else progress.answered
+    look = call_progress.pending if state == "pending" else call_progress.answered
     found = await ledger.run(look(ledger.core, what, query.limit))
-    return Calls.model_validate({"calls": [forms.head(one) for one in found]})
+    return Calls.model_validate({"calls": [function_forms.head(one) for one in found]})
 
 
 _PENDING: dict[int | str, dict[str, Any]] = {
@@ -280,10 +282,10 @@ async def get_call_steps(
 ) -> CallProgress:
     """How far each step is with a call: what it waits for, or who has failed it and why."""
     ledger = await _ledger(service, what)
-    found = await ledger.run(progress.follow(ledger.core, what, request_id))
+    found = await ledger.run(call_progress.follow(ledger.core, what, request_id))
     if found is None:
         raise _unknown(what, request_id)
-    return CallProgress.model_validate(forms.progress(found))
+    return CallProgress.model_validate(function_forms.progress(found))
 
 
 @router.delete("/{function}/{request_id}", responses=declared(404))

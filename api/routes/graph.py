@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from acker.streams.places import forms
-from acker.streams.places.graph import graph
+from acker.inspect.as_json import place_forms
+from acker.inspect.topology.graph import graph
 from api.models.graph import Graph
 from api.problems import declared
 from api.service import LedgerDep, ServiceDep
@@ -19,4 +19,4 @@ async def get_graph(service: ServiceDep, ledger: LedgerDep) -> Graph:
     over that of their `at` is a rate.
     """
     found = await service.health(ledger)
-    return Graph.model_validate(forms.graph(await ledger.run(graph(ledger.core, found))))
+    return Graph.model_validate(place_forms.graph(await ledger.run(graph(ledger.core, found))))

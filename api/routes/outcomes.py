@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
-from acker.inspect import failures
+from acker.inspect.trees import failures
 from api.fields import ByMessageId, Cursor, Name
 from api.models.outcomes import Outcomes, outcome
 from api.problems import declared, known_cursor, unknown_spout

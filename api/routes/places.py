@@ -6,10 +6,10 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker.errors import ValidationError
-from acker.streams.places import forms
-from acker.streams.places.drops import drops
-from acker.streams.places.stuck import stuck
-from acker.streams.places.why import why
+from acker.inspect.as_json import place_forms
+from acker.inspect.locate.drops import drops
+from acker.inspect.locate.stuck import stuck
+from acker.inspect.locate.why import why
 from api.fields import Cursor, Id
 from api.models.places import Drops, StuckPage, Why
 from api.problems import declared, known_cursor, unknown_cursor
@@ -46,7 +46,7 @@ async def get_why(
         if query.cursor is None or not str(error).startswith("cursor"):
             raise
         raise unknown_cursor() from error
-    return Why.model_validate(forms.why(found))
+    return Why.model_validate(place_forms.why(found))
 
 
 @router.get("/stuck", responses=declared(404))
@@ -55,7 +55,7 @@ async def get_stuck(ledger: LedgerDep, query: Annotated[StuckQuery, Query()]) ->
     with known_cursor():
         page = await ledger.run(stuck(ledger.core, cursor=query.cursor))
     return StuckPage.model_validate(
-        {"stuck": [forms.stuck(one) for one in page.stuck], "cursor": page.cursor}
+        {"stuck": [place_forms.stuck(one) for one in page.stuck], "cursor": page.cursor}
     )
 
 
@@ -63,4 +63,4 @@ async def get_stuck(ledger: LedgerDep, query: Annotated[StuckQuery, Query()]) ->
 async def get_drops(ledger: LedgerDep) -> Drops:
     """What streams have dropped, by their limits or with a subscription: the latest 1,000 times."""
     found = await ledger.run(drops(ledger.core))
-    return Drops.model_validate({"drops": [forms.drop(one) for one in found]})
+    return Drops.model_validate({"drops": [place_forms.drop(one) for one in found]})

@@ -5,9 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
-from acker.inspect.plain import message_id_fields
+from acker.inspect.as_json import dead_letter_forms
+from acker.inspect.as_json.values import message_id_fields
+from acker.inspect.trees import find_record
 from acker.ledger.settings.config import MESSAGE_ID_BYTES
-from acker.streams.spouts import finding, letter_json
 from api.fields import ByMessageId, Cursor
 from api.models.records import Records
 from api.problems import declared, known_cursor
@@ -21,7 +22,9 @@ class RecordsQuery(ByMessageId):
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: Annotated[int, Field(ge=1, le=finding.PAGE, description="Trees, and dead letters.")] = finding.PAGE
+    limit: Annotated[int, Field(ge=1, le=find_record.PAGE, description="Trees, and dead letters.")] = (
+        find_record.PAGE
+    )
     cursor: Cursor | None = None
 
 
@@ -36,5 +39,7 @@ async def find_records(ledger: LedgerDep, query: Annotated[RecordsQuery, Query()
     if len(wanted) > MESSAGE_ID_BYTES:
         return Records(records=[], looked=0, of=0, cursor=None, **message_id_fields(wanted))
     with known_cursor():
-        found = await ledger.run(finding.find(ledger.core, wanted, limit=query.limit, cursor=query.cursor))
-    return Records.model_validate(letter_json.found(found))
+        found = await ledger.run(
+            find_record.find(ledger.core, wanted, limit=query.limit, cursor=query.cursor)
+        )
+    return Records.model_validate(dead_letter_forms.found(found))

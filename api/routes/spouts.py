@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from acker.errors import ValidationError
-from acker.inspect import outcome_pages
+from acker.inspect.trees import outcome_pages
 from api.asgi.logs import note
 from api.fields import Cursor, Name
 from api.models.spouts import ConfirmBody, Confirmed, Spout, SpoutOutcomes, SpoutOutcomesPage

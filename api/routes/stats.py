@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from acker.inspect import history
-from acker.inspect.series import Series, series
+from acker.inspect.topology import history
+from acker.inspect.topology.series import Series, series
 from acker.ledger.trees.buckets import BUCKETS
 from api.models.stats import COUNTED, LatencySeries, Stats, Window, WindowTotals
 from api.models.topologies import Latency

@@ -18,14 +18,15 @@ from acker.errors import (
     UnreadableRecord,
     ValidationError,
 )
-from acker.inspect import aio, forms
-from acker.inspect import health as rules
-from acker.inspect.aio import AsyncLedger
-from acker.inspect.configuring import configure
-from acker.inspect.damaged import Damaged, damaged, readable
-from acker.inspect.stream_totals import stream_totals
+from acker.inspect import async_ledger
+from acker.inspect.as_json import topology_forms
+from acker.inspect.async_ledger import AsyncLedger
+from acker.inspect.operate.configure import configure
+from acker.inspect.topology import health as rules
+from acker.inspect.topology.unreadable_topology import Damaged, damaged, readable
 from acker.ledger.settings import config
 from acker.ledger.steps import step_registry, step_totals
+from acker.streams.log.stream_totals import stream_totals
 from api.fields import Name
 from api.models.topologies import (
     Removed,
@@ -56,17 +57,19 @@ class TopologiesQuery(BaseModel):
 @router.get("", responses=declared())
 async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery, Query()]) -> Topologies:
     """Topologies by name, a page at a time: what a card shows of each."""
-    names = [name for name in await aio.topologies(service.store) if name > (query.cursor or "")]
+    names = [name for name in await async_ledger.topologies(service.store) if name > (query.cursor or "")]
     page = names[: query.limit]
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(name: str) -> forms.Form | Damaged | None:
+    async def read(name: str) -> topology_forms.Form | Damaged | None:
         async with turns:
             return await _summary_of(service, name)
 
     found = await asyncio.gather(*(read(name) for name in page))
     cursor = page[-1] if len(names) > len(page) else None
-    return Topologies.model_validate(forms.listing((one for one in found if one is not None), cursor))
+    return Topologies.model_validate(
+        topology_forms.listing((one for one in found if one is not None), cursor)
+    )
 
 
 @router.get("/{topology}", responses=declared(404))
@@ -80,11 +83,11 @@ async def _state(service: Service, ledger: AsyncLedger) -> TopologyState:
     read = await ledger.totals()
     found = await service.health(ledger, read)
     return TopologyState.model_validate(
-        forms.state(
+        topology_forms.state(
             ledger.config,
             read,
             found,
-            latency=await ledger.latency(*forms.PERCENTILES),
+            latency=await ledger.latency(*topology_forms.PERCENTILES),
             spouts=ledger.core.spouts,
             streams=await ledger.run(stream_totals(ledger.core)),
             steps=await ledger.run(step_registry.steps(ledger.core)),
@@ -106,11 +109,11 @@ async def put_topology(
     settings = cast(config.Settings, body.model_dump(exclude_none=True))
     with _settings_refused(settings):
         try:
-            ledger = await aio.open_ledger(service.store, topology, create=False, **settings)
+            ledger = await async_ledger.open_ledger(service.store, topology, create=False, **settings)
         except UnknownTopology:
-            ledger = await aio.open_ledger(service.store, topology, **settings)
+            ledger = await async_ledger.open_ledger(service.store, topology, **settings)
             response.status_code = HTTPStatus.CREATED
-    return Stored.model_validate(forms.stored(ledger.config))
+    return Stored.model_validate(topology_forms.stored(ledger.config))
 
 
 @router.patch("/{topology}", responses=declared(404, 409, 413, 429))
@@ -125,7 +128,7 @@ async def configure_topology(
     asked = cast(config.Settings, body.model_dump(exclude_none=True))
     with _settings_refused(asked):
         found = await service.store.run(configure(topology, asked))
-    return Stored.model_validate(forms.stored(found))
+    return Stored.model_validate(topology_forms.stored(found))
 
 
 @contextmanager
@@ -163,11 +166,11 @@ async def remove_topology(ledger: LedgerDep, query: Annotated[RemovalQuery, Quer
     return Removed(topology=ledger.config.name, dropped=await ledger.remove(query.force))
 
 
-async def _summary_of(service: Service, name: str) -> forms.Form | Damaged | None:
+async def _summary_of(service: Service, name: str) -> topology_forms.Form | Damaged | None:
     try:
         ledger = await service.ledger(name)
         read = await ledger.totals()
-        return forms.summary(ledger.config, read, await service.health(ledger, read))
+        return topology_forms.summary(ledger.config, read, await service.health(ledger, read))
     except UnknownTopology:
         return None
     except Exception as error:  # noqa: BLE001 - one topology must not keep the others from being seen

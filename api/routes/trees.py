@@ -6,10 +6,12 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import ConfigDict, Field
 
 from acker.errors import ValidationError
-from acker.inspect import by_hand, failures, forms, pages
-from acker.inspect.aio import AsyncLedger
-from acker.inspect.failure import Failure
-from acker.inspect.plain import message_id_fields
+from acker.inspect.as_json import tree_forms
+from acker.inspect.as_json.values import message_id_fields
+from acker.inspect.async_ledger import AsyncLedger
+from acker.inspect.operate import manual
+from acker.inspect.trees import failures, pages
+from acker.inspect.trees.failure import Failure
 from acker.ledger.trees import trees
 from acker.ledger.trees.buckets import Bucket
 from api.asgi.logs import note
@@ -90,7 +92,7 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
             raise
         raise unknown_cursor() from error
     found = page.trees if wanted is None else [tree for tree in page.trees if query.takes(tree)]
-    return Trees(trees=[Tree.model_validate(forms.tree(tree)) for tree in found], cursor=page.cursor)
+    return Trees(trees=[Tree.model_validate(tree_forms.tree(tree)) for tree in found], cursor=page.cursor)
 
 
 @router.get("/trees/{anchor}", responses=declared(404))
@@ -108,7 +110,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
         spout, message_id = found.spout, found.message_id
     return TreeState(
         anchor=anchor,
-        tree=None if found is None else Tree.model_validate(forms.tree(found)),
+        tree=None if found is None else Tree.model_validate(tree_forms.tree(found)),
         outcome=_outcome(ended),
         spout=spout,
         **message_id_fields(message_id),
@@ -160,13 +162,13 @@ async def reset_trees(request: Request, ledger: LedgerDep, body: ResetManyBody) 
 async def _reset(ledger: AsyncLedger, anchors: list[str]) -> ResetResult:
     """Numbers that are no anchors name no tree, as those of trees that are gone."""
     found = [number for number in sorted({int(anchor) for anchor in anchors}) if number & 1]
-    return ResetResult(slabs=await ledger.run(by_hand.reset_timeout(ledger.core, found)) if found else 0)
+    return ResetResult(slabs=await ledger.run(manual.reset_timeout(ledger.core, found)) if found else 0)
 
 
 async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], body: FailBody) -> FailResult:
     note(request, anchors=anchors, reason=body.reason)
     numbers = [int(anchor) for anchor in anchors]
-    done = await ledger.run(by_hand.fail(ledger.core, numbers, body.reason, retry=body.retry))
+    done = await ledger.run(manual.fail(ledger.core, numbers, body.reason, retry=body.retry))
     if len(done.unknown) == len(set(anchors)):
         raise _unknown(ledger, str(done.unknown[0]))
     unknown = [str(anchor) for anchor in done.unknown]

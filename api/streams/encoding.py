@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from fastapi.sse import format_sse_event
 
-from acker.inspect.failure import Failure
-from acker.inspect.health import Health
-from acker.inspect.history import Reading
-from acker.inspect.series import series
+from acker.inspect.topology.health import Health
+from acker.inspect.topology.history import Reading
+from acker.inspect.topology.series import series
+from acker.inspect.trees.failure import Failure
 from acker.ledger.trees.buckets import BUCKETS
 from api.fields import instant
 from api.models.events import OutcomeSummary, Sample

@@ -6,10 +6,11 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 
-from acker.inspect import failures, history
-from acker.inspect.aio import AsyncLedger
-from acker.inspect.failure import Failure
-from acker.inspect.history import STEPS, WINDOWS, Reading
+from acker.inspect.async_ledger import AsyncLedger
+from acker.inspect.topology import history
+from acker.inspect.topology.history import STEPS, WINDOWS, Reading
+from acker.inspect.trees import failures
+from acker.inspect.trees.failure import Failure
 from api.streams.encoding import Frame
 from api.streams.live import Live, frames
 

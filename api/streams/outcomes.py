@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from fastapi.sse import format_sse_event
 
 from acker.errors import AckerError
-from acker.inspect import outcome_pages
-from acker.inspect.aio import AsyncLedger
-from acker.inspect.outcome_pages import EntryOutcomes, OutcomesPage
-from acker.inspect.plain import message_id_fields
+from acker.inspect.as_json.values import message_id_fields
+from acker.inspect.async_ledger import AsyncLedger
+from acker.inspect.trees import outcome_pages
+from acker.inspect.trees.outcome_pages import EntryOutcomes, OutcomesPage
 from acker.ledger.outcomes.outcomes import Receipt
 from api.fields import instant
 from api.models.spouts import EndedTree, SpoutOutcomes

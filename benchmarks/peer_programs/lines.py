@@ -15,8 +15,8 @@ import pyarrow as pa
 from acker import Topology
 from acker.ledger.client import Ledger
 from acker.lines import Gather, Line, Out, Request
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from benchmarks.peer_programs.marks import Marks
 
 TIMEOUT = 3600.0

@@ -1,6 +1,6 @@
 -- What the scripts on a spout's kept rows share: the rows of roots stay until each tree has been settled.
 --
--- KEYS  1 kept     hash  token -> record of the roots (acker/streams/commits/roots.py)
+-- KEYS  1 kept     hash  token -> record of the roots (acker/streams/sources/roots.py)
 --       2 slabs    hash  slab -> its number among the slabs of its token (u32), its trees (u16), token
 --       3 masks    hash  slab -> one byte for each tree, 1 where it is settled, once some are
 --       4 left     hash  token -> how many of its slabs are not settled

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from acker.inspect.totals import totals
+from acker.inspect.topology.totals import totals
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from tests.helpers.api import OPERATE, TOKENS, serving

@@ -7,14 +7,14 @@ import redis
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from acker.inspect.judging import RULES
+from acker.inspect.topology.health_rules import RULES
 from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import StreamReader
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers import guide, patient
 from tests.helpers.api import READ
 from tests.helpers.ledgers import Trees, reported

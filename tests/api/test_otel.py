@@ -26,8 +26,8 @@ from acker.ledger.slabs.causes import Cause
 from acker.ledger.steps import step_totals
 from acker.store.client import Store
 from acker.streams.commits.contents import Commit
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from api import otel
 from api.service import Service
 from api.settings import Settings

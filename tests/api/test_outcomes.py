@@ -10,9 +10,9 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.slabs.causes import Cause
 from acker.store.client import Store
 from acker.streams import StreamReader
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.ledgers import Trees, confirm_all
 
 HOSTILE = [b"<script>alert(1)</script>", b"\xff\xfe\x00", "é\u202e".encode(), b""]

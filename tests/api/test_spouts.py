@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import redis
 
-from acker.inspect import outcome_pages
-from acker.inspect.outcome_pages import WINDOW
-from acker.inspect.totals import totals, unreadable
+from acker.inspect.topology.totals import totals, unreadable
+from acker.inspect.trees import outcome_pages
+from acker.inspect.trees.outcome_pages import WINDOW
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import as_ids

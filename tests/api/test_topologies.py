@@ -3,7 +3,7 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from acker.inspect import history
+from acker.inspect.topology import history
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.steps import step_registry

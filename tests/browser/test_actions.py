@@ -11,9 +11,9 @@ from playwright.sync_api import Page, expect
 
 from acker.ledger.client import Ledger
 from acker.streams import StreamReader
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.browser import NewPage, World, bury
 from tests.helpers.ledgers import Trees
 from tests.helpers.servers import wait_until

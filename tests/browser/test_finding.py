@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.api import serving
 from tests.helpers.browser import HOSTILE, NewPage, World
 from tests.helpers.kept_rows import fail, lines, rows

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from acker.inspect import health
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
+from acker.inspect.topology import health
 from acker.ledger.client import Ledger
 from tests.helpers import patient
 from tests.helpers.browser import NewPage, World

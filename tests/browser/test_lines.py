@@ -10,15 +10,16 @@ from playwright.sync_api import Page, expect
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC
-from acker.drpc.waiting import Call
+from acker.drpc.answer_listener import Call
 from acker.errors import DRPCFailed, FailedException
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.lines import Gather, Line, Out
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
-from acker.streams import StreamReader, subscriptions
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams import StreamReader
+from acker.streams.log import subscriptions
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.api import OPERATE, READ, TOKENS, serving
 from tests.helpers.browser import NewPage, World
 from tests.helpers.counting import Count, N, counting

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from acker.embedded import EmbeddedServer
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import open_ledger
 from acker.store.client import Store

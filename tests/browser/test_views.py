@@ -8,13 +8,13 @@ import pytest
 import redis
 from playwright.sync_api import Page, expect
 
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.calls import traces as of_ledger
 from acker.ledger.steps import step_totals
 from acker.store import keys
 from acker.streams import Stream
-from acker.streams.places import holders
+from acker.streams.log import holders
 from tests.helpers.browser import HOSTILE, NewPage, World, bury, number, total, wait_until_complete
 from tests.helpers.ledgers import Trees
 from tests.helpers.servers import wait_until

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from acker.errors import AckerError
-from acker.inspect.totals import Totals, totals
+from acker.inspect.topology.totals import Totals, totals
 from acker.ledger.client import open_ledger
 from acker.store.client import Store as AckerStore
 from tests.chaos.faults import inject

@@ -13,8 +13,8 @@ from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.tick import tick
 from acker.streams import StreamReader
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 from tests.helpers.streaming import consume, emit
 

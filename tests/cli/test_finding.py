@@ -7,9 +7,9 @@ import pytest
 
 from acker.cli import find
 from acker.ledger.client import Ledger
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from api.models.records import Records
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, track
 from tests.helpers.kept_rows import fail, lines

@@ -14,9 +14,9 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.store.client import Store
-from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
-from acker.streams.places import holders
-from acker.streams.subscriptions import Range
+from acker.streams import Stream, StreamReader, StreamWriter
+from acker.streams.log import holders, subscriptions
+from acker.streams.log.subscriptions import Range
 from api.models.places import Drops, StuckPage, Why
 from api.models.topologies import Stored, StreamState, Topologies, TopologyState
 from api.models.trees import Tree, Trees

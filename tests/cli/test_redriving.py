@@ -12,9 +12,10 @@ from acker.errors import DeadLettersFull
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings import config
 from acker.store.client import Store
-from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.dead_letters import dead_letters
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from tests.helpers.cli import Acker, good
 from tests.helpers.kept_rows import fail, lines, rows
 

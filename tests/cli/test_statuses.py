@@ -19,10 +19,12 @@ from acker.cli.app import app
 from acker.cli.statuses import HELP, Status
 from acker.collectors.topology import Topology
 from acker.ledger.client import Ledger
-from acker.streams import Stream, StreamWriter, subscriptions
-from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams import Stream, StreamWriter
+from acker.streams.dead_letters import dead_letters
+from acker.streams.log import subscriptions
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from tests.helpers.cli import Acker, track
 from tests.helpers.counting import counting
 from tests.helpers.damages import damage, two

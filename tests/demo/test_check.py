@@ -20,7 +20,7 @@ from acker.demo.records import Status
 from acker.demo.report import Report
 from acker.demo.sink import Sink
 from acker.demo.text import Line, words
-from acker.streams.spouts.dead_letters import DeadLetter
+from acker.streams.dead_letters.dead_letters import DeadLetter
 from tests.helpers.demo_check import TEXT
 
 # The sink

@@ -15,7 +15,8 @@ from acker.demo.text import Line, find_files, read_lines, words
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader
-from acker.streams.spouts import dead_letters, settler
+from acker.streams.dead_letters import dead_letters
+from acker.streams.spouts import settler
 from tests.helpers.demo_check import TEXT
 from tests.helpers.servers import wait_until
 

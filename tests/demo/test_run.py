@@ -14,7 +14,7 @@ import pytest
 from acker.demo.text import words
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from acker.streams.spouts import dead_letters
+from acker.streams.dead_letters import dead_letters
 from api.asgi.dashboard import prepare
 from tests.helpers.demo_run import PROGRAM, Run
 from tests.helpers.new_server import NewServer

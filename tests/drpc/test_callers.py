@@ -14,8 +14,9 @@ import pytest
 import redis
 
 from acker.collectors.topology import Topology
-from acker.drpc import LinearDRPC, Out, calls, waiting
-from acker.drpc.steps import as_json
+from acker.drpc import LinearDRPC, Out, calls
+from acker.drpc import answer_listener as waiting
+from acker.drpc.out import as_json
 from acker.errors import DRPCTimeout, StoreError, StoreUnavailable, UnreadableRecord, ValidationError
 from acker.store import function_keys, keys
 from acker.store.client import Store

@@ -8,12 +8,12 @@ import redis
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out
 from acker.errors import DRPCFailed, StoreError, StoreUnavailable
-from acker.lines import leases, workers
-from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams import stale
 from acker.streams.commits import at_once, holding
+from acker.streams.upkeep import stale
+from acker.workers import leases, worker
+from acker.workers.worker import Worker
 from tests.helpers.counting import Count, N, counting, fan
 from tests.helpers.new_server import NewServer
 
@@ -126,7 +126,7 @@ def test_what_was_begun_when_the_store_went_away_is_not_run_again(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying = Dying(topology, monkeypatch)
-    monkeypatch.setattr(workers, "stage_made", away)
+    monkeypatch.setattr(worker, "stage_made", away)
     dying.work(StoreUnavailable)
     dying.dead.work()
     assert dying.find_out() == 1
@@ -164,7 +164,7 @@ def test_who_has_asked_learns_of_an_error_that_nobody_foresaw(
         raise ZeroDivisionError("by zero")
 
     dying = Dying(topology, monkeypatch)
-    monkeypatch.setattr(workers, "stage_made", broken)
+    monkeypatch.setattr(worker, "stage_made", broken)
     dying.work(ZeroDivisionError)
     assert dying.find_out() == 1
     with pytest.raises(DRPCFailed, match="not committed: ZeroDivisionError: by zero"):

@@ -8,10 +8,10 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out
 from acker.drpc.client import Client
-from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams import fairness
+from acker.streams.log import fairness
+from acker.workers.worker import Worker
 from tests.helpers.counting import Count
 
 BIG, SMALL, SMALL_ONES = 20_000, 5, 50

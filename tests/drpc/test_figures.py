@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.drpc import LinearDRPC, Out, calls, progress
+from acker.drpc import LinearDRPC, Out, calls
 from acker.drpc.calls import Status
-from acker.drpc.figures import MINUTES, Figures, figures
-from acker.drpc.progress import CallHead, Progress, State
 from acker.drpc.registry import Description
 from acker.errors import DRPCFailed, DRPCTimeout, UnreadableRecord
-from acker.inspect import pages
+from acker.inspect.functions import call_progress
+from acker.inspect.functions.call_progress import CallHead, Progress, State
+from acker.inspect.functions.figures import MINUTES, Figures, figures
+from acker.inspect.trees import pages
 from acker.ledger import ids
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.slabs import sections
@@ -29,7 +30,7 @@ def seen(topology: Topology) -> Figures:
 
 def follow(topology: Topology, request: str) -> Progress:
     found = topology.ledger.run(
-        progress.follow(topology.ledger.core, topology.drpc("count").function, request)
+        call_progress.follow(topology.ledger.core, topology.drpc("count").function, request)
     )
     assert found is not None
     return found
@@ -37,7 +38,7 @@ def follow(topology: Topology, request: str) -> Progress:
 
 def listed(topology: Topology, *, ended: bool) -> list[CallHead]:
     core, what = topology.ledger.core, topology.drpc("count").function
-    return topology.ledger.run((progress.answered if ended else progress.pending)(core, what))
+    return topology.ledger.run((call_progress.answered if ended else call_progress.pending)(core, what))
 
 
 def answer(topology: Topology, what: Description, request: str, text: str) -> int:

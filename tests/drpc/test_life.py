@@ -11,15 +11,16 @@ import pytest
 import redis
 
 from acker.collectors.topology import Topology
-from acker.drpc import LinearDRPC, Out, ticker_hooks
-from acker.drpc.ticker_hooks import HOOKS
+from acker.drpc import LinearDRPC, Out
 from acker.errors import DRPCFailed, DRPCTimeout
+from acker.inspect.operate import ticker_hooks
+from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger.tick.ticker import Ticker
 from acker.ledger.trees import trees
-from acker.lines import leases
 from acker.store import function_keys, keys
 from acker.store.client import Store
 from acker.store.operation import command
+from acker.workers import leases
 from tests.helpers import tickers
 from tests.helpers.counting import Count, N, counting, fan
 from tests.helpers.leaks import assert_settled

@@ -11,14 +11,15 @@ from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, calls
 from acker.drpc import answers as answers_module
 from acker.drpc import client as client_module
-from acker.drpc.retiring import retire
+from acker.drpc.removal import retire
 from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownFunction
-from acker.inspect import configuring
+from acker.inspect.operate import configure
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT
-from acker.lines import Gather, Line, coordinator, leases
+from acker.lines import Gather, Line, coordinator
 from acker.store.operation import Request
 from acker.streams.spouts import settler
+from acker.workers import leases
 from tests.helpers.counting import Count, counting, fan
 from tests.helpers.cuts import before_script
 from tests.helpers.servers import wait_until
@@ -88,7 +89,7 @@ def test_workers_and_callers_go_on_with_a_topology_that_was_made_anew(topology: 
 def test_workers_follow_what_is_configured(topology: Topology) -> None:
     line = counting().register(topology)
     with line.work():
-        topology.ledger.run(configuring.configure("t", {"message_timeout": 77.0}))
+        topology.ledger.run(configure.configure("t", {"message_timeout": 77.0}))
         wait_until(lambda: line.ledger.config.message_timeout == 77.0)
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, registry
-from acker.drpc.retiring import retire
+from acker.drpc.removal import retire
 from acker.errors import DRPCFailed, FailedException, FunctionConflict, FunctionInUse, UnknownFunction
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams import subscriptions
+from acker.streams.log import subscriptions
 from tests.helpers.counting import Count, N, counting, fan
 from tests.helpers.cuts import before_script
 from tests.helpers.leaks import assert_settled

@@ -15,7 +15,7 @@ import redis
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from acker.streams import segments
+from acker.streams.log import segments
 
 AT_ONCE = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4",

@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 
 HOSTILE = (b"<script>window.hacked=1</script>", b"\xff\x00bytes", "gpj\u202eexe.png".encode(), b"")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from acker.lines import Out, Request
-from acker.lines.steps import Gatherer
+from acker.workers.steps import Gatherer
 
 
 def noting(tell: Callable[[list[str]], object]) -> Callable[[Request], Gatherer]:

@@ -9,8 +9,9 @@ from acker.ledger.client import Ledger
 from acker.ledger.ids import as_ids
 from acker.ledger.slabs.causes import Cause
 from acker.streams import StreamReader
-from acker.streams.spouts import dead_letters, kept
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.dead_letters import dead_letters
+from acker.streams.sources import kept_rows
+from acker.streams.sources.spout_options import SpoutOptions
 
 HOW = SpoutOptions("s", "lines", "id", attempts=3, attempt="attempt")
 
@@ -43,7 +44,7 @@ def fail(
 
 
 def pending(ledger: Ledger) -> dict[str, int]:
-    return ledger.run(kept.pending(ledger.core, "s"))
+    return ledger.run(kept_rows.pending(ledger.core, "s"))
 
 
 def letters(

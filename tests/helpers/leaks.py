@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 import redis
 
-from acker.inspect.judging import CODES, THRESHOLDS
+from acker.inspect.topology.health_rules import CODES, THRESHOLDS
 from acker.ledger.calls.marks import MOST_STEPS as MOST_NUMBERS
 from acker.ledger.outcomes.latency_histogram import MOST_BUCKET, PER_DOUBLING
 from acker.ledger.settings.config import MAX_SPOUTS
 from acker.ledger.slabs.sections import LINES
 from acker.ledger.steps.step_registry import MOST_STEPS
-from acker.streams.lua import MOST_DROPS
+from acker.streams.upkeep.scripts import MOST_DROPS
 
 PERMANENT = {
     "acker:topologies": "set",

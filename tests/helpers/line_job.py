@@ -8,9 +8,9 @@ from acker.ledger.client import Ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
-from acker.streams.commits.roots import Roots
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.sources.roots import Roots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 
 
 class Job:

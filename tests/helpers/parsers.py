@@ -15,8 +15,8 @@ import pyarrow as pa
 from acker.collectors.tuples import Tuple
 from acker.drpc.registry import Description, Step
 from acker.errors import AckerError
-from acker.inspect import failures, history, pages, series
-from acker.inspect.stream_totals import stream_totals
+from acker.inspect.topology import history, series
+from acker.inspect.trees import failures, find_record, pages
 from acker.ledger.calls import messages
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.messages import Messages
@@ -33,16 +33,21 @@ from acker.spark.queries import notes
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.queries.verdicts import Verdict
 from acker.store import address
-from acker.streams import retention, schemas, segments, subscriptions, taking_back
-from acker.streams.commits import vectors
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
-from acker.streams.commits.roots import Roots
-from acker.streams.gathers import Gathering
-from acker.streams.segments import Segment
-from acker.streams.spouts import dead_letters, finding, kept, letter_pages, letter_store
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.subscriptions import Range
+from acker.streams.dead_letters import dead_letters
+from acker.streams.dead_letters import pages as dead_letters_pages
+from acker.streams.log import fencing, schemas, segments, subscriptions
+from acker.streams.log.gathers import Gathering
+from acker.streams.log.segments import Segment
+from acker.streams.log.stream_totals import stream_totals
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources import dead_letter_store
+from acker.streams.sources import kept_rows as kept
+from acker.streams.sources.roots import Roots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.staging import vectors
+from acker.streams.upkeep import retention
 
 
 @dataclass(frozen=True)
@@ -180,13 +185,13 @@ def _dead_letter(data: bytes) -> None:
 
 def _page_of_dead_letters(data: bytes) -> None:
     asked = dead_letters.Filter()
-    position = letter_pages.decoded(text(data), asked)
-    assert letter_pages.decoded(letter_pages.encoded(position, asked), asked) == position
+    position = dead_letters_pages.decoded(text(data), asked)
+    assert dead_letters_pages.decoded(dead_letters_pages.encoded(position, asked), asked) == position
 
 
 def _search_of_records(data: bytes) -> None:
-    searches = finding.decoded(text(data), b"m")
-    assert finding.decoded(finding.encoded(searches, b"m"), b"m") == searches
+    searches = find_record.decoded(text(data), b"m")
+    assert find_record.decoded(find_record.encoded(searches, b"m"), b"m") == searches
 
 
 def _rows(data: bytes) -> None:
@@ -221,7 +226,7 @@ def _notes(data: bytes) -> None:
 
 
 def _readers(data: bytes) -> None:
-    answered(taking_back.readers(core(), "lines", 0), [fields(data), [b"1700000000", b"5"]])
+    answered(fencing.readers(core(), "lines", 0), [fields(data), [b"1700000000", b"5"]])
 
 
 def _subscriptions(data: bytes) -> None:
@@ -274,9 +279,9 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "message_id": b"m", "anchor": b"4096", "status": b"failed", "reason": b"bad", "attempts": b"3",
         "at": b"1700000000000", "stream": b"lines",
     }  # fmt: skip
-    dead_row = letter_store.packed(roots.record(), rows)
-    searches = finding.Searches("a", None, "", 3, 5)
-    letters_at = letter_pages.LettersPosition(1_700_000_000_000, "s", "5-0", "9-0")
+    dead_row = dead_letter_store.packed(roots.record(), rows)
+    searches = find_record.Searches("a", None, "", 3, 5)
+    letters_at = dead_letters_pages.LettersPosition(1_700_000_000_000, "s", "5-0", "9-0")
     config = {
         "schema": str(SCHEMA_VERSION), "ackers": "4", "message_timeout_ms": "30000",
         "high_water_mark": "1000", "slab_limit": "1024", "spouts": "1", "spout:s": "1",
@@ -312,8 +317,8 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "dead letter": (
             packed(packed(*(x for name, value in letter.items() for x in (name.encode(), value))), dead_row),
         ),
-        "search of records": (str(finding.encoded(searches, b"m")).encode(),),
-        "page of dead letters": (letter_pages.encoded(letters_at, dead_letters.Filter()).encode(),),
+        "search of records": (str(find_record.encoded(searches, b"m")).encode(),),
+        "page of dead letters": (dead_letters_pages.encoded(letters_at, dead_letters.Filter()).encode(),),
         "function": (
             Description(
                 "f",

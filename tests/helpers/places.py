@@ -1,15 +1,15 @@
 """Whether what streams hold of each pending tree is all there is: the XOR of the places is the ack value."""
 
-from acker.inspect import pages
+from acker.inspect.locate import search, tuples
+from acker.inspect.locate.tuples import Lying
+from acker.inspect.trees import pages
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.steps import step_registry
 from acker.ledger.trees.trees import Tree
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import segments
-from acker.streams.places import lying, search
-from acker.streams.places.lying import Lying
+from acker.streams.log import segments
 
 
 def unexplained(ledger: Ledger) -> list[int]:
@@ -36,7 +36,7 @@ def _found(ledger: Ledger) -> Operation[dict[int, int]]:
             segment = segments.Segment.parse(fields[1])
             there += [Lying(name, slot, segment, entry.decode()) for slot in segment.slots]
     published = {(one.segment.token, one.slot) for one in there}
-    for one in (yield from lying.under_way(core, known.named, (yield from step_registry.steps(core)))):
+    for one in (yield from tuples.under_way(core, known.named, (yield from step_registry.steps(core)))):
         if (one.segment.token, one.slot) not in published:
             there.append(one)
     slabs: dict[int, frozenset[bytes]] = {}
@@ -45,7 +45,7 @@ def _found(ledger: Ledger) -> Operation[dict[int, int]]:
         [ones] = yield [command("HKEYS", shard.ones)]
         slabs[shard.number] = frozenset([*names, *ones])
     found: dict[int, int] = {}
-    for part in (yield from lying.look(core, there, slabs)):
+    for part in (yield from tuples.look(core, there, slabs)):
         for index, word in zip(part.indexes.tolist(), part.words.tolist(), strict=True):
             anchor = ids.anchor_at(part.slab, index)
             found[anchor] = found.get(anchor, 0) ^ word

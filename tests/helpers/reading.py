@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from acker.inspect import pages as inspect
-from acker.inspect.pages import PAGE_TREES, TreesPage
-from acker.inspect.totals import Totals, totals
+from acker.inspect.topology.totals import Totals, totals
+from acker.inspect.trees import pages as inspect
+from acker.inspect.trees.pages import PAGE_TREES, TreesPage
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from acker.lines import Gather, Line, Out, Request
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.attempts import BY
 from tests.helpers.pipeline import Pipeline
 

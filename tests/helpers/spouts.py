@@ -8,7 +8,7 @@ from acker.spark import (
     track,
 )
 from acker.streams import StreamReader
-from acker.streams.spouts import kept
+from acker.streams.sources import kept_rows
 from tests.helpers.pipeline import Pipeline
 
 
@@ -41,4 +41,4 @@ def consume(pipeline: Pipeline, stream: str) -> None:
 
 
 def pending(pipeline: Pipeline) -> dict[str, int]:
-    return pipeline.ledger.run(kept.pending(pipeline.ledger.core, "s"))
+    return pipeline.ledger.run(kept_rows.pending(pipeline.ledger.core, "s"))

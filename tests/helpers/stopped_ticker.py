@@ -7,16 +7,16 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 
-from acker.drpc.ticker_hooks import HOOKS
+from acker.inspect.locate import expiry_reasons
+from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger.calls.core import Core
 from acker.ledger.tick import tick
 from acker.ledger.tick.tick import Reasons
 from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
 from acker.store.operation import Operation
-from acker.streams.places import reasons
 
-whole_look = reasons._explained  # what is done once something is set aside
+whole_look = expiry_reasons._explained  # what is done once something is set aside
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
             left[0] = -1
             os.kill(os.getpid(), given.signal)
 
-    reasons._explained = look
+    expiry_reasons._explained = look
     tick.HOLD = given.hold
     Ticker(Store(given.url, timeout=90.0), hooks=HOOKS).run(threading.Event())
 

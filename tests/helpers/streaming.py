@@ -11,14 +11,15 @@ from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.ledger.slabs.slabs import NewSlab
 from acker.store.operation import Operation
-from acker.streams import StreamReader, StreamWriter, schemas, subscriptions
+from acker.streams import StreamReader, StreamWriter
 from acker.streams.commits import commit as commits
-from acker.streams.commits import inputs, staging
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import Staged, Staging
+from acker.streams.log import schemas, subscriptions
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import DEFAULT, Range, Taken
 from acker.streams.reader import payload_of
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import DEFAULT, Range, Taken
+from acker.streams.staging import acks, staging
+from acker.streams.staging.staging import Staged, Staging
 from tests.helpers.servers import raw_client
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ def taken(ledger: Ledger, batch: Range) -> list[Taken]:
 
 
 def ack(ledger: Ledger, batch: Range) -> int:
-    return ledger.run(inputs.consume(ledger.core, batch)).segments
+    return ledger.run(acks.consume(ledger.core, batch)).segments
 
 
 def readable(ledger: Ledger, batch: Range) -> int:

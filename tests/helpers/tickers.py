@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from acker.ledger.client import Ledger
 from acker.ledger.tick.ticker import Ticker
 from acker.store import keys
-from acker.streams import heartbeats
+from acker.streams.log import heartbeats
 from tests.helpers.servers import raw_client
 
 

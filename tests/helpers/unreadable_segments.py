@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from acker.ledger.client import Ledger
-from acker.streams import segments
+from acker.streams.log import segments
 
 
 def without_rows(payload: bytes) -> bytes:

@@ -11,8 +11,8 @@ from acker.errors import (
     UnknownTopology,
     ValidationError,
 )
-from acker.inspect.configuring import configure
-from acker.inspect.removal import remove
+from acker.inspect.operate.configure import configure
+from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger, follow, open_ledger
 from acker.ledger.settings.config import Settings, TopologyConfig

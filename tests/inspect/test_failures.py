@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
-from acker.inspect import failures
-from acker.inspect.failure import Failure
-from acker.inspect.failures import Numbers
+from acker.inspect.trees import failures
+from acker.inspect.trees.failure import Failure
+from acker.inspect.trees.failures import Numbers
 from acker.ledger import ids
 from acker.ledger.calls import encoding, scripts
 from acker.ledger.calls.encoding import TreesCall

@@ -7,17 +7,17 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
-from acker.inspect import health
-from acker.inspect.judging import CODES, RULES, THRESHOLDS, Facts, Recently, Thresholds, judge
-from acker.inspect.stream_totals import StreamTotals, SubscriptionTotals
-from acker.inspect.totals import ShardTotals, Totals
+from acker.inspect.topology import health
+from acker.inspect.topology.health_rules import CODES, RULES, THRESHOLDS, Facts, Recently, Thresholds, judge
+from acker.inspect.topology.totals import ShardTotals, Totals
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import TopologyConfig
 from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.store import keys
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.log.stream_totals import StreamTotals, SubscriptionTotals
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from tests.helpers.kept_rows import consume, lines, rows
 from tests.helpers.ledgers import Trees, opened
 

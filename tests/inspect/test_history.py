@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from acker import Topology
-from acker.inspect import history
-from acker.inspect.history import STEPS, WINDOWS
-from acker.inspect.series import series
+from acker.inspect.topology import history
+from acker.inspect.topology.history import STEPS, WINDOWS
+from acker.inspect.topology.series import series
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.outcomes.counts import COUNTERS

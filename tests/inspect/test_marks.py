@@ -9,7 +9,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.calls.marks import MOST_STEPS, Mark, number_of
 from acker.ledger.client import Ledger, open_ledger

@@ -6,9 +6,9 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
-from acker.inspect import pages as inspect
-from acker.inspect.pages import TreesPage
-from acker.inspect.totals import Totals
+from acker.inspect.topology.totals import Totals
+from acker.inspect.trees import pages as inspect
+from acker.inspect.trees.pages import TreesPage
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.tick import tick

@@ -8,10 +8,11 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
-from acker.drpc import lua as calling
+from acker.drpc import scripts as calling
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
-from acker.inspect import aio, health, history
-from acker.inspect.removal import remove, remove_spout
+from acker.inspect import async_ledger
+from acker.inspect.operate.removal import remove, remove_spout
+from acker.inspect.topology import health, history
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
@@ -25,11 +26,11 @@ from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import Operation, command
 from acker.streams import StreamWriter
-from acker.streams.commits import giving_back
-from acker.streams.segments import new_token
+from acker.streams.commits import release
+from acker.streams.log.segments import new_token
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
 from tests.helpers.ledgers import Trees, confirm_all, opened, reported
 from tests.helpers.servers import raw_clients
@@ -71,7 +72,7 @@ def filled(url: str, name: str) -> Ledger:
     writer = StreamWriter(ledger, "words")
     writer.write(pa.table({"word": ["to", "be"]}))
     batch = take(ledger, "lines", "one", reader=new_token())
-    ledger.run(giving_back.give_back(core, "lines", batch.slot, batch.reader))
+    ledger.run(release.give_back(core, "lines", batch.slot, batch.reader))
     take(ledger, "lines", "two")
     ledger.run(step_registry.register(core, Step("split", "bolt", "app")))
     by = ledger.run(step_totals.mark(core, "split"))
@@ -201,11 +202,11 @@ def bounded(operation: Operation[object]) -> Operation[None]:
 async def test_the_asyncio_twin_removes_too(url: str) -> None:
     filled(url, "words")
     async with AsyncStore(url) as store:
-        ledger = await aio.open_ledger(store, "words", create=False)
+        ledger = await async_ledger.open_ledger(store, "words", create=False)
         with pytest.raises(TopologyInUse):
             await ledger.remove()
         assert await ledger.remove(force=True) > 600
-        assert await aio.topologies(store) == []
+        assert await async_ledger.topologies(store) == []
     assert not lasting(url, "words")
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from acker.errors import UnreadableRecord
-from acker.inspect import failures, history, pages
-from acker.inspect.totals import totals
+from acker.inspect.topology import history
+from acker.inspect.topology.totals import totals
+from acker.inspect.trees import failures, pages
 from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.trees import trees as ledger_trees

@@ -18,9 +18,10 @@ from acker.errors import (
     UnknownTopology,
     ValidationError,
 )
-from acker.inspect import aio, pages
-from acker.inspect.aio import AsyncLedger
-from acker.inspect.totals import totals
+from acker.inspect import async_ledger
+from acker.inspect.async_ledger import AsyncLedger
+from acker.inspect.topology.totals import totals
+from acker.inspect.trees import pages
 from acker.ledger import ids
 from acker.ledger.calls.calls import Failed, Ticked
 from acker.ledger.client import Ledger, open_ledger
@@ -48,7 +49,7 @@ async def store(url: str) -> AsyncIterator[AsyncStore]:
 
 @pytest.fixture
 async def twin(store: AsyncStore, ledger: Ledger) -> AsyncLedger:
-    return await aio.open_ledger(store, "twin", create=False)
+    return await async_ledger.open_ledger(store, "twin", create=False)
 
 
 def track(ledger: Ledger, count: int = 10) -> list[int]:
@@ -92,7 +93,7 @@ async def test_an_operator_can_fail_reset_and_tick(ledger: Ledger, twin: AsyncLe
 
 
 async def test_without_tracking_nothing_is_sent(store: AsyncStore) -> None:
-    twin = await aio.open_ledger(store, "untracked", ackers=0)
+    twin = await async_ledger.open_ledger(store, "untracked", ackers=0)
     assert await twin.fail([1, 2]) == Failed()
     assert await twin.reset_timeout([1]) == 0
     assert await twin.tick() == Ticked()
@@ -100,13 +101,13 @@ async def test_without_tracking_nothing_is_sent(store: AsyncStore) -> None:
 
 
 async def test_topologies_are_opened_and_compared(store: AsyncStore) -> None:
-    assert await aio.topologies(store) == []
+    assert await async_ledger.topologies(store) == []
     with pytest.raises(UnknownTopology):
-        await aio.open_ledger(store, "new", create=False)
-    await aio.open_ledger(store, "new", ackers=3)
+        await async_ledger.open_ledger(store, "new", create=False)
+    await async_ledger.open_ledger(store, "new", ackers=3)
     with pytest.raises(TopologyConfigError):
-        await aio.open_ledger(store, "new", ackers=4)
-    assert await aio.topologies(store) == ["new"]
+        await async_ledger.open_ledger(store, "new", ackers=4)
+    assert await async_ledger.topologies(store) == ["new"]
 
 
 async def test_scripts_are_loaded_again_when_they_are_gone(
@@ -153,14 +154,14 @@ async def test_a_refused_command_is_an_error_and_the_connection_stays_good(store
 async def test_a_store_that_is_away_is_reported_after_a_bounded_time() -> None:
     async with AsyncStore("redis://:secret@127.0.0.1:1/0", timeout=0.3) as store:
         with pytest.raises(StoreUnavailable) as reported:
-            await aio.topologies(store)
+            await async_ledger.topologies(store)
         assert "secret" not in f"{reported.value} {store!r}"
 
 
 async def test_a_store_that_comes_back_is_used_again(new_server: Callable[..., EmbeddedServer]) -> None:
     server = new_server()
     async with AsyncStore(server.url, timeout=0.3) as store:
-        twin = await aio.open_ledger(store, "kept", ackers=1)
+        twin = await async_ledger.open_ledger(store, "kept", ackers=1)
         server.kill()
         with pytest.raises(StoreUnavailable):
             await twin.counters()
@@ -184,7 +185,7 @@ async def test_a_misconfigured_store_is_refused(new_server: Callable[..., Embedd
     server = new_server(options={"maxmemory-policy": "allkeys-lru"})
     async with AsyncStore(server.url) as store:
         with pytest.raises(StoreMisconfigured):
-            await aio.topologies(store)
+            await async_ledger.topologies(store)
 
 
 def test_each_event_loop_has_its_own_connections(url: str, ledger: Ledger) -> None:
@@ -192,7 +193,7 @@ def test_each_event_loop_has_its_own_connections(url: str, ledger: Ledger) -> No
 
     async def read() -> list[str]:
         try:
-            return await aio.topologies(store)
+            return await async_ledger.topologies(store)
         finally:
             await store.aclose()
 
@@ -207,16 +208,16 @@ def test_each_event_loop_has_its_own_connections(url: str, ledger: Ledger) -> No
 
 
 async def test_a_store_pickles_without_its_connections(store: AsyncStore, ledger: Ledger) -> None:
-    await aio.topologies(store)
+    await async_ledger.topologies(store)
     async with pickle.loads(pickle.dumps(store)) as copy:
         assert (copy.url, copy.timeout, copy.cluster) == (store.url, store.timeout, store.cluster)
-        assert await aio.topologies(copy) == ["twin"]
+        assert await async_ledger.topologies(copy) == ["twin"]
 
 
 async def test_closing_leaves_no_connection(url: str, ledger: Ledger, raw: "redis.Redis") -> None:
     before = len(raw.client_list())
     store = AsyncStore(url)
-    await asyncio.gather(*(aio.topologies(store) for _ in range(5)))
+    await asyncio.gather(*(async_ledger.topologies(store) for _ in range(5)))
     await store.aclose()
     await store.aclose()
     gc.collect()
@@ -231,7 +232,7 @@ async def test_one_node_of_a_cluster_is_enough_of_one(new_server: Callable[..., 
             wait_until, lambda: b"cluster_state:ok" in raw.execute_command("CLUSTER", "INFO")
         )
     async with AsyncStore(server.url, cluster=True) as store:
-        twin = await aio.open_ledger(store, "wide", ackers=4)
+        twin = await async_ledger.open_ledger(store, "wide", ackers=4)
         anchors = ids.new_anchors(3)
         assert await twin.fail(anchors, "early") == Failed()
         tree = await twin.tree(int(anchors[0]))

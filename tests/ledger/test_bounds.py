@@ -16,9 +16,9 @@ from acker.ledger.calls.calls import HORIZON
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.slabs.slabs import NewSlab
 from acker.store.client import Store
-from acker.streams.spouts import kept
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.sources import kept_rows
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from tests.helpers.leaks import assert_no_leaks
 from tests.helpers.ledger_state import age_writers, shard_key
 from tests.helpers.ledgers import Trees, opened, reported
@@ -78,7 +78,7 @@ def test_the_high_water_mark_is_exact_under_spouts_of_several_processes(url: str
 def test_pending_rows_are_exact_under_spouts_of_several_processes(valkey_url: str) -> None:
     ledger = opened(valkey_url, ackers=2)
     assert sum(side_by_side(keep, valkey_url)) == 100
-    assert ledger.run(kept.pending(ledger.core, "kept"))["pending"] == 100
+    assert ledger.run(kept_rows.pending(ledger.core, "kept"))["pending"] == 100
 
 
 def test_a_rejected_track_costs_the_server_less_than_an_accepted_one(url: str, raw: "redis.Redis") -> None:

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from acker.embedded import EmbeddedServer
-from acker.inspect import history
-from acker.inspect.history import WINDOWS, Reading, Window
+from acker.inspect.topology import history
+from acker.inspect.topology.history import WINDOWS, Reading, Window
 from acker.ledger import ids
 from acker.ledger.calls.calls import HORIZON
 from acker.ledger.client import Ledger
@@ -21,8 +21,8 @@ from acker.ledger.tick.ticker import Ticker
 from acker.ledger.trees.buckets import TICK_LAG
 from acker.store import keys
 from acker.store.client import Store
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.clocks import NoLibrary, ShiftedClock
 from tests.helpers.kept_rows import HOW, lines
 from tests.helpers.ledger_state import age_writers, shard_key

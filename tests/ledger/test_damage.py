@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from acker.errors import UnreadableRecord
-from acker.inspect import failures
-from acker.inspect.totals import unreadable
+from acker.inspect.topology.totals import unreadable
+from acker.inspect.trees import failures
 from acker.ledger import ids
 from acker.ledger.calls.calls import Submission
 from acker.ledger.calls.marks import Mark

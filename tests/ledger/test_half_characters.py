@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from acker import Topology, ValidationError
-from acker.inspect import pages
+from acker.inspect.trees import pages
 from acker.ledger.calls import messages
 from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from acker.errors import TrackConflict, TrackRejected
-from acker.inspect import failures, pages
+from acker.inspect.trees import failures, pages
 from acker.ledger import ids
 from acker.ledger.calls.calls import Failed
 from acker.ledger.client import Ledger

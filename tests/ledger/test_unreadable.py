@@ -9,7 +9,7 @@ import pytest
 
 from acker.collectors.topology import Topology
 from acker.errors import UnreadableRecord
-from acker.inspect import failures, pages
+from acker.inspect.trees import failures, pages
 from acker.ledger import ids
 from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger
@@ -17,10 +17,12 @@ from acker.ledger.ids import Ids
 from acker.ledger.outcomes.outcomes import Receipt, digest
 from acker.ledger.slabs.slabs import NewSlab
 from acker.ledger.trees import trees as ledger_trees
-from acker.streams import StreamReader, schemas
-from acker.streams.commits import commit, staging
+from acker.streams import StreamReader
+from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import Staged, Staging
+from acker.streams.log import schemas
+from acker.streams.staging import staging
+from acker.streams.staging.staging import Staged, Staging
 from tests.helpers.ledger_state import shard_key
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 from tests.helpers.unreadable import BROKEN, break_header, counter, expire, first, slab_of, states, together

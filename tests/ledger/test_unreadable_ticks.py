@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from acker.errors import TrackRejected, UnreadableRecord
-from acker.inspect import failures, pages
-from acker.inspect.removal import remove
-from acker.inspect.totals import totals
+from acker.inspect.operate.removal import remove
+from acker.inspect.topology.totals import totals
+from acker.inspect.trees import failures, pages
 from acker.ledger import ids
 from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import redis
 
-from acker.inspect import pages
+from acker.inspect.trees import pages
 from acker.ledger import ids
 from acker.ledger.calls.calls import Failed, Updated
 from acker.ledger.client import Ledger

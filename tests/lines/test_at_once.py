@@ -12,9 +12,7 @@ from acker.ledger.calls import scripts as ledger_lua
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT
-from acker.lines import Out, arrivals, coordinator, leases
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
+from acker.lines import Out, arrivals, coordinator
 from acker.store import keys, operation
 from acker.store.client import Store
 from acker.store.operation import Request
@@ -23,9 +21,12 @@ from acker.streams.commits import at_once
 from acker.streams.commits import commit as commits
 from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.workers import leases
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.cuts import Killed
 from tests.helpers.leaks import assert_settled
 from tests.helpers.line_job import Job

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import redis
 
-from acker.lines.bell import Bell
 from acker.store import keys
 from acker.store.client import Store
+from acker.workers.wakeups import Bell
 
 _SECONDS = 10
 _A, _B = (keys.Stream("t", name).entries for name in ("a", "b"))

@@ -14,12 +14,14 @@ from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply
-from acker.streams import Stream, StreamWriter, stale, subscriptions
-from acker.streams.commits import vectors
+from acker.streams import Stream, StreamWriter
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.skipped import Skipped
+from acker.streams.log import subscriptions
+from acker.streams.log.subscriptions import DEFAULT, Told
 from acker.streams.reader import payload_of
-from acker.streams.subscriptions import DEFAULT, Told
+from acker.streams.staging import vectors
+from acker.streams.staging.skipped import Skipped
+from acker.streams.upkeep import stale
 from tests.helpers.streaming import commit, emit, slot_of, stage, track
 
 NUMBERS = itertools.count()

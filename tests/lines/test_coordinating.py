@@ -8,7 +8,7 @@ import pytest
 from acker.cli.app import run
 from acker.ledger.client import open_ledger
 from acker.ledger.slabs.sections import SPOUT
-from acker.lines.coordinating import Coordinating
+from acker.lines.coordinate_all import Coordinating
 from acker.spark import settling
 from acker.store import keys
 from acker.store.client import Store
@@ -76,6 +76,6 @@ def test_a_topology_in_trouble_keeps_no_other_waiting(
             everything.step()
     assert jobs[0].sums == []
     assert sorted(jobs[1].sums) == [0, 3]
-    assert len([one for one in caplog.records if one.name == "acker.lines.coordinating"]) == 1
+    assert len([one for one in caplog.records if one.name == "acker.lines.coordinate_all"]) == 1
     store.send([command("UNLINK", broken)])
     assert settler.settle(jobs[1].ledger).acked == 2

@@ -12,13 +12,14 @@ from acker.errors import FailedException
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT
-from acker.lines import Out, coordinator, leases
-from acker.lines.workers import Worker
+from acker.lines import Out, coordinator
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import at_once
 from acker.streams.spouts import settler
+from acker.workers import leases
+from acker.workers.worker import Worker
 from tests.helpers.cuts import after_each_request
 from tests.helpers.leaks import assert_settled
 from tests.helpers.line_job import Job

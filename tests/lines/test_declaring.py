@@ -11,10 +11,11 @@ from acker.ledger.client import open_ledger
 from acker.ledger.slabs import sections
 from acker.lines import Gather, Line
 from acker.store.client import Store
-from acker.streams import StreamWriter, gathers
-from acker.streams.gathers import Gathering
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams import StreamWriter
+from acker.streams.log import gathers
+from acker.streams.log.gathers import Gathering
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from tests.helpers.line_job import Job
 from tests.helpers.streaming import stage
 

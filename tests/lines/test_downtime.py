@@ -6,11 +6,12 @@ import pytest
 import redis
 
 from acker.ledger.client import open_ledger
-from acker.lines import leases
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import downtime, heartbeats
+from acker.streams import downtime
+from acker.streams.log import heartbeats
 from acker.streams.spouts import settler
+from acker.workers import leases
 from tests.helpers.leaks import assert_settled
 from tests.helpers.line_job import Job
 from tests.helpers.servers import raw_client, wait_until

@@ -5,20 +5,20 @@ import pytest
 import redis
 
 from acker.errors import TopologyConfigError
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT as SECTIONS
 from acker.ledger.steps import step_totals
 from acker.lines import Gather, Line, Out, coordinator
-from acker.lines.steps import FunctionStep, GatherStep
-from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import SpoutOptions, StreamReader, StreamSpout
 from acker.streams.commits.contents import Commit
 from acker.streams.spouts import settler
+from acker.workers.steps import FunctionStep, GatherStep
+from acker.workers.worker import Worker
 from tests.helpers.gatherers import noting as noting_ends
 from tests.helpers.streaming import commit, stage, take, track
 

@@ -11,21 +11,22 @@ import pytest
 import redis
 
 from acker.errors import AckerError, FailedException
+from acker.inspect.locate.drops import drops
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT, within
 from acker.lines import Gather, Line, Out, Request, coordinator
-from acker.lines.steps import FunctionStep, GatherStep
-from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import fairness, retention
-from acker.streams.places.drops import drops
+from acker.streams.log import fairness
+from acker.streams.log.segments import ANCHORS
 from acker.streams.reader import StreamReader
-from acker.streams.segments import ANCHORS
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import replays, settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.upkeep import retention
+from acker.workers.steps import FunctionStep, GatherStep
+from acker.workers.worker import Worker
 from tests.helpers.gatherers import noting
 from tests.helpers.turns import Moment, Turns, moment, set_back, tag
 

@@ -10,14 +10,14 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from acker.streams import fairness, subscriptions
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.log import fairness, subscriptions
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.streaming import counters
 
 BIG, SMALL, SMALL_ONES = 40_000, 5, 100

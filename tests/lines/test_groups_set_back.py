@@ -12,13 +12,13 @@ from acker.ledger.client import open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, coordinator
-from acker.lines.steps import FunctionStep, GatherStep
-from acker.lines.workers import Worker
 from acker.store.client import Store
 from acker.streams.commits import at_once as commits_at_once
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.workers.steps import FunctionStep, GatherStep
+from acker.workers.worker import Worker
 from tests.helpers.cuts import before_script
 from tests.helpers.gatherers import counting_ends, noting
 from tests.helpers.line_job import Job

@@ -24,14 +24,14 @@ from acker.ledger.client import open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT, within
 from acker.lines import Gather, Line, Out, Request, coordinator
-from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply
 from acker.store.operation import Request as Asked
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.workers.worker import Worker
 from tests.helpers.cuts import Killed, killed_after
 from tests.helpers.leaks import assert_settled
 from tests.helpers.lines_model import LinesModel, Shape, dumped

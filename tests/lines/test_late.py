@@ -8,16 +8,18 @@ import redis
 
 from acker.ledger.client import open_ledger
 from acker.lines import coordinator
-from acker.lines.steps import Made
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Request
-from acker.streams import lua, schemas
-from acker.streams.commits import at_once, staging
+from acker.streams.commits import at_once, scripts
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots
+from acker.streams.log import schemas
+from acker.streams.log import scripts as log_scripts
+from acker.streams.sources.roots import Roots
 from acker.streams.spouts import settler
+from acker.streams.staging import staging
+from acker.workers.steps import Made
 from tests.helpers.leaks import assert_settled
 from tests.helpers.line_job import Job
 
@@ -79,13 +81,13 @@ def test_what_a_look_says_of_a_group_holds_no_longer_than_it_is_known_to_be_over
 ) -> None:
     """A commit may be paused between its look and what it does then: it looks again."""
     staged = stage_rows(job, job.ask(2))
-    gather, said = lua.gather, list[int]()
+    gather, said = scripts.gather, list[int]()
 
     def paused(config: Any, stream: Any, ttl: int, known: int, *more: Any) -> Request:
         said.append(known)
         return gather(config, stream, ttl, known if len(said) > 1 else -1, *more)
 
-    monkeypatch.setattr(lua, "gather", paused)
+    monkeypatch.setattr(log_scripts, "gather", paused)
     job.ledger.run(commits.commit(job.ledger.core, "late", 0, Commit((staged,))))
     assert said == [2000 * 30, 2000 * 30]
     assert valkey_raw.hget(ROWS.subscriptions.decode(), "waiting") == b"2"

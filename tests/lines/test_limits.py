@@ -6,22 +6,23 @@ import pytest
 import redis
 
 from acker.errors import AckerError
-from acker.inspect import failures
-from acker.inspect.stream_totals import stream_totals
+from acker.inspect.lines.overview import overview
+from acker.inspect.locate.drops import drops
+from acker.inspect.trees import failures
 from acker.ledger import ids as ledger_ids
 from acker.ledger.client import open_ledger
 from acker.ledger.slabs import sections
 from acker.ledger.tick import tick
 from acker.lines import coordinator
-from acker.lines.overview import overview
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from acker.streams import Stream, removal, retention, waiting
-from acker.streams.commits import vectors
-from acker.streams.commits.roots import Roots
-from acker.streams.places.drops import drops
+from acker.streams import Stream
+from acker.streams.log.stream_totals import stream_totals
+from acker.streams.sources.roots import Roots
 from acker.streams.spouts import settler
+from acker.streams.staging import vectors
+from acker.streams.upkeep import gathered, removal, retention
 from tests.helpers.leaks import assert_settled
 from tests.helpers.line_job import Job
 from tests.helpers.servers import wait_until
@@ -136,8 +137,8 @@ def test_what_is_gone_with_its_vectors_is_lost_and_not_taken_for_acked(
     """A segment without vectors was acked, and with it its bundle: but not one whose rows are gone."""
     roots = job.ask(5)
     job.workers["fan"].work()
-    [(_, place), *_] = job.ledger.run(waiting.places(job.ledger.core, "rows"))
-    [one] = job.ledger.run(waiting.at(job.ledger.core, "rows", place.decode()))
+    [(_, place), *_] = job.ledger.run(gathered.places(job.ledger.core, "rows"))
+    [one] = job.ledger.run(gathered.at(job.ledger.core, "rows", place.decode()))
     valkey_raw.delete(keys.Stream("t", "rows").payload(one.segment.token))
     for key, _ in vectors.keys_of(job.ledger.core, one.segment):
         assert valkey_raw.delete(key)
@@ -157,8 +158,8 @@ def test_a_subscription_leaves_what_waits(
     roots = job.ask(3)
     job.workers["fan"].work()
     waits = sum(
-        len(job.ledger.run(waiting.at(job.ledger.core, "rows", name.decode())))
-        for _, name in job.ledger.run(waiting.places(job.ledger.core, "rows"))
+        len(job.ledger.run(gathered.at(job.ledger.core, "rows", name.decode())))
+        for _, name in job.ledger.run(gathered.places(job.ledger.core, "rows"))
     )
     assert waits == 2
     name = "other" if other else "count"
@@ -199,8 +200,8 @@ def test_what_a_group_leaves_goes_wherever_its_coordinator_dies(
         group = sections.group_of(ledger_ids.slab_of(int(roots.anchors(1)[0])))
         job.ledger.fail(roots.anchors(3))
         job.ledger.fail(roots.anchors(2))
-        cut = run_cut(job.ledger, waiting.close(job.ledger.core, "rows", group, 2), after)
-        job.ledger.run(waiting.close(job.ledger.core, "rows", group, 2))
+        cut = run_cut(job.ledger, gathered.close(job.ledger.core, "rows", group, 2), after)
+        job.ledger.run(gathered.close(job.ledger.core, "rows", group, 2))
         own = keys.Stream("t", "rows")
         [late] = job.ledger.store.send([command("HGET", own.subscriptions, "too_late")])
         assert late == b"3"
@@ -216,8 +217,8 @@ def test_places_of_one_moment_are_all_seen(job: Job, valkey_raw: "redis.Redis", 
     for name in names:
         valkey_raw.zadd(own.gathering, {name: 7})
     valkey_raw.zadd(own.gathering, {b"%016x:0" % 999: 8})
-    seen, mark = list[bytes](), waiting.START
-    while found := job.ledger.run(waiting.places(job.ledger.core, "rows", mark)):
+    seen, mark = list[bytes](), gathered.START
+    while found := job.ledger.run(gathered.places(job.ledger.core, "rows", mark)):
         seen, mark = seen + [name for _, name in found], found[-1]
     assert seen == [*names, b"%016x:0" % 999]
     valkey_raw.delete(own.gathering)

@@ -9,6 +9,8 @@ import pytest
 import redis
 
 from acker.errors import AckerError
+from acker.inspect.locate.stuck import stuck
+from acker.inspect.locate.why import GATED, why
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
@@ -16,19 +18,19 @@ from acker.ledger.outcomes import outcomes
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs import sections
 from acker.ledger.slabs.sections import SPOUT
-from acker.lines import Out, arrivals, coordinator, leases
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
+from acker.lines import Out, arrivals, coordinator
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, command
-from acker.streams import gathers, schemas, segments
-from acker.streams.commits import commit, members, staging
+from acker.streams.commits import anchoring, commit
 from acker.streams.commits.contents import Commit
-from acker.streams.places.stuck import stuck
-from acker.streams.places.why import GATED, why
+from acker.streams.log import gathers, schemas, segments
 from acker.streams.spouts import settler
+from acker.streams.staging import staging
 from acker.streams.stream import Stream
+from acker.workers import leases
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.leaks import assert_settled
 from tests.helpers.line_job import Job
 from tests.helpers.servers import wait_until
@@ -119,7 +121,7 @@ def test_requests_whose_group_is_that_of_others_draw_another_one(
         return seeds.pop() if seeds else draw()
 
     own = SimpleNamespace(**(vars(segments) | {"new_seed": drawn}))
-    monkeypatch.setattr("acker.streams.commits.roots.segments", own)
+    monkeypatch.setattr("acker.streams.sources.roots.segments", own)
     seeds.append(7)
     first = job.ask(3)
     if gone:
@@ -149,9 +151,9 @@ def test_rows_of_requests_that_a_batch_has_not_read_are_found_before_its_commit(
     own, other = (int(job.ask(1).anchors()[0]) for _ in range(2))
     batch = take(job.ledger, "asks", "fan", reader="r" * 32, segments=1)
     staged = [stage_rows(job.ledger, anchor) for anchor in (own, other)]
-    job.ledger.run(members.check(job.ledger.core, staged[:1], [batch]))
+    job.ledger.run(anchoring.check(job.ledger.core, staged[:1], [batch]))
     with pytest.raises(AckerError, match="rows for stream 'rows' are anchored to 1 trees that are not of"):
-        job.ledger.run(members.check(job.ledger.core, staged, [batch]))
+        job.ledger.run(anchoring.check(job.ledger.core, staged, [batch]))
 
 
 def test_one_request_fails_alone_in_all_its_sections(valkey_url: str) -> None:

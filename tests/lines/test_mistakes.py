@@ -11,17 +11,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from acker.drpc import steps
+from acker.drpc import out as drpc_out
 from acker.errors import FailedException, ValidationError
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
-from acker.lines import Gather, Line, Out, columns
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
+from acker.lines import Gather, Line, Out
 from acker.store.client import Store
-from acker.streams import StreamReader, StreamWriter, schemas
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams import StreamReader, StreamWriter
+from acker.streams.log import schemas
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.workers import row_columns
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.servers import wait_until
 
 
@@ -203,7 +205,7 @@ def test_a_row_that_python_cannot_have_fails_alone(ledger: Ledger) -> None:
 
 def test_many_columns_cost_what_they_are(ledger: Ledger) -> None:
     def seconds(count: int) -> float:
-        table, _ = columns.table([{**{f"c{n}": n for n in range(count)}, "_acker": 1}], None)
+        table, _ = row_columns.table([{**{f"c{n}": n for n in range(count)}, "_acker": 1}], None)
         ledger.run(schemas.record(ledger.core, f"wide{count}", table.schema))
         begun = time.process_time()
         ledger.run(schemas.record(ledger.core, f"wide{count}", table.schema))
@@ -300,7 +302,7 @@ def test_a_step_does_not_return_while_a_result_of_it_is_put_down() -> None:
         returned.set()
 
     thread = threading.Thread(target=leave)
-    whole = steps.Out("function", None, (), 1)
+    whole = drpc_out.Out("function", None, (), 1)
     whole._results = Results()
     out = whole.of(7)
     out.result(1)
@@ -310,7 +312,7 @@ def test_a_step_does_not_return_while_a_result_of_it_is_put_down() -> None:
 
 
 def test_a_result_that_is_given_after_the_step_is_refused() -> None:
-    out = steps.Out("function", None, (), 1).of(7)
+    out = drpc_out.Out("function", None, (), 1).of(7)
     out.end()
     with pytest.raises(ValidationError, match="a row or a result after that"):
         out.result(1)

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 
 from acker.cli.app import run
+from acker.inspect.lines.overview import overview, request
 from acker.lines import Out
-from acker.lines.overview import overview, request
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams import Stream, StreamWriter
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.api import calling, serving
 from tests.helpers.line_job import Job
 

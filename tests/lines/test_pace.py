@@ -11,13 +11,15 @@ import pytest
 from acker.errors import ValidationError
 from acker.ledger.client import open_ledger
 from acker.ledger.user_functions.async_calls import Pace
-from acker.lines import line, room, workers
+from acker.lines import line
 from acker.lines.line import look_after, renew
-from acker.lines.steps import FunctionStep, worked
-from acker.lines.workers import Worker
 from acker.store.client import Store
 from acker.store.operation import Request
 from acker.streams import SpoutOptions, StreamSpout
+from acker.workers import room
+from acker.workers import worker as workers_worker
+from acker.workers.steps import FunctionStep, worked
+from acker.workers.worker import Worker
 from tests.helpers.line_job import Job
 from tests.helpers.streaming import counters
 
@@ -52,7 +54,7 @@ def test_a_worker_takes_about_as_much_as_it_does_in_a_second(
         now[0] += 0.1
         sizes[-1] += 1
 
-    monkeypatch.setattr(workers, "time", Clock)
+    monkeypatch.setattr(workers_worker, "time", Clock)
     step = FunctionStep("slow", "rows", work)
     worker, other = (Worker(ledger, step, most_rows=1_000) for _ in range(2))
     worker.work()  # subscribes

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from acker.inspect import failures
+from acker.inspect.locate.expiry_reasons import IN_NO_STREAM, explain
+from acker.inspect.locate.why import GATED, OVER, UNKNOWN, why
+from acker.inspect.trees import failures
 from acker.ledger.client import open_ledger
 from acker.ledger.tick import tick
 from acker.lines import Out
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from acker.streams.commits.roots import Roots
-from acker.streams.places.reasons import IN_NO_STREAM, explain
-from acker.streams.places.why import GATED, OVER, UNKNOWN, why
+from acker.streams.sources.roots import Roots
 from tests.helpers.line_job import Job
 
 GATHERS = "waits there until all rows of its request are written"

@@ -17,9 +17,9 @@ from acker.lines.coordinator import WRITER, Memory
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, Reply, Request
-from acker.streams import waiting
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
+from acker.streams.upkeep import gathered
 from tests.helpers.cuts import scripts_of
 from tests.helpers.line_job import Job
 from tests.helpers.stepping import Stepping
@@ -131,7 +131,7 @@ def test_a_group_that_was_dropped_just_before_its_release_is_not_released(
     going.until("release")
     released = valkey_raw.xlen(keys.Stream("t", "rows").entries)
     group = sections.group_of(ids.slab_of(int(roots.anchors(1)[0])))
-    job.ledger.run(waiting.close(core, "rows", group, 2))
+    job.ledger.run(gathered.close(core, "rows", group, 2))
     going.go_on()
     assert going.ended
     assert valkey_raw.xlen(keys.Stream("t", "rows").entries) == released

@@ -16,18 +16,19 @@ from acker.ledger.client import open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Out, coordinator
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply
 from acker.store.operation import Request as Asked
-from acker.streams import StreamReader, subscriptions, taking_back
+from acker.streams import StreamReader
 from acker.streams.commits import at_once as commits_at_once
-from acker.streams.commits import giving_back
+from acker.streams.commits import release
+from acker.streams.log import fencing, subscriptions
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.cuts import before_script
 from tests.helpers.gatherers import counting_ends
 from tests.helpers.line_job import Job
@@ -174,10 +175,10 @@ def test_what_is_bound_up_to_the_middle_of_a_bundle_is_given_back_as_a_whole(
     claimed = run(subscriptions.claim(core, "rows", slot, "dead", 0, name="count"))
     assert claimed == 4, "of each task rows, and a last word"
     valkey_raw.hset(keys.Stream("t", "rows").bound(slot, "dead"), "dead 0", "1 attempt")
-    back, bound = run(taking_back.take_back(core, "rows", slot, "dead"))
+    back, bound = run(fencing.take_back(core, "rows", slot, "dead"))
     assert (back, len(bound)) == (2, 1)
     assert job.workers["count"].work() == 2
-    assert run(giving_back.give_back(core, "rows", slot, "dead")) == 2
+    assert run(release.give_back(core, "rows", slot, "dead")) == 2
     job.work()
     assert job.sums == [ROWS]
 

@@ -12,11 +12,11 @@ from acker.ledger.ids import new_ids
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.user_functions.async_calls import Pace
 from acker.lines import Out
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
 from acker.store.client import Store
-from acker.streams import schemas
 from acker.streams.commits.contents import Commit
+from acker.streams.log import schemas
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.streaming import commit, consume, rows, stage, track
 
 

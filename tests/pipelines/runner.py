@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger.client import open_ledger
 from acker.spark import register, tuned
 from acker.store.client import Store

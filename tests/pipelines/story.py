@@ -23,9 +23,11 @@ from acker.errors import AckerError, FailedException, UnknownStream
 from acker.ledger.client import Ledger
 from acker.spark import bolt, job, track
 from acker.streams import Stream, StreamReader
-from acker.streams.spouts import dead_letters, kept, settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.dead_letters import dead_letters
+from acker.streams.sources import kept_rows
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from tests.pipelines.ends import CRASH, end_of
 from tests.pipelines.operators import APART, KINDS, SCHEMA
 from tests.pipelines.plan import ATTEMPTS, Pipeline
@@ -288,7 +290,9 @@ class Story:
         return frozenset(found)
 
     def _pending(self) -> dict[str, int]:
-        counts = [self.ledger.run(kept.pending(self.ledger.core, name)) for name in self.plan.code.spouts]
+        counts = [
+            self.ledger.run(kept_rows.pending(self.ledger.core, name)) for name in self.plan.code.spouts
+        ]
         return {key: sum(one[key] for one in counts) for key in counts[0]}
 
     def _rest(self, starts: list[Start]) -> None:

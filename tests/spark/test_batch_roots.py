@@ -10,9 +10,9 @@ from acker.ledger.client import Ledger
 from acker.spark import batch_roots
 from acker.spark.queries import microbatches
 from acker.store import keys
-from acker.streams import lua
-from acker.streams.commits.roots import Roots
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.sources import scripts as spouts_lua
+from acker.streams.sources.roots import Roots
+from acker.streams.sources.spout_options import SpoutOptions
 
 HOW = SpoutOptions("s", "s.replays", "id")
 AT = microbatches.MicroBatch("query", 7, "run")
@@ -43,7 +43,9 @@ class Batch:
         roots = json.dumps([Roots(token, 1, 1, 1, HOW).record()])
         number = next(self.partitions) if own is None else own
         task = stage, partition, attempt
-        [chosen] = self.ledger.store.send([lua.register_roots(key, 600, source, task, rows, roots, number)])
+        [chosen] = self.ledger.store.send(
+            [spouts_lua.register_roots(key, 600, source, task, rows, roots, number)]
+        )
         [record] = json.loads(chosen)
         return Roots.parse(record).token
 

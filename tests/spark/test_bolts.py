@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.functions import col, split
 
-from acker.inspect import pages, traces
+from acker.inspect.trees import pages, traces
 from acker.ledger.client import open_ledger
 from acker.ledger.steps import step_registry
 from acker.spark import Collector, FailedException, bolt, job

@@ -13,9 +13,11 @@ from acker.spark.source.reading import Offset, StreamingReader
 from acker.spark.versions import spark_schema
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams import StreamWriter, lua, schemas
-from acker.streams.commits import inputs
-from acker.streams.subscriptions import Range
+from acker.streams import StreamWriter
+from acker.streams.log import schemas
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources import scripts as spouts_lua
+from acker.streams.staging import acks as staging_acks
 from tests.helpers.pipeline import Pipeline
 from tests.helpers.sparks import shared_subscriptions
 from tests.helpers.streaming import emit, taken
@@ -72,7 +74,7 @@ def test_a_query_that_acks_nothing_of_what_it_takes_is_reported(
         end = plan(reader, at)
         if acks:
             batch = Range("lines", end["slot"], end["reader"], at["at"], end["at"])
-            ledger.run(inputs.consume(ledger.core, batch))
+            ledger.run(staging_acks.consume(ledger.core, batch))
         at = end
         write(ledger, line)
     reported = [record.getMessage() for record in caplog.records]
@@ -83,7 +85,7 @@ def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None
     """A query's batch of rows of a call of `track`, when it is committed."""
     at = MicroBatch(query, number, "run", f"{query}'s name")
     key = keys.tracked("t", query, "run", number)
-    ledger.store.send([lua.register_roots(key, 600, source, (1, 0, 10), "x", "[]", 0)])
+    ledger.store.send([spouts_lua.register_roots(key, 600, source, (1, 0, 10), "x", "[]", 0)])
     look_for_trackers(ledger, at, ["lines"])
     batch_roots.forget(ledger, at)
 
@@ -142,5 +144,5 @@ def test_a_batch_does_not_ack_segments_whose_rows_are_gone_when_it_is_planned(
     ledger.store.send([command("UNLINK", keys.Stream("t", "lines").payload(gone.token))])
     [part] = reader.partitions(start, end)
     assert len(part.members) == 1  # type: ignore[attr-defined]
-    ledger.run(inputs.consume(ledger.core, part.batch))  # type: ignore[attr-defined]
+    ledger.run(staging_acks.consume(ledger.core, part.batch))  # type: ignore[attr-defined]
     assert ledger.counters()["acked"] == 10

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from acker.ledger.steps import step_registry
 from acker.spark import Collector, bolt, outcomes, settling
 from acker.streams import Stream
-from acker.streams.spouts import kept
+from acker.streams.sources import kept_rows
 from tests.helpers.exactness import consume, words
 from tests.helpers.pipeline import Diary, Pipeline
 
@@ -45,7 +45,7 @@ def test_outcomes_are_reported_to_a_callback_here_and_to_a_query_there(pipeline:
     tables: list[pa.Table] = []
     with settling(url=pipeline.url, topology="t", spout="numbers", on_outcomes=tables.append) as settler:
         settler.step()
-    assert pipeline.ledger.run(kept.pending(pipeline.ledger.core, "numbers"))["pending"] == 0
+    assert pipeline.ledger.run(kept_rows.pending(pipeline.ledger.core, "numbers"))["pending"] == 0
     assert sum(table.num_rows for table in tables) == 50
 
     diary = Diary(pipeline.directory / "reported")

@@ -9,10 +9,10 @@ import pytest
 from acker.errors import ValidationError
 from acker.spark import dead_letters
 from acker.spark.versions import LEARNS_OFFSETS
-from acker.streams.spouts import dead_letters as letters
+from acker.streams.dead_letters import dead_letters as letters
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.pipeline import Pipeline
 from tests.helpers.sparks import several_batches
 

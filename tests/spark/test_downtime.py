@@ -9,14 +9,15 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from acker.inspect.locate.why import why
 from acker.ledger.client import Ledger, open_ledger
 from acker.spark import bolt
 from acker.spark.collector import Collector
 from acker.spark.queries.heartbeat import Heartbeat
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import Stream, downtime, heartbeats
-from acker.streams.places.why import why
+from acker.streams import Stream, downtime
+from acker.streams.log import heartbeats
 from tests.helpers.pipeline import Diary, Pipeline
 from tests.helpers.servers import raw_client, wait_until
 

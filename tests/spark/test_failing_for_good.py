@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.spark import Collector, FailedException, PermanentFailure, bolt, dead_letters
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.pipeline import Pipeline
 
 HOW = SpoutOptions("shop", "orders", "name", attempts=2)

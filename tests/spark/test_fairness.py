@@ -10,17 +10,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import ValidationError
 from acker.ledger.client import open_ledger
-from acker.lines.emitting import Out
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
 from acker.spark import bolt
 from acker.spark.collector import Collector
 from acker.spark.options import Options
 from acker.store.client import Store
-from acker.streams import fairness, schemas
+from acker.streams.log import fairness, schemas
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.workers.out import Out
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.sparks import several_batches
 
 BIG, SMALL, SMALL_ONES = 20_000, 5, 100

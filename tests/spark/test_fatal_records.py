@@ -9,7 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import FailedException, SchemaMismatch
 from acker.spark import Collector, bolt, track
-from acker.streams.spouts import dead_letters, settler
+from acker.streams.dead_letters import dead_letters
+from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.pipeline import Pipeline
 

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
 
 from acker.drpc import LinearDRPC, Out
+from acker.drpc.answer_listener import Call
 from acker.drpc.client import Client
-from acker.drpc.retiring import retire
-from acker.drpc.waiting import Call
+from acker.drpc.removal import retire
 from acker.errors import AckerError, DRPCFailed, ValidationError
 from acker.spark import Acker, StepCollector, answering, gathered, staging
 from acker.spark.arrow import map_in_arrow
@@ -21,7 +21,8 @@ from acker.spark.drpc import StepBolt
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import Stream
-from acker.streams.commits import commit, results
+from acker.streams.commits import commit
+from acker.streams.staging import results
 from acker.testing import run_bolt
 from examples.reach import direct
 from tests.helpers.attempts import wait_for

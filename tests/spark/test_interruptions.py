@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acker.inspect.totals import totals
+from acker.inspect.topology.totals import totals
 from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
 from acker.store.client import Store

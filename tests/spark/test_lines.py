@@ -16,10 +16,10 @@ from acker.lines import Gather, Line, Out, Request
 from acker.spark import Bolt, bolt, gathered
 from acker.spark.collector import Collector
 from acker.store.client import Store
-from acker.streams.gathers import Gathering, tasks_of
+from acker.streams.log.gathers import Gathering, tasks_of
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.attempts import wait_for
 from tests.helpers.pipeline import Diary, Pipeline
 from tests.helpers.sparks import shared_subscriptions

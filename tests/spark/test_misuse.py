@@ -13,8 +13,9 @@ from acker.spark.source.partitions import deal
 from acker.spark.source.reading import Reader
 from acker.spark.versions import spark_schema
 from acker.store.client import Store
-from acker.streams import StreamReader, StreamWriter, schemas
-from acker.streams.subscriptions import Range
+from acker.streams import StreamReader, StreamWriter
+from acker.streams.log import schemas
+from acker.streams.log.subscriptions import Range
 from tests.helpers.pipeline import Diary, Pipeline
 
 

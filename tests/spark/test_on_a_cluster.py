@@ -11,7 +11,8 @@ from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
 from acker.store.client import Store
 from acker.streams import Stream
-from acker.streams.spouts import kept, settler
+from acker.streams.sources import kept_rows
+from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from examples.reach import direct
 from tests.helpers.pipeline import Diary, Pipeline
@@ -70,7 +71,7 @@ def test_a_chain_of_bolts_that_fails_holds_and_has_effects_once_is_exact(
     counted = pipeline.counters()
     # The words of the line that had failed were left out: nothing was done for it, and nothing is late.
     assert counted == {"tracked": 62, "acked": 61, "failed": 1}
-    assert pipeline.ledger.run(kept.pending(pipeline.ledger.core, "s"))["pending"] == 0
+    assert pipeline.ledger.run(kept_rows.pending(pipeline.ledger.core, "s"))["pending"] == 0
     for stream in ("words", "post.held", "s.replays"):
         assert Stream(pipeline.ledger, stream).totals().segments == 0
 

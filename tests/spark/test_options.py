@@ -7,16 +7,17 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TopologyConfigError, UnknownTopology, ValidationError
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger.client import open_ledger
 from acker.ledger.settings.config import SETTINGS
 from acker.spark import bolt, spouts
 from acker.spark.options import OPTIONS, Options
 from acker.store.client import TIMEOUTS, Store
-from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.dead_letters import Filter
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.dead_letters import dead_letters
+from acker.streams.dead_letters.dead_letters import Filter
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from tests.helpers import guide
 
 NEEDED = {"url": "redis://127.0.0.1:1/0", "topology": "t", "stream": "lines"}

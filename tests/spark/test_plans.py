@@ -16,7 +16,8 @@ from acker.spark import Collector, bolt, track
 from acker.spark.options import Options
 from acker.spark.source.reading import StreamingReader as SparkReader
 from acker.spark.versions import spark_schema
-from acker.streams import Stream, schemas, subscriptions
+from acker.streams import Stream
+from acker.streams.log import schemas, subscriptions
 from tests.helpers.exactness import consume
 from tests.helpers.pipeline import Pipeline
 

@@ -6,7 +6,8 @@ from acker.ledger.client import Ledger
 from acker.spark.options import Options
 from acker.spark.source.reading import StreamingReader
 from acker.spark.versions import spark_schema
-from acker.streams import Stream, StreamWriter, schemas
+from acker.streams import Stream, StreamWriter
+from acker.streams.log import schemas
 
 SEGMENTS = 620
 

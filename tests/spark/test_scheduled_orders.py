@@ -15,7 +15,7 @@ import pytest
 
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from acker.streams.spouts import dead_letters
+from acker.streams.dead_letters import dead_letters
 from examples.scheduled_orders import ATTEMPTS
 
 ROOT = Path(__file__).parent.parent.parent

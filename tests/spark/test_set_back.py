@@ -22,13 +22,14 @@ from acker.spark.source.partitions import SegmentsPartition
 from acker.spark.source.reading import Offset, StreamingReader
 from acker.spark.versions import arrow_schema
 from acker.store.client import Store
-from acker.streams import StreamWriter, schemas
+from acker.streams import StreamWriter
 from acker.streams.commits import commit as commits
-from acker.streams.commits import staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
-from acker.streams.commits.staging import FAILED, Staged, Staging
-from acker.streams.subscriptions import Range
+from acker.streams.log import schemas
+from acker.streams.log.subscriptions import Range
+from acker.streams.staging import staging
+from acker.streams.staging.staging import FAILED, Staged, Staging
 from tests.helpers.sparks import shared_subscriptions
 from tests.helpers.turns import Turns
 

@@ -5,15 +5,15 @@ import redis
 from pyspark.sql import DataFrame
 
 from acker.errors import UnreadableRecord
-from acker.inspect.totals import unreadable
+from acker.inspect.topology.totals import unreadable
 from acker.ledger.client import Ledger
 from acker.spark import Collector, batch_roots, bolt, job
 from acker.spark.queries import notes
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.streams import StreamReader
+from acker.streams.log.subscriptions import Range
 from acker.streams.reader import entries
-from acker.streams.subscriptions import Range
 from tests.helpers.exactness import words
 from tests.helpers.pipeline import Pipeline
 

@@ -23,7 +23,7 @@ from acker.spark.records.mapping import RecordMapper
 from acker.spark.records.values import Columns, to_python
 from acker.spark.versions import arrow_schema
 from acker.streams import StreamWriter
-from acker.streams.column_types import fitted
+from acker.streams.types.column_types import fitted
 from tests.helpers.pipeline import Pipeline
 from tests.helpers.sparks import own_conversion
 from tests.helpers.values import HELD, UTC, nested

@@ -12,15 +12,16 @@ import redis
 
 from acker import Outcome, Topology, cli
 from acker.collectors.spout import Spout
-from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded import EmbeddedServer
+from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
 from acker.streams import StreamReader
-from acker.streams.spouts import kept, settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.sources import kept_rows
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from tests.helpers.cli import Acker, Run, good
 from tests.helpers.clusters import Cluster
 from tests.helpers.new_server import NewServer
@@ -88,7 +89,7 @@ def work(ledger: Ledger, most: int, sink: Counter[int]) -> None:
 
 
 def pending(ledger: Ledger) -> dict[str, int]:
-    return ledger.run(kept.pending(ledger.core, "orders"))
+    return ledger.run(kept_rows.pending(ledger.core, "orders"))
 
 
 @pytest.mark.parametrize("server_kind", KINDS)

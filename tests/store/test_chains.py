@@ -8,7 +8,8 @@ from acker.ledger.settings.config import TopologyConfig
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply, Request, chain, command
-from acker.streams import lua
+from acker.streams.commits import scripts
+from acker.streams.staging import scripts as staging_scripts
 from tests.helpers.new_server import NewServer
 from tests.helpers.servers import wait_until
 
@@ -17,18 +18,18 @@ COMMITS = keys.commits("t", "writer").decode()
 
 
 def begin(number: int, what: str, attempt: str = "a") -> Request:
-    return lua.begin_commit(CONFIG, "writer", number, what, 60, attempt, 1)
+    return scripts.begin_commit(CONFIG, "writer", number, what, 60, attempt, 1)
 
 
 def advance(number: int, what: str, start: str, to: str) -> Request:
-    return lua.advance_commit(CONFIG, "writer", number, what, start, to, "")
+    return scripts.advance_commit(CONFIG, "writer", number, what, start, to, "")
 
 
 ONE, TWO = keys.Shard("t", 0, 2).staged("a" * 32, 0), keys.Shard("t", 1, 2).staged("b" * 32, 0)
 
 
 def staging(key: bytes) -> Request:
-    return lua.stage(key, 60, {"field": key.decode()})
+    return staging_scripts.stage(key, 60, {"field": key.decode()})
 
 
 def sent(url: str, *members: Request) -> Reply:
@@ -49,8 +50,8 @@ def test_each_script_gets_its_own_keys_and_arguments(valkey_url: str, valkey_raw
     [
         ([begin(0, "y", "b"), staging(ONE)], [[b"stored a", b"x"]]),
         ([advance(0, "x", "held", "tracked"), staging(ONE)], [0]),
-        ([lua.hold_staged([b"{gone}"], 9), staging(ONE)], [0]),
-        ([lua.check_taken(b"{taken}", "1-0", "2-0", "0" * 16), staging(ONE)], [0]),
+        ([staging_scripts.hold_staged([b"{gone}"], 9), staging(ONE)], [0]),
+        ([scripts.check_taken(b"{taken}", "1-0", "2-0", "0" * 16), staging(ONE)], [0]),
         ([begin(-1, "y"), staging(ONE)], [b"!ACKER commit -1 comes after commit 0 of the same writer"]),
     ],
 )

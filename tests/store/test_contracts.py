@@ -14,16 +14,16 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from acker.drpc import lua as of_drpc
-from acker.inspect import lua as of_inspect
+from acker.drpc import scripts as of_drpc
+from acker.inspect import scripts as of_inspect
 from acker.ledger.calls import scripts as of_ledger
 from acker.ledger.calls.calls import Call
 from acker.ledger.calls.core import Core
 from acker.ledger.settings.config import TopologyConfig
-from acker.lines import lua as of_lines
 from acker.store import function_keys, keys, scripts
-from acker.streams import lua as of_streams
-from acker.streams.spouts import lua as of_spouts
+from acker.streams.log import scripts as of_streams
+from acker.streams.sources import scripts as of_spouts
+from acker.workers import scripts as of_lines
 
 CONFIG = TopologyConfig("t")
 GIVEN = {

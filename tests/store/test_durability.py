@@ -18,8 +18,8 @@ from acker.ledger.slabs.slabs import NewSlab
 from acker.store.client import Store
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from tests.helpers.durability import replica_of
 from tests.helpers.ledgers import Trees, counted, opened, reported
 from tests.helpers.new_server import NewServer

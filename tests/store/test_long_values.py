@@ -14,12 +14,13 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
-from acker.streams import StreamReader, schemas
-from acker.streams.commits import staging
+from acker.streams import StreamReader
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import Staging
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.log import schemas
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.staging import staging
+from acker.streams.staging.staging import Staging
 from tests.helpers.new_server import NewServer
 from tests.helpers.servers import KINDS
 from tests.helpers.streaming import commit, consume, counters, emit, rows, take
@@ -90,7 +91,7 @@ def test_rows_go_into_as_many_segments_as_the_store_takes_and_a_long_row_fails_a
 
 
 def _reasons(ledger: Ledger) -> list[str]:
-    from acker.inspect import failures
+    from acker.inspect.trees import failures
 
     return [one.cause.reason for one in ledger.run(failures.page(ledger.core)).trees]
 

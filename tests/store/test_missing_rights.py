@@ -11,7 +11,8 @@ import redis
 
 from acker import Topology, cli
 from acker.errors import MissingRights, StoreError
-from acker.inspect import aio, pages
+from acker.inspect import async_ledger
+from acker.inspect.trees import pages
 from acker.ledger.client import open_ledger
 from acker.ledger.tick.async_ticker import AsyncTicker
 from acker.ledger.tick.ticker import Ticker
@@ -139,7 +140,7 @@ def test_a_node_whose_users_have_fewer_rights_loses_no_ack(user: User) -> None:
 async def test_the_asyncio_twin_says_the_same_and_loses_as_little(user: User) -> None:
     trees = Trees(2).track(opened(user.url, "t"))
     async with AsyncStore(user.url) as store:
-        ledger = await aio.open_ledger(store, "t", create=False)
+        ledger = await async_ledger.open_ledger(store, "t", create=False)
         sent = ledger.core.update(trees.anchors, trees.values)
         user.set("-xadd", "-bitpos")
         before = user.everything()

@@ -11,10 +11,15 @@ import redis
 from redis.crc import key_slot
 
 from acker import Topology, cli
-from acker.drpc import calls, figures, progress, registry, ticker_hooks
+from acker.drpc import calls, registry
 from acker.errors import AckerError, StoreError
-from acker.inspect import history, pages
-from acker.inspect.removal import remove
+from acker.inspect.functions import call_progress, figures
+from acker.inspect.locate.why import why
+from acker.inspect.operate import ticker_hooks
+from acker.inspect.operate.removal import remove
+from acker.inspect.topology import history
+from acker.inspect.topology.graph import graph
+from acker.inspect.trees import pages
 from acker.ledger import ids
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
@@ -23,17 +28,16 @@ from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.tick import tick
 from acker.lines import Gather, Line, coordinator
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
 from acker.store import keys, scripts
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader
 from acker.streams.commits.contents import Commit
-from acker.streams.places.graph import graph
-from acker.streams.places.why import why
-from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.dead_letters import dead_letters
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.api import calling, serving
 from tests.helpers.counting import counting
 from tests.helpers.ledgers import Trees, confirm_all
@@ -212,10 +216,10 @@ def test_a_spout_works_on_functions_that_a_reader_sees_and_the_service_cancels(r
         ledger = open_ledger(Store(rights.url(role)), "t", create=False)
         core, what = ledger.core, ledger.run(registry.find("count"))
         assert ledger.run(figures.figures(core, what)).pending == 1
-        assert [one.request for one in ledger.run(progress.pending(core, what))] == [waits.request]
-        assert len(ledger.run(progress.answered(core, what))) == 3
+        assert [one.request for one in ledger.run(call_progress.pending(core, what))] == [waits.request]
+        assert len(ledger.run(call_progress.answered(core, what))) == 3
         for one in (answered, waits):
-            assert ledger.run(progress.follow(core, what, one.request)) is not None
+            assert ledger.run(call_progress.follow(core, what, one.request)) is not None
         if role == "service":
             assert ledger.run(calls.cancel(core, what, waits.request))
     confirm_all(topology.ledger)

@@ -16,13 +16,16 @@ from acker.ledger.settings import topologies
 from acker.ledger.slabs.slabs import NewSlab
 from acker.store import scripts
 from acker.store.client import Store
-from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
+from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.spouts import dead_letters, kept, settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
-from acker.streams.subscriptions import Range
+from acker.streams.dead_letters import dead_letters
+from acker.streams.log import subscriptions
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources import kept_rows
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from tests.helpers.new_server import NewServer
 from tests.helpers.servers import wait_until
 
@@ -129,8 +132,8 @@ def test_all_keys_of_a_call_on_a_spout_lie_in_one_slot(cluster: str) -> None:
     ledger.run(dead_letters.replay(ledger.core, first.id))
     ledger.run(dead_letters.discard(ledger.core, [rest[0].id]))
     assert settler.recover(ledger) == 0
-    assert ledger.run(kept.watermark(ledger.core, "orders")) == {"": 10}
-    assert ledger.run(kept.pending(ledger.core, "orders")) == {
+    assert ledger.run(kept_rows.watermark(ledger.core, "orders")) == {"": 10}
+    assert ledger.run(kept_rows.pending(ledger.core, "orders")) == {
         "pending": 1, "acked": 7, "replayed": 3, "dead": 3,
     }  # fmt: skip
 

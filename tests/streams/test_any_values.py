@@ -6,13 +6,14 @@ import pytest
 
 from acker.errors import UnreadableRecord
 from acker.ledger.client import Ledger
-from acker.streams import segments
-from acker.streams.commits import failed_rows
-from acker.streams.commits.columns import message_ids
-from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.dead_letters import dead_letters
+from acker.streams.log import segments
+from acker.streams.sources.columns import message_ids
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.staging import failed_rows
 from tests.helpers.kept_rows import consume, letters
 from tests.helpers.kept_rows import rows as rows_of
 from tests.helpers.streaming import counters

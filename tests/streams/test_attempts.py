@@ -23,11 +23,13 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Request
 from acker.streams import StreamReader
-from acker.streams.spouts import attempts, backoff, dead_letters, replays, settler
-from acker.streams.spouts.attempts import Attempt, decisive, with_attempt
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.dead_letters import dead_letters
+from acker.streams.sources import attempts
+from acker.streams.sources.attempts import Attempt, decisive, with_attempt
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import backoff, replays, settler
 from acker.streams.spouts.replays import Stepped
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, letters, lines, pending, rows
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledger_state import read_all

@@ -6,16 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acker.inspect import failures
+from acker.inspect.locate import drops, expiry_reasons, place, search, why
+from acker.inspect.trees import failures
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.ledger.tick import tick
 from acker.store.operation import Request
 from acker.store.replies import seconds
-from acker.streams import Stream, lua, retention
+from acker.streams import Stream
 from acker.streams.commits.contents import Commit
-from acker.streams.places import drops, place, reasons, search, why
+from acker.streams.log import scripts
+from acker.streams.upkeep import retention
 from tests.helpers.servers import wait_until
 from tests.helpers.streaming import commit, consume, emit, stage, take
 
@@ -75,7 +77,7 @@ def test_rows_are_counted_in_so_many_places_and_bytes(
 
 def expired(ledger: Ledger, *anchors: Ids) -> list[str]:
     """Expires all there is, and gives the reasons of some trees."""
-    ticking = partial(tick.tick, ledger.core, force=True, explain=reasons.explain)
+    ticking = partial(tick.tick, ledger.core, force=True, explain=expiry_reasons.explain)
     for _ in range(4):
         ledger.run(ticking())
     ended = [ledger.run(failures.find(ledger.core, int(anchor))) for anchor in np.concatenate(anchors)]
@@ -86,8 +88,8 @@ def expired(ledger: Ledger, *anchors: Ids) -> list[str]:
 def test_trees_that_a_tick_does_not_come_to_expire_without_a_reason(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, bound: str, slabs_looked_at: int
 ) -> None:
-    monkeypatch.setattr(reasons, bound, 2)
-    monkeypatch.setattr(reasons, "_MOST_ROWS", 1)
+    monkeypatch.setattr(expiry_reasons, bound, 2)
+    monkeypatch.setattr(expiry_reasons, "_MOST_ROWS", 1)
     slabs = [emit(ledger, 2) for _ in range(8)]
     told = expired(ledger, *slabs)
     assert len(told) == 16
@@ -102,7 +104,7 @@ def test_a_drop_is_named_for_no_tree_that_a_look_did_not_come_to(
     anchors = emit(ledger, 1), emit(ledger, 1)
     Stream(ledger, "lines").limit(max_bytes=1)
     assert ledger.run(retention.retain(ledger.core, "lines")) == 1
-    monkeypatch.setattr(reasons, "SECONDS", -1.0)
+    monkeypatch.setattr(expiry_reasons, "SECONDS", -1.0)
     assert expired(ledger, *anchors) == ["", ""]
 
 
@@ -122,7 +124,7 @@ def test_a_drop_before_its_track_is_not_named_for_a_tree(ledger: Ledger) -> None
 def test_so_many_drops_of_a_stream_are_kept_the_latest_first(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lua, "MOST_DROPS", 3)
+    monkeypatch.setattr(scripts, "MOST_DROPS", 3)
     emit(ledger, 1)
     Stream(ledger, "lines").limit(max_bytes=1)
     for rows in (2, 3, 4, 5):

@@ -17,10 +17,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from acker.ledger.client import Ledger, open_ledger
-from acker.lines import columns
 from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter
-from acker.streams.column_types import fitted
+from acker.streams.types.column_types import fitted
+from acker.workers import row_columns
 from tests.helpers.values import BERLIN, HELD, UTC, nested
 
 NOON = dt.datetime(2026, 6, 1, 12, 0)
@@ -146,7 +146,7 @@ def test_the_first_value_says_the_type_of_a_new_column_where_they_differ(
     values: list[Any], type_: pa.DataType, unfit: list[int]
 ) -> None:
     rows = [{"c": value, "_acker": 1} for value in values]
-    table, found = columns.table(rows, None)
+    table, found = row_columns.table(rows, None)
     assert table.schema.field("c").type == type_
     assert sorted(found) == unfit
 

@@ -15,9 +15,11 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import commit as commits
-from acker.streams.commits import holding, inputs, origins, record, vectors
+from acker.streams.commits import holding, origins, record
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
+from acker.streams.staging import acks as inputs
+from acker.streams.staging import vectors
 from tests.helpers.servers import raw_client
 from tests.helpers.streaming import (
     commit,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acker.drpc.ticker_hooks import HOOKS
-from acker.inspect import failures
+from acker.inspect.operate.ticker_hooks import HOOKS
+from acker.inspect.trees import failures
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
 from acker.ledger.slabs.causes import texts
@@ -18,12 +18,13 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, command
 from acker.streams.commits import commit as commits
-from acker.streams.commits import roots, staging
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import Staged, Staging
+from acker.streams.sources import roots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import replays
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.staging import staging
+from acker.streams.staging.staging import Staged, Staging
 from tests.helpers.kept_rows import fail, lines
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import emit, rows, stage, take

@@ -16,11 +16,12 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings import config
 from acker.store.client import Store
 from acker.streams.commits import commit as commits
-from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.dead_letters import Filter
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.dead_letters import dead_letters
+from acker.streams.dead_letters.dead_letters import Filter
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
 from tests.helpers.leaks import assert_settled
 from tests.helpers.streaming import counters

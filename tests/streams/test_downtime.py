@@ -2,18 +2,19 @@
 
 import pytest
 
-from acker.drpc.ticker_hooks import HOOKS
-from acker.inspect.removal import remove
-from acker.inspect.totals import totals
+from acker.inspect.operate.removal import remove
+from acker.inspect.operate.ticker_hooks import HOOKS
+from acker.inspect.topology.totals import totals
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.tick import tick
 from acker.ledger.tick.ticker import Ticker
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import Stream, downtime, subscriptions
+from acker.streams import Stream, downtime
 from acker.streams.commits.contents import Commit
-from acker.streams.subscriptions import Range
+from acker.streams.log import subscriptions
+from acker.streams.log.subscriptions import Range
 from tests.helpers.ledger_state import StoredShard, read_shards
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import ack, commit, consume, counters, emit, stage, take, track

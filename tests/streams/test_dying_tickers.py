@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded.processes import tied
-from acker.inspect import failures
+from acker.inspect.operate.ticker_hooks import HOOKS
+from acker.inspect.trees import failures
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
 from acker.ledger.tick import tick, ticker
@@ -22,7 +22,7 @@ from acker.store.operation import Request
 from acker.store.replies import seconds
 from acker.streams import Stream
 from acker.streams.commits.contents import Commit
-from acker.streams.places import holders
+from acker.streams.log import holders
 from tests.helpers.ledgers import Trees, reported
 from tests.helpers.sentinels import Sentinels
 from tests.helpers.servers import binary, wait_until

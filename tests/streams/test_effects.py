@@ -11,11 +11,12 @@ import redis
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.store.operation import Request
-from acker.streams import lua, schemas
-from acker.streams.commits import commit, effects, holding, staging
+from acker.streams.commits import commit, holding
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.effects import EFFECT
-from acker.streams.commits.staging import FAILED, Staged, Staging
+from acker.streams.log import schemas
+from acker.streams.staging import effects, scripts, staging
+from acker.streams.staging.effects import EFFECT
+from acker.streams.staging.staging import FAILED, Staged, Staging
 from tests.helpers.servers import wait_until
 from tests.helpers.streaming import emit, run_cut, take
 
@@ -113,7 +114,7 @@ def test_an_effect_is_remembered_for_its_horizon_and_is_gone_after_one_and_a_hal
 def test_a_call_that_comes_in_another_generation_changes_nothing(ledger: Ledger) -> None:
     shard = ledger.core.shards[0]
     count, own = shard.effect_count(HOUR, 0), shard.effects(HOUR, 0, 0)
-    request = lua.record_effects(count, own, HOUR // 2, 12345, [b"x" * 16])
+    request = scripts.record_effects(count, own, HOUR // 2, 12345, [b"x" * 16])
     assert ledger.store.send([request]) == [-1]
     assert known(ledger, [b"x" * 16]) == 0
 

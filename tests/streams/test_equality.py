@@ -11,10 +11,12 @@ import pytest
 from acker.ledger.client import Ledger
 from acker.ledger.slabs.causes import Cause
 from acker.lines import Gather, Line
-from acker.streams import SpoutOptions, StreamReader, StreamSpout, equality, fairness, gathers
-from acker.streams.commits import staging
-from acker.streams.commits.staging import Staging
-from acker.streams.gathers import Gathering
+from acker.streams import SpoutOptions, StreamReader, StreamSpout
+from acker.streams.log import fairness, gathers
+from acker.streams.log.gathers import Gathering
+from acker.streams.staging import staging
+from acker.streams.staging.staging import Staging
+from acker.streams.types import equality
 
 NOON = dt.datetime(2026, 6, 1, 12)
 POINT = pa.struct([("x", pa.float64()), ("y", pa.list_(pa.string()))])

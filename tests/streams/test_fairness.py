@@ -10,16 +10,18 @@ import pytest
 import redis
 
 from acker.errors import StoreError
-from acker.inspect.stream_totals import stream_totals
+from acker.inspect.locate.stuck import stuck
 from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams import StreamWriter, fairness, lua, retention, segments, subscriptions, taking_back
+from acker.streams import StreamWriter
 from acker.streams.commits import publishing
-from acker.streams.commits.vectors import Made
-from acker.streams.places.stuck import stuck
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import HOLD_TTL, Range
+from acker.streams.log import fairness, fencing, scripts, segments, subscriptions
+from acker.streams.log.segments import Segment
+from acker.streams.log.stream_totals import stream_totals
+from acker.streams.log.subscriptions import HOLD_TTL, Range
+from acker.streams.staging.vectors import Made
+from acker.streams.upkeep import retention
 from tests.helpers.streaming import ack, counters, slot_of, take, track
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -135,7 +137,7 @@ def test_what_is_given_back_is_given_in_its_turn(ledger: Ledger, slot: int) -> N
     publish(ledger, *[(100, 3)] * 20)
     dead = Reader(ledger, slot, "dead")
     had = [token for token, _ in dead.claim(2_000)]
-    back, _ = ledger.run(taking_back.take_back(ledger.core, "rows", slot, "dead"))
+    back, _ = ledger.run(fencing.take_back(ledger.core, "rows", slot, "dead"))
     assert back == len(had) == 20
     small = publish(ledger, *[(1, 0)] * 20)
     reader, given = Reader(ledger, slot), list[str]()
@@ -180,13 +182,13 @@ def test_each_segment_is_given_once_whoever_takes_it_and_gives_it_back(
         rows, most = chance.choice((1, 50, 500, 10**6)), chance.choice((1, 3, 500))
         size = chance.choice((1, 5_000, 10**9))
         words = rows, size, most, "+", HOLD_TTL, 0, "fair", ""
-        copies.append(lua.claim_segments(own, slot, reader.name, reader.at, *words))
+        copies.append(scripts.claim_segments(own, slot, reader.name, reader.at, *words))
         held[reader.name] += [token for token, _ in reader.claim(rows, most, size)]
         if chance.random() < 0.3:
             with contextlib.suppress(StoreError):  # it is refused
                 ledger.store.send([copies.pop(chance.randrange(len(copies)))])
         if chance.random() < 0.2:  # it dies
-            ledger.run(taking_back.take_back(ledger.core, "rows", slot, reader.name))
+            ledger.run(fencing.take_back(ledger.core, "rows", slot, reader.name))
             held[reader.name] = []
             readers[at] = Reader(ledger, slot, f"r{step + 3}")
             held[readers[at].name] = []

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from acker.errors import ReaderFenced
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.store.operation import Operation, Request
 from acker.streams import Stream, StreamReader
 from acker.streams.commits import commit as commits
-from acker.streams.commits import giving_back
+from acker.streams.commits import release
 from acker.streams.commits.contents import Commit
-from acker.streams.subscriptions import Range
+from acker.streams.log.subscriptions import Range
 from tests.helpers.paused_drivers import one_by_one
 from tests.helpers.streaming import consume, counters, emit, stage, take
 
@@ -96,7 +96,7 @@ def test_a_commit_that_comes_between_two_requests_of_giving_back(valkey_url: str
             batch = take(ledger, "lines", reader=f"{of_commit} {of_back}")
             writer = f"{of_commit} {of_back}"
             commit = one_by_one(commits.commit(ledger.core, writer, 0, made(ledger, batch)))
-            slow = one_by_one(giving_back.give_back(ledger.core, "lines", batch.slot, batch.reader))
+            slow = one_by_one(release.give_back(ledger.core, "lines", batch.slot, batch.reader))
             asked = go_on(ledger, commit, next(commit), of_commit)
             back = go_on(ledger, slow, next(slow), of_back)
             with suppress(ReaderFenced):

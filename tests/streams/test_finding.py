@@ -8,16 +8,17 @@ import pytest
 
 from acker.collectors.topology import Topology
 from acker.errors import ValidationError
-from acker.inspect import failures
+from acker.inspect.trees import failures, find_record
+from acker.inspect.trees.find_record import Found, FoundAttempt, FoundRecord
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.slabs.sections import SPOUT as SECTIONS
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store
-from acker.streams.spouts import dead_letters, finding, letter_pages, settler
-from acker.streams.spouts.finding import Found, FoundAttempt, FoundRecord
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.dead_letters import dead_letters, pages
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from tests.helpers.kept_rows import HOW, consume, fail, lines, rows
 from tests.helpers.ledgers import Trees, confirm_all
 
@@ -31,11 +32,11 @@ def ledger(url: str) -> Ledger:
 
 def find(ledger: Ledger, message_id: bytes | str, **how: Any) -> Found:
     """All that is found, by as many calls as it takes."""
-    answers = [ledger.run(finding.find(ledger.core, message_id, **how))]
+    answers = [ledger.run(find_record.find(ledger.core, message_id, **how))]
     while (cursor := answers[-1].cursor) is not None:
         assert answers[-1].looked <= answers[-1].of
-        answers.append(ledger.run(finding.find(ledger.core, message_id, cursor=cursor, **how)))
-    found = finding.add_up(answers)
+        answers.append(ledger.run(find_record.find(ledger.core, message_id, cursor=cursor, **how)))
+    found = find_record.add_up(answers)
     assert found.looked == found.of
     return found
 
@@ -146,8 +147,8 @@ def test_rows_of_one_message_id_that_fail_together_are_attempts_of_their_own_eac
 def test_a_record_of_many_attempts_comes_in_pages_with_each_of_them_once(ledger: Ledger) -> None:
     anchors = track(ledger, *["m"] * 250)
     ledger.fail(anchors[:120], "bad")
-    first = ledger.run(finding.find(ledger.core, "m"))
-    assert len(only(first).attempts) == finding.PAGE
+    first = ledger.run(find_record.find(ledger.core, "m"))
+    assert len(only(first).attempts) == find_record.PAGE
     assert first.cursor is not None
     record = only(find(ledger, "m"))
     assert sorted(one.anchor for one in record.attempts if one.anchor is not None) == sorted(anchors)
@@ -218,7 +219,7 @@ def test_a_call_looks_at_a_bounded_piece_and_says_how_much_of_all(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "_EXAMINED_FOR_ID", 7)
-    monkeypatch.setattr(letter_pages, "LOOK", 5)
+    monkeypatch.setattr(pages, "LOOK", 5)
     StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1)).write(lines(40))
     for row in rows(ledger):
         ledger.fail([row["_acker"]], f"bad {row['id']}")
@@ -227,7 +228,7 @@ def test_a_call_looks_at_a_bounded_piece_and_says_how_much_of_all(
     in_flight = track(ledger, *["m"] * 30)
     cursor, looked, found = None, 0, []
     while True:
-        answer = ledger.run(finding.find(ledger.core, "m", limit=4, cursor=cursor))
+        answer = ledger.run(find_record.find(ledger.core, "m", limit=4, cursor=cursor))
         found += [one.anchor for record in answer.records for one in record.attempts]
         assert answer.looked >= looked
         cursor, looked = answer.cursor, answer.looked
@@ -243,21 +244,21 @@ def test_a_call_looks_at_a_bounded_piece_and_says_how_much_of_all(
 
 def test_cursors_of_others_are_refused(ledger: Ledger) -> None:
     track(ledger, *["m"] * 9)
-    cursor = ledger.run(finding.find(ledger.core, "m", limit=1)).cursor
+    cursor = ledger.run(find_record.find(ledger.core, "m", limit=1)).cursor
     assert cursor is not None
     for wrong in ("", "x", "é", cursor[:-1], cursor[1:], "A" * 10**6, 7):
         with pytest.raises(ValidationError, match="cursor"):
-            ledger.run(finding.find(ledger.core, "m", cursor=wrong))  # type: ignore[arg-type]
+            ledger.run(find_record.find(ledger.core, "m", cursor=wrong))  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="cursor"):
-        ledger.run(finding.find(ledger.core, "n", cursor=cursor))
+        ledger.run(find_record.find(ledger.core, "n", cursor=cursor))
     ledger.fail(track(ledger, *["ended"] * 9), "bad")
     confirm_all(ledger)
-    cursor = ledger.run(finding.find(ledger.core, "ended", limit=1)).cursor
+    cursor = ledger.run(find_record.find(ledger.core, "ended", limit=1)).cursor
     with pytest.raises(ValidationError, match="cursor"):
-        ledger.run(finding.find(ledger.core, "n", cursor=cursor))
+        ledger.run(find_record.find(ledger.core, "n", cursor=cursor))
     for limit in (0, 101, True):
         with pytest.raises(ValidationError, match="limit"):
-            ledger.run(finding.find(ledger.core, "m", limit=limit))
+            ledger.run(find_record.find(ledger.core, "m", limit=limit))
 
 
 def test_rows_that_cannot_be_read_hide_nothing_else(ledger: Ledger, raw: Any) -> None:
@@ -290,7 +291,7 @@ async def test_the_same_operation_runs_on_an_event_loop(ledger: Ledger, url: str
     [anchor] = track(ledger, "m")
     store = AsyncStore(url)
     try:
-        found = await store.run(finding.find(ledger.core, "m"))
+        found = await store.run(find_record.find(ledger.core, "m"))
     finally:
         await store.aclose()
     [one] = only(found).attempts

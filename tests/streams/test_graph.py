@@ -5,7 +5,8 @@ import socket
 import numpy as np
 import pytest
 
-from acker.inspect import health
+from acker.inspect.topology import health
+from acker.inspect.topology.graph import Edge, Graph, Node, graph
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.ledger.slabs.causes import Cause
@@ -14,9 +15,8 @@ from acker.ledger.steps.step_registry import Step
 from acker.store.operation import Operation
 from acker.streams import Stream
 from acker.streams.commits.contents import Commit
-from acker.streams.places import holders
-from acker.streams.places.graph import Edge, Graph, Node, graph
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.log import holders
+from acker.streams.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, lines
 from tests.helpers.streaming import ack, commit, emit, stage, take, track
 

@@ -11,11 +11,12 @@ from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store.client import Store
 from acker.streams.commits import commit, publishing
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import Staging
-from acker.streams.spouts import kept, lost, replays, settler
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.sources import kept_rows
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import lost_trees, replays, settler
 from acker.streams.spouts.replays import Stepped
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.staging.staging import Staging
 from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
 from tests.helpers.leaks import kind_of
 from tests.helpers.streaming import counters, run_cut
@@ -146,7 +147,7 @@ def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("acker.ledger.outcomes.outcomes.confirm", lambda *_: iter(()))
         for _ in range(2):
-            ledger.run(kept.settle_entries(ledger.core, "s", entries))
+            ledger.run(kept_rows.settle_entries(ledger.core, "s", entries))
     assert pending(ledger) == {"pending": 40, "acked": 0, "replayed": 10, "dead": 0}
 
 
@@ -179,7 +180,7 @@ def test_trees_that_the_ledger_lost_are_failed_and_tried_again(
     StreamSpout(ledger, HOW).write(lines(250))
     anchors = [row["_acker"] for row in rows(ledger)]
     assert settler.recover(ledger) == 0
-    monkeypatch.setattr(lost, "AFTER", 0.0)
+    monkeypatch.setattr(lost_trees, "AFTER", 0.0)
     assert settler.recover(ledger) == 0  # late, but known
     for key in raw.scan_iter():
         if kind_of(key) in ("slabs", "ack", "bucket", "message_ids") and b"@" not in key:
@@ -196,12 +197,12 @@ def test_trees_that_the_ledger_lost_are_failed_and_tried_again(
 def test_rows_of_a_commit_that_was_given_up_are_tried_again(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lost, "AFTER", 0.0)
+    monkeypatch.setattr(lost_trees, "AFTER", 0.0)
     made, staged = ledger.run(
         replays.emit_recorded(ledger.core, HOW, Staging("lines"), lines(5).to_batches())
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("acker.streams.commits.tracking._track", _cut)
+        patch.setattr("acker.streams.sources.tracking._track", _cut)
         with pytest.raises(RuntimeError, match="cut"):
             ledger.run(commit.commit(ledger.core, "w", 0, Commit((staged,), made)))
     assert (pending(ledger)["pending"], counters(ledger)) == (5, {})

@@ -11,13 +11,13 @@ from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.streams import Stream
 from acker.streams.commits import commit as commits
-from acker.streams.commits import staging
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.late import Late
-from acker.streams.commits.staging import Staged
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.staging import staging
+from acker.streams.staging.late import Late
+from acker.streams.staging.staging import Staged
 from tests.helpers.kept_rows import letters, lines, rows
 from tests.helpers.streaming import counters, emit, interleave, run_cut, stage, take
 

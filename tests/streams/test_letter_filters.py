@@ -9,15 +9,18 @@ import pytest
 import redis
 
 from acker.errors import DeadLettersFull, UnreadableRecord, ValidationError
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings import config
 from acker.store.client import Store
 from acker.store.keys import Spout
-from acker.streams.spouts import dead_letters, letter_pages, letter_store, settler
-from acker.streams.spouts.dead_letters import Filter, Group
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.dead_letters import dead_letters
+from acker.streams.dead_letters import pages as dead_letters_pages
+from acker.streams.dead_letters.dead_letters import Filter, Group
+from acker.streams.sources import dead_letter_store
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from tests.helpers.kept_rows import consume, letters, lines, pending, rows
 from tests.helpers.leaks import assert_settled
 from tests.helpers.paused_drivers import one_by_one
@@ -104,8 +107,8 @@ def test_equal_failures_are_one_group_whatever_they_name(
     several: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for look in (10_000, 8):  # in one page, and in many
-        monkeypatch.setattr(letter_pages, "LOOK", look)
-        monkeypatch.setattr(letter_store, "READ", look // 2)
+        monkeypatch.setattr(dead_letters_pages, "LOOK", look)
+        monkeypatch.setattr(dead_letter_store, "READ", look // 2)
         found = all_groups(several)
         assert [(one.cause, one.step, one.status, one.count) for one in found] == [
             ("RuntimeError: order … answered 500", "", "failed", 30),
@@ -138,8 +141,8 @@ def test_a_cause_leaves_out_what_differs_from_row_to_row(reason: str, expected: 
 
 
 def test_groups_end_a_page_where_they_are_many(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letter_pages, "GROUPS", 4)
-    monkeypatch.setattr(letter_store, "READ", 3)
+    monkeypatch.setattr(dead_letters_pages, "GROUPS", 4)
+    monkeypatch.setattr(dead_letter_store, "READ", 3)
     for number, word in enumerate(("a", "b", "c", "d", "e", "f", "g")):
         dead(ledger, 1, word, first=number)
     page = ledger.run(dead_letters.groups(ledger.core))
@@ -202,7 +205,7 @@ def test_replays_that_fail_again_are_not_replayed_again_by_the_same_steps(severa
 
 def test_what_came_after_the_groups_were_read_is_left_out_of_what_is_done_to_them(several: Ledger) -> None:
     page = several.run(dead_letters.groups(several.core))
-    while several.run(letter_pages._now(several.core)) * 1000 < page.until * 1000 + 1:
+    while several.run(dead_letters_pages._now(several.core)) * 1000 < page.until * 1000 + 1:
         pass
     dead(several, 3, MALFORMED, first=200)
     asked = Filter(cause="malformed: …")
@@ -348,7 +351,7 @@ def test_damaged_entries_are_passed_over_also_where_a_page_has_no_others(
     ledger: Ledger, raw: "redis.Redis", caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead(ledger, 4, "bad")
-    monkeypatch.setattr(letter_store, "READ", 2)
+    monkeypatch.setattr(dead_letter_store, "READ", 2)
     own = Spout("t", "s")
     damaged = [b"%d-1" % n for n in (1, 2, 3)]
     entries: Any = raw.xrange(own.dead)
@@ -376,7 +379,7 @@ def test_replays_of_different_letters_at_once_all_take_effect(ledger: Ledger) ->
 
 
 def test_a_page_ends_where_its_rows_are_large(several: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letter_store, "ROW_BYTES", 3000)
+    monkeypatch.setattr(dead_letter_store, "ROW_BYTES", 3000)
     page = several.run(dead_letters.page(several.core))
     assert 0 < len(page.letters) < 10
     assert all_pages(several, Filter(), limit=50) == [*range(50), *range(100, 105)]

@@ -10,9 +10,11 @@ import redis
 from acker.errors import AckerError
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
-from acker.streams.commits import commit, roots, staging
+from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import FAILED, Staged, Staging
+from acker.streams.sources import roots
+from acker.streams.staging import staging
+from acker.streams.staging.staging import FAILED, Staged, Staging
 from tests.helpers.kept_rows import HOW, lines
 from tests.helpers.stepping import Stepping
 from tests.helpers.streaming import consume, counters, emit, stage, take

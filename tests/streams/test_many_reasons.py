@@ -12,12 +12,14 @@ from acker.collectors.topology import Topology
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.slabs.causes import texts
 from acker.store.client import Store
-from acker.streams.commits import roots, staging
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import Staged, Staging
-from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.dead_letters import dead_letters
+from acker.streams.sources import roots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
+from acker.streams.staging import staging
+from acker.streams.staging.staging import Staged, Staging
 from tests.helpers.kept_rows import rows
 from tests.helpers.streaming import commit, record_requests
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from acker.inspect import failures
+from acker.inspect.locate import search, stuck, why
+from acker.inspect.locate.expiry_reasons import explain
+from acker.inspect.locate.why import Why
+from acker.inspect.trees import failures
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.tick import tick
 from acker.store.client import Store
 from acker.streams import Stream
 from acker.streams.commits.commit import commit as committing
 from acker.streams.commits.contents import Commit
-from acker.streams.places import search, stuck, why
-from acker.streams.places.reasons import explain
-from acker.streams.places.why import Why
 from tests.helpers.cuts import scripts_of
 from tests.helpers.streaming import commit, emit, stage, take
 

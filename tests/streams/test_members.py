@@ -9,20 +9,22 @@ import pytest
 
 from acker.errors import AckerError, ValidationError
 from acker.ledger.client import Ledger
-from acker.streams import schemas, segments
-from acker.streams.commits import commit, members, roots, staging
+from acker.streams.commits import anchoring, commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots
-from acker.streams.commits.staging import FAILED, Staged, Staging
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.subscriptions import Range
+from acker.streams.log import schemas, segments
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources import roots
+from acker.streams.sources.roots import Roots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.staging import staging
+from acker.streams.staging.staging import FAILED, Staged, Staging
 from tests.helpers.streaming import counters, emit, stage, take
 
 pytestmark = pytest.mark.cluster(slow=True)
 
 
 def check(ledger: Ledger, staged: Staged, *inputs: Range | Roots) -> None:
-    ledger.run(members.check(ledger.core, (Staged.load(staged.dump()),), inputs))
+    ledger.run(anchoring.check(ledger.core, (Staged.load(staged.dump()),), inputs))
 
 
 def fail(ledger: Ledger, anchors: Sequence[int | None]) -> Staged:
@@ -124,7 +126,7 @@ def test_rows_that_say_they_have_no_tree_are_refused_where_all_that_was_read_hav
     check(ledger, some.as_said_unanchored(), read)
     with pytest.raises(AckerError, match="2 rows for stream 'words' have 0"):
         check(ledger, some, read, root(ledger, 5))
-    checking = members.check(ledger.core, (some,), (read,), untracked=True)
+    checking = anchoring.check(ledger.core, (some,), (read,), untracked=True)
     ledger.run(checking)  # rows that a spout let go on untracked
     mixed = stage(ledger, [int(anchors[0]), 0, None], "mixed")
     ledger.run(commit.commit(ledger.core, "writer", 0, Commit((mixed,))))

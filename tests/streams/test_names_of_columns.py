@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import StoreError, UnreadableRecord
-from acker.streams import schemas, segments
+from acker.streams.log import schemas, segments
 
 NAME = "columnname"
 NESTED = [

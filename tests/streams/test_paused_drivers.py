@@ -11,20 +11,23 @@ import pytest
 import redis
 
 from acker.errors import UnknownDeadLetter
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, Request
 from acker.streams import StreamReader
-from acker.streams.commits import commit, roots, staging
+from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.effects import EFFECT
-from acker.streams.commits.staging import FAILED, Staging
-from acker.streams.spouts import dead_letters, replays, settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
-from acker.streams.subscriptions import RERUN_TTL
+from acker.streams.dead_letters import dead_letters
+from acker.streams.log.subscriptions import RERUN_TTL
+from acker.streams.sources import roots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import replays, settler
+from acker.streams.staging import staging
+from acker.streams.staging.effects import EFFECT
+from acker.streams.staging.staging import FAILED, Staging
 from tests.helpers.kept_rows import consume, letters, lines, pending, rows
 from tests.helpers.paused_drivers import one_by_one
 from tests.helpers.streaming import counters, stage, take

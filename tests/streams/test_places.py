@@ -9,25 +9,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from acker.errors import ValidationError
-from acker.inspect import pages
+from acker.inspect.locate import search
+from acker.inspect.locate import stuck as stuck_places
+from acker.inspect.locate import why as looking
+from acker.inspect.locate.search import Walk
+from acker.inspect.locate.stuck import StuckPage, stuck
+from acker.inspect.locate.why import Why, why
+from acker.inspect.trees import pages
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.store.client import Store
-from acker.streams import Stream, retention
+from acker.streams import Stream
 from acker.streams.commits.commit import commit as committing
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import Staging
-from acker.streams.places import holders, search
-from acker.streams.places import stuck as stuck_places
-from acker.streams.places import why as looking
-from acker.streams.places.search import Walk
-from acker.streams.places.stuck import StuckPage, stuck
-from acker.streams.places.why import Why, why
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.log import holders
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spouts.replays import emit_recorded
-from acker.streams.subscriptions import Range
+from acker.streams.staging.staging import Staging
+from acker.streams.upkeep import retention
 from tests.helpers.places import unexplained
 from tests.helpers.servers import raw_client
 from tests.helpers.streaming import ack, commit, emit, run_cut, stage, take

@@ -11,9 +11,10 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Request
-from acker.streams import Stream, StreamReader, StreamWriter, subscriptions, taking_back
+from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams import reader as stream_reader
 from acker.streams.commits.contents import Commit
+from acker.streams.log import fencing, subscriptions
 from tests.helpers.streaming import ack, commit, consume, counters, emit, kept, record_requests, take, taken
 from tests.helpers.turns import moment, set_back
 
@@ -96,13 +97,13 @@ def test_a_reader_that_died_before_its_first_batch_was_logged_is_recovered(
     logged = take(ledger, "lines", reader="logged", segments=1)
     ledger.run(subscriptions.log(ledger.core, "lines", logged.slot, "logged"))
     take(ledger, "lines", reader="died")
-    assert ledger.run(taking_back.recover(ledger.core, "lines", logged.slot)) == 0
-    monkeypatch.setattr(taking_back, "UNLOGGED", -1.0)
+    assert ledger.run(fencing.recover(ledger.core, "lines", logged.slot)) == 0
+    monkeypatch.setattr(fencing, "UNLOGGED", -1.0)
     # The reader is taken for dead, and its batch is logged at that moment.
-    slow = taking_back.take_back(ledger.core, "lines", logged.slot, "logged", unlogged=True)
+    slow = fencing.take_back(ledger.core, "lines", logged.slot, "logged", unlogged=True)
     assert ledger.run(slow) == (0, [])
     assert Stream(ledger, "lines").readers()["logged"] < 60
-    assert ledger.run(taking_back.recover(ledger.core, "lines", logged.slot)) == 1
+    assert ledger.run(fencing.recover(ledger.core, "lines", logged.slot)) == 1
     assert consume(ledger, "lines") == 1
     ack(ledger, logged)
     assert counters(ledger) == {"tracked": 20, "acked": 20}
@@ -116,9 +117,9 @@ def test_readers_that_were_silent_for_long_are_forgotten(
     batch = take(ledger, "lines")
     ledger.run(subscriptions.log(ledger.core, "lines", batch.slot, "reader"))
     ack(ledger, batch)
-    monkeypatch.setattr(taking_back, "HOLD_TTL", -1.0)
+    monkeypatch.setattr(fencing, "HOLD_TTL", -1.0)
     raw.delete(keys.Stream("t", "lines").taken(batch.slot, "reader"))  # its time is over, too
-    assert ledger.run(taking_back.recover(ledger.core, "lines", batch.slot)) == 0
+    assert ledger.run(fencing.recover(ledger.core, "lines", batch.slot)) == 0
     assert stream.readers() == {}
 
 

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 import redis
 
-from acker.drpc.ticker_hooks import HOOKS
-from acker.drpc.ticker_hooks import explain as guarded
-from acker.inspect import failures
+from acker.inspect.locate import expiry_reasons, tuples
+from acker.inspect.locate.expiry_reasons import IN_NO_STREAM, explain
+from acker.inspect.locate.place import Place
+from acker.inspect.locate.tuples import Lying
+from acker.inspect.locate.why import why
+from acker.inspect.operate.ticker_hooks import HOOKS
+from acker.inspect.operate.ticker_hooks import explain as guarded
+from acker.inspect.trees import failures
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.marks import MOST_STEPS
@@ -25,11 +30,7 @@ from acker.store.operation import Operation
 from acker.streams import Stream
 from acker.streams.commits.commit import commit as committing
 from acker.streams.commits.contents import Commit
-from acker.streams.places import holders, lying, reasons
-from acker.streams.places.lying import Lying
-from acker.streams.places.place import Place
-from acker.streams.places.reasons import IN_NO_STREAM, explain
-from acker.streams.places.why import why
+from acker.streams.log import holders
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import ack, commit, consume, emit, run_cut, stage, take, track
 from tests.helpers.tickers import running, silence
@@ -185,16 +186,16 @@ def test_trees_in_a_commit_that_its_driver_left_half_done_are_said_to_be_there(l
 def test_a_look_at_many_large_segments_takes_a_bounded_number_of_their_trees_at_a_time(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reasons, "_MOST_ROWS", 20)
-    monkeypatch.setattr(reasons, "MOST_TREES", 30)
+    monkeypatch.setattr(expiry_reasons, "_MOST_ROWS", 20)
+    monkeypatch.setattr(expiry_reasons, "MOST_TREES", 30)
     looks: list[int] = []
-    seen = lying.look
+    seen = tuples.look
 
     def look(core: Core, there: Sequence[Lying], slabs: Any) -> Any:
         looks.append(sum(one.segment.rows for one in there))
         return seen(core, there, slabs)
 
-    monkeypatch.setattr(lying, "look", look)
+    monkeypatch.setattr(tuples, "look", look)
     emitted = [emit(ledger, 15) for _ in range(5)]
     assert expire(ledger) == 75
     assert max(looks) == 30
@@ -206,7 +207,7 @@ def test_a_look_at_many_large_segments_takes_a_bounded_number_of_their_trees_at_
 def test_what_a_tick_has_no_time_to_look_for_expires_all_the_same(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reasons, "SECONDS", -1.0)
+    monkeypatch.setattr(expiry_reasons, "SECONDS", -1.0)
     [anchor] = emit(ledger, 1)
     assert expire(ledger) == 1
     assert reason(ledger, anchor) == ""

@@ -5,17 +5,18 @@ from collections import Counter
 import pytest
 
 from acker.errors import ValidationError
-from acker.inspect import failures
+from acker.inspect.locate.drops import drops
+from acker.inspect.locate.expiry_reasons import explain
+from acker.inspect.locate.why import why
+from acker.inspect.trees import failures
 from acker.ledger.client import Ledger
 from acker.ledger.tick import tick
-from acker.streams import Stream, retention
+from acker.streams import Stream
 from acker.streams.commits import commit as commits
 from acker.streams.commits import publishing
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.vectors import Made
-from acker.streams.places.drops import drops
-from acker.streams.places.reasons import explain
-from acker.streams.places.why import why
+from acker.streams.staging.vectors import Made
+from acker.streams.upkeep import retention
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import (
     ack,

@@ -8,13 +8,14 @@ import pytest
 
 from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
 from acker.ledger.client import Ledger
-from acker.streams import StreamReader, StreamWriter, schemas, segments
-from acker.streams.commits import staging
+from acker.streams import StreamReader, StreamWriter
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import Staging
-from acker.streams.segments import Segment
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.log import schemas, segments
+from acker.streams.log.segments import Segment
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.staging import staging
+from acker.streams.staging.staging import Staging
 from tests.helpers.servers import raw_client
 from tests.helpers.streaming import commit, interleave, rows
 

@@ -5,12 +5,13 @@ import pyarrow as pa
 import pytest
 
 from acker import Topology
-from acker.streams import schemas, segments
-from acker.streams.commits import roots, staging, vectors
-from acker.streams.commits.roots import KEPT_ROWS
-from acker.streams.commits.staging import Staging
-from acker.streams.segments import ANCHORS, SEGMENT_ROWS
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.log import schemas, segments
+from acker.streams.log.segments import ANCHORS, SEGMENT_ROWS
+from acker.streams.sources import roots
+from acker.streams.sources.roots import KEPT_ROWS
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.staging import staging, vectors
+from acker.streams.staging.staging import Staging
 from tests.helpers.servers import raw_client
 
 pytestmark = pytest.mark.cluster(slow=True)

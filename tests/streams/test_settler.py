@@ -9,17 +9,18 @@ import pytest
 import redis
 
 from acker.errors import AckerError, DeadLettersFull, StoreError
-from acker.inspect.removal import remove
+from acker.inspect.operate.removal import remove
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings import config
 from acker.spark import settling
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams.spouts import kept, lost, settler
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.sources import kept_rows
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import lost_trees, settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.settler import Settler
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.damages import DAMAGES, damage, two
 from tests.helpers.kept_rows import consume, lines, rows
 
@@ -37,7 +38,7 @@ def spout(ledger: Ledger, name: str, **how: Any) -> StreamSpout:
 
 
 def pending(ledger: Ledger, name: str) -> int:
-    return ledger.run(kept.pending(ledger.core, name))["pending"]
+    return ledger.run(kept_rows.pending(ledger.core, name))["pending"]
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_a_spout_that_cannot_be_looked_after_keeps_no_other_from_it(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    recover = lost.recover
+    recover = lost_trees.recover
 
     def recovers(core: Any, name: str) -> Any:
         if name == "a":
@@ -94,7 +95,7 @@ def test_a_spout_that_cannot_be_looked_after_keeps_no_other_from_it(
     for name in ("a", "b"):
         spout(ledger, name).write(lines(5))
         consume(ledger, f"lines-{name}")
-    monkeypatch.setattr(lost, "recover", recovers)
+    monkeypatch.setattr(lost_trees, "recover", recovers)
     with pytest.raises(DeadLettersFull):
         settler.recover(ledger)
     assert looked == ["b"]

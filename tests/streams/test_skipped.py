@@ -10,12 +10,13 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import stale, subscriptions
-from acker.streams.commits import inputs, skipped
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.skipped import ALL, NOTHING, Skipped
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import Range
+from acker.streams.log import subscriptions
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import Range
+from acker.streams.staging import acks, skipped
+from acker.streams.staging.skipped import ALL, NOTHING, Skipped
+from acker.streams.upkeep import stale
 from tests.helpers.servers import raw_client
 from tests.helpers.streaming import commit, counters, emit, take, taken
 from tests.helpers.turns import moment, set_back
@@ -106,7 +107,7 @@ def test_a_commit_that_loses_what_its_batch_left_out_acks_nothing_of_it(
         valkey_raw.delete(own)
         for field, value in damage.items():
             valkey_raw.hset(own, field, value)
-        assert ledger.run(inputs.consume(ledger.core, read)).segments == 1
+        assert ledger.run(acks.consume(ledger.core, read)).segments == 1
         assert "acked" not in counters(ledger)
         assert "nothing that it read there is acked" in caplog.records[-1].message
         valkey_raw.delete(own)

@@ -16,12 +16,13 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots
-from acker.streams.commits.staging import Staging
-from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.dead_letters import dead_letters
+from acker.streams.sources.roots import Roots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped, emit_recorded
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.staging.staging import Staging
 from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledgers import confirm_all

@@ -11,10 +11,10 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.store.operation import Operation
-from acker.streams.commits import vectors
-from acker.streams.commits.staging import stage_deltas
-from acker.streams.commits.vectors import Applied, VectorKey, known_calls
-from acker.streams.segments import new_token
+from acker.streams.log.segments import new_token
+from acker.streams.staging import vectors
+from acker.streams.staging.staging import stage_deltas
+from acker.streams.staging.vectors import Applied, VectorKey, known_calls
 from tests.helpers.streaming import counters
 
 

@@ -10,12 +10,13 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.slabs import sections
 from acker.store import keys
-from acker.streams import Stream, stale
-from acker.streams.commits import inputs
+from acker.streams import Stream
 from acker.streams.commits.contents import Commit
+from acker.streams.log.segments import ANCHORS, Segment
+from acker.streams.log.subscriptions import Range
 from acker.streams.reader import payload_of
-from acker.streams.segments import ANCHORS, Segment
-from acker.streams.subscriptions import Range
+from acker.streams.staging import acks
+from acker.streams.upkeep import stale
 from tests.helpers.servers import raw_client
 from tests.helpers.streaming import ack, commit, emit, stage, take, taken, track
 
@@ -151,6 +152,6 @@ def test_a_subscription_that_was_dropped_counts_nothing(ledger: Ledger) -> None:
             stale.rows(ledger.core, "lines", segment, batch.slot, payload, {segment.token: None})
         ) == [
             pa.RecordBatch.from_pylist([], schema=one.schema)
-            for one in ledger.run(inputs.rows(ledger.core, "lines", segment, batch.slot, payload))
+            for one in ledger.run(acks.rows(ledger.core, "lines", segment, batch.slot, payload))
         ]
         assert client.hget(keys.Stream("t", "lines").subscriptions.decode(), "stale:0") is None

@@ -10,10 +10,11 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.trees import trees
 from acker.store.client import Store
-from acker.streams import StreamReader, StreamWriter, schemas, segments
-from acker.streams.commits import failed_rows, staging
+from acker.streams import StreamReader, StreamWriter
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import FAILED, Staging
+from acker.streams.log import schemas, segments
+from acker.streams.staging import failed_rows, staging
+from acker.streams.staging.staging import FAILED, Staging
 from tests.helpers.streaming import commit, consume, counters, emit, kept, rows, stage, take, track
 
 pytestmark = pytest.mark.cluster

@@ -14,9 +14,10 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store.client import Store
 from acker.store.operation import Operation
-from acker.streams import Stream, StreamWriter, segments, subscriptions
+from acker.streams import Stream, StreamWriter
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
+from acker.streams.log import segments, subscriptions
 from tests.helpers.streaming import (
     ack,
     commit,

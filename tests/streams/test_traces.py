@@ -10,7 +10,9 @@ import pytest
 import redis
 
 from acker import Topology
-from acker.inspect import by_hand, traces
+from acker.inspect.locate.why import why
+from acker.inspect.operate import manual
+from acker.inspect.trees import traces
 from acker.ledger import ids
 from acker.ledger.calls import messages
 from acker.ledger.calls import traces as of_ledger
@@ -23,9 +25,8 @@ from acker.store.operation import Request, command
 from acker.store.replies import milliseconds
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
-from acker.streams.places.why import why
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
 from tests.helpers.servers import wait_until
 from tests.helpers.streaming import commit, consume, emit, record_requests, run_cut, stage, take
 
@@ -172,7 +173,7 @@ def test_the_first_reset_by_a_step_stands_in_the_trace(url: str) -> None:
                 pass
         [anchor] = tuple_.anchors
         ledger = topology.ledger
-        assert ledger.run(by_hand.reset_timeout(ledger.core, [anchor])) == 1
+        assert ledger.run(manual.reset_timeout(ledger.core, [anchor])) == 1
         assert story(ledger, anchor) == [
             "tracked for spout s",
             "timeout reset by split",
@@ -192,7 +193,7 @@ def test_a_reset_of_no_tree_leaves_no_trace(url: str) -> None:
         before = ledger.run(traces.trace(ledger.core, tuple_.anchors[0]))
         bolt.reset_timeout(tuple_)
         topology.flush()
-        assert ledger.run(by_hand.reset_timeout(ledger.core, tuple_.anchors)) == 0
+        assert ledger.run(manual.reset_timeout(ledger.core, tuple_.anchors)) == 0
         assert ledger.run(traces.trace(ledger.core, tuple_.anchors[0])) == before
 
 

@@ -12,17 +12,18 @@ import redis
 from acker.errors import AckerError, FailedException, UnreadableRecord
 from acker.ledger.client import open_ledger
 from acker.lines import Out
-from acker.lines.steps import FunctionStep
-from acker.lines.workers import Worker
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
 from acker.streams import SpoutOptions, StreamSpout
-from acker.streams import lua as scripts
 from acker.streams.commits import commit as commits
-from acker.streams.commits import effects, record
+from acker.streams.commits import record
+from acker.streams.commits import scripts as commits_scripts
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.staging import Staged
 from acker.streams.spouts import replays, settler
+from acker.streams.staging import effects
+from acker.streams.staging.staging import Staged
+from acker.workers.steps import FunctionStep
+from acker.workers.worker import Worker
 from tests.helpers.stepping import Stepping
 from tests.helpers.turns import Moment, moment, set_back
 
@@ -181,8 +182,8 @@ def test_a_commit_keeps_a_bounded_number_of_trails(valkey_url: str, valkey_raw: 
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     ledger.run(record.begin(ledger.core, "writer", 0, "{}"))
     for number in range(300):
-        note = scripts.note_trail(ledger.config, "writer", 0, f"token{number}", 1)
+        note = commits_scripts.note_trail(ledger.config, "writer", 0, f"token{number}", 1)
         assert ledger.store.send([note, note]) == [1, 1]
     assert valkey_raw.hlen("acker:{t}:commits:writer") < 110
-    ahead = scripts.note_trail(ledger.config, "writer", 0, "token299", 3)
+    ahead = commits_scripts.note_trail(ledger.config, "writer", 0, "token299", 3)
     assert ledger.store.send([ahead]) == [0]

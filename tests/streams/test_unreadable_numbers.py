@@ -8,16 +8,19 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import UnreadableRecord
-from acker.inspect.removal import remove
-from acker.inspect.stream_totals import stream_totals
+from acker.inspect.operate.removal import remove
 from acker.ledger.client import Ledger
 from acker.store import keys
-from acker.streams import Stream, StreamWriter, retention, subscriptions, taking_back
-from acker.streams.spouts import kept, settler
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams import Stream, StreamWriter
+from acker.streams.log import fencing, subscriptions
+from acker.streams.log.stream_totals import stream_totals
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources import kept_rows as sources_kept_rows
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped, writer_of
-from acker.streams.spouts.spout import StreamSpout
-from acker.streams.subscriptions import Range
+from acker.streams.upkeep import retention
 from tests.helpers import kept_rows
 from tests.helpers.kept_rows import fail, letters, lines
 from tests.helpers.streaming import consume, counters, emit, slot_of, stage, take
@@ -37,9 +40,9 @@ def test_a_reader_that_is_unreadable_keeps_no_query_from_starting_and_goes_on(
     first = take(ledger, "lines", reader="broken", segments=1)
     take(ledger, "lines", reader="died", segments=1)
     raw.hset(LINES.readers(first.slot), "broken", broken)
-    monkeypatch.setattr(taking_back, "UNLOGGED", -1.0)
+    monkeypatch.setattr(fencing, "UNLOGGED", -1.0)
     with caplog.at_level(logging.ERROR, subscriptions.__name__):
-        recovered = ledger.run(taking_back.recover(ledger.core, "lines", first.slot))
+        recovered = ledger.run(fencing.recover(ledger.core, "lines", first.slot))
     assert recovered == 1
     assert "reader b'broken'" in caplog.text
     # It takes what comes, and asks where nothing comes; nobody takes back what it has.
@@ -47,7 +50,7 @@ def test_a_reader_that_is_unreadable_keeps_no_query_from_starting_and_goes_on(
         raw.hset(LINES.readers(first.slot), "broken", broken)
         assert take(ledger, "lines", reader="broken").end == 3
         assert set(Stream(ledger, "lines").readers()) == {"broken"}
-    assert ledger.run(taking_back.recover(ledger.core, "lines", first.slot)) == 0
+    assert ledger.run(fencing.recover(ledger.core, "lines", first.slot)) == 0
 
 
 @pytest.mark.parametrize("broken", NUMBERS)
@@ -165,7 +168,7 @@ def test_commits_that_are_unreadable_end_their_own_spout_only(
     assert raw.hset(keys.commits("t", writer_of("a")), field, broken) == 0
     with suppress(UnreadableRecord):
         settler.settle(ledger)
-    assert ledger.run(kept.pending(ledger.core, "b"))["pending"] == 0
+    assert ledger.run(sources_kept_rows.pending(ledger.core, "b"))["pending"] == 0
     if field == "last":
         with pytest.raises(UnreadableRecord, match="last commit of writer"):
             settler.settle(ledger, "a")
@@ -195,10 +198,10 @@ def test_a_watermark_that_is_unreadable_is_reported_by_its_partition(
 ) -> None:
     spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", offset="id"))
     spout.write(pa.table({"id": range(4)}))
-    assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 0}
+    assert ledger.run(sources_kept_rows.watermark(ledger.core, "s")) == {"": 0}
     raw.hset(keys.Spout("t", "s").highest, "p", broken)
     with pytest.raises(UnreadableRecord, match="spout 's', offset of partition b'p': expected a whole"):
-        ledger.run(kept.watermark(ledger.core, "s"))
+        ledger.run(sources_kept_rows.watermark(ledger.core, "s"))
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 
-from acker.inspect.totals import unreadable
+from acker.inspect.topology.totals import unreadable
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import publishing
 from acker.streams.commits.contents import Commit
-from acker.streams.spouts import kept, lost, settler
-from acker.streams.spouts.kept import Settled
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.sources import kept_rows
+from acker.streams.sources.kept_rows import Settled
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import lost_trees, settler
 from acker.streams.spouts.replays import Stepped
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, fail, letters, lines, pending, rows
 from tests.helpers.unreadable_segments import BROKEN
 
@@ -56,7 +57,7 @@ def test_kept_rows_that_cannot_be_read_stay_pending_and_keep_no_other_waiting(
     assert pending(ledger) == {"pending": 1, "acked": 1098 + again, "replayed": again, "dead": 1 - again}
     assert [letter.message_id for letter in letters(ledger)] == [b"7"] * (1 - again)
     assert ledger.run(unreadable(ledger.core)) == (how != "gone")  # once, however often they are read
-    assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 100}
+    assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 100}
 
 
 @pytest.mark.parametrize("attempts", [2, 3])
@@ -84,7 +85,7 @@ def test_trees_of_rows_that_cannot_be_read_are_not_tried_again_when_the_ledger_h
     assert settler.settle(ledger) == Stepped(acked=999)
     for _ in range(3):
         ledger.tick(force=True)
-    monkeypatch.setattr(lost, "AFTER", 0.0)
+    monkeypatch.setattr(lost_trees, "AFTER", 0.0)
     before = ledger.counters()
     for _ in range(2):
         assert settler.recover(ledger) == 0

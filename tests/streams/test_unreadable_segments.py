@@ -8,14 +8,15 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import UnreadableRecord
-from acker.inspect.totals import unreadable
+from acker.inspect.topology.totals import unreadable
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
-from acker.streams.commits import inputs, vectors
+from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.commits.contents import Commit
-from acker.streams.subscriptions import Range
+from acker.streams.log import subscriptions
+from acker.streams.log.subscriptions import Range
+from acker.streams.staging import acks, vectors
 from tests.helpers.streaming import commit, consume, emit, rows, slot_of, stage, take
 from tests.helpers.unreadable_segments import BROKEN, counted
 
@@ -45,7 +46,7 @@ def read(ledger: Ledger, raw: Any, batch: Range) -> list[int]:
     for piece in ledger.run(subscriptions.taken(ledger.core, batch)):
         payload = raw.get(LINES.payload(piece.segment.token))
         if payload is not None:
-            found = ledger.run(inputs.rows(ledger.core, "lines", piece.segment, batch.slot, payload))
+            found = ledger.run(acks.rows(ledger.core, "lines", piece.segment, batch.slot, payload))
             counts.append(sum(part.num_rows for part in found))
     return counts
 

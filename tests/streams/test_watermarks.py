@@ -7,14 +7,16 @@ from acker.errors import SpoutPendingFull
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams.commits import commit
-from acker.streams.commits.columns import offsets
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots
-from acker.streams.commits.staging import Staging
-from acker.streams.spouts import dead_letters, kept, lost, replays, settler
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.dead_letters import dead_letters
+from acker.streams.sources import kept_rows
+from acker.streams.sources.columns import offsets
+from acker.streams.sources.roots import Roots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import lost_trees, replays, settler
 from acker.streams.spouts.replays import Stepped
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.staging.staging import Staging
 from tests.helpers.kept_rows import consume, fail, letters, lines, rows
 from tests.helpers.streaming import run_cut
 
@@ -35,7 +37,7 @@ def test_a_watermark_is_held_back_by_what_is_not_done(ledger: Ledger) -> None:
 
     def watermark() -> dict[str, int]:
         settler.settle(ledger)
-        return ledger.run(kept.watermark(ledger.core, "s"))
+        return ledger.run(kept_rows.watermark(ledger.core, "s"))
 
     assert watermark() == {}
     write("a", 10, 10)
@@ -80,28 +82,28 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_wait_for_room(ledger: Le
     what = _pieces(ledger, how, 200, 100)
     with pytest.raises(SpoutPendingFull):
         ledger.run(commit.commit(ledger.core, "w", 0, what))
-    assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 0}
+    assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 0}
     consume(ledger)
     settler.settle(ledger)
-    assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 100}
+    assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 100}
     ledger.run(commit.commit(ledger.core, "w", 0, what))
-    assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 100}
+    assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 100}
     consume(ledger)
     settler.settle(ledger)
-    assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 300}
+    assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 300}
 
 
 def test_a_watermark_does_not_pass_rows_of_a_batch_that_is_cut_anywhere(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meanwhile those that are tracked are lost, tried again, and acked."""
-    monkeypatch.setattr(lost, "AFTER", 0.0)
+    monkeypatch.setattr(lost_trees, "AFTER", 0.0)
     how = SpoutOptions("s", "lines", "id", offset="offset")
     for after in range(100):
         ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2, slab_limit=100)
         what = _pieces(ledger, how, 100, 0)
         cut = run_cut(ledger, commit.commit(ledger.core, "w", 0, what), after)
-        assert ledger.run(kept.watermark(ledger.core, "s")).get("", 0) == 0, after
+        assert ledger.run(kept_rows.watermark(ledger.core, "s")).get("", 0) == 0, after
         settler.recover(ledger, "s")
         acked: set[int] = set()
 
@@ -112,12 +114,12 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_is_cut_anywhere(
             settler.settle(ledger, "s", on_outcomes=take)
             consume(ledger)
         settler.settle(ledger, "s", on_outcomes=take)
-        watermark = ledger.run(kept.watermark(ledger.core, "s")).get("", 0)
+        watermark = ledger.run(kept_rows.watermark(ledger.core, "s")).get("", 0)
         assert acked.issuperset(range(watermark)), after
         ledger.run(commit.commit(ledger.core, "w", 0, what))
         consume(ledger)
         settler.settle(ledger, "s")
-        assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 200}, after
+        assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 200}, after
         if not cut:
             return
     raise AssertionError("it never came to its end")
@@ -130,11 +132,11 @@ def test_a_dead_letter_that_is_replayed_holds_no_watermark_back(ledger: Ledger) 
     for _ in range(2):
         fail(ledger, lambda row: row["id"] == 7)
         settler.settle(ledger)
-    assert ledger.run(kept.watermark(ledger.core, "s")) == {"a": 20}
+    assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"a": 20}
     [letter] = letters(ledger)
     ledger.run(dead_letters.replay(ledger.core, letter.id))
-    assert ledger.run(kept.watermark(ledger.core, "s")) == {"a": 20}
+    assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"a": 20}
     fail(ledger, lambda row: True)
     assert settler.settle(ledger) == Stepped(replayed=1)
-    assert ledger.run(kept.watermark(ledger.core, "s")) == {"a": 20}
+    assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"a": 20}
     assert [(row["id"], row["partition"]) for row in rows(ledger)] == [(7, "a")]

@@ -96,8 +96,8 @@ def changed(stored: TopologyConfig, asked: Settings) -> TopologyConfig:
 def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConfig]:
     """Changes settings of a topology, all of them at once or none; returns the configuration as it is then.
 
-    Whether that is safe now is for the caller to know (`acker.inspect.configuring`). Raises ValidationError,
-    and UnknownTopology where it was removed meanwhile.
+    Whether that is safe now is for the caller to know (`acker.inspect.operate.configure`). Raises
+    ValidationError, and UnknownTopology where it was removed meanwhile.
     """
     wanted = changed(stored, asked)
     yield from _check_wait(wanted)

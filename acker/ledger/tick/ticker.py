@@ -61,7 +61,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Operations that the layers above add to the tick of a topology (`acker.drpc.ticker_hooks`).
+    """Operations that the layers above add to the tick of a topology (`acker.inspect.operate.ticker_hooks`).
 
     before_rotation: keeps slabs of calls and of waiting rows, right before shards rotate; returns how many.
     explain: finds why trees expire that rotations have set aside.

@@ -15,9 +15,9 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
-from acker.streams import subscriptions, taking_back
 from acker.streams.commits.record import RECORD_TTL
-from acker.streams.subscriptions import Range
+from acker.streams.log import fencing, subscriptions
+from acker.streams.log.subscriptions import Range
 
 RECENT = 600.0
 """Seconds within which another reader has asked for segments that is taken for one at work."""
@@ -62,7 +62,7 @@ class Company:
         """Where nobody has named the subscription: another query may read it that wants all rows as well."""
         if self._options.subscription_named:
             return
-        known = self._ledger.run(taking_back.readers(self._ledger.core, self._options.stream, slot))
+        known = self._ledger.run(fencing.readers(self._ledger.core, self._options.stream, slot))
         for other, (_, silent) in known.items():
             if other == reader or silent > RECENT or other in self._logged:
                 continue

@@ -10,7 +10,8 @@ import weakref
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
-from acker.streams import downtime, heartbeats
+from acker.streams import downtime
+from acker.streams.log import heartbeats
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from acker.spark.queries import catching_up, verdicts
 from acker.spark.queries.state import AnalyzedPlan, Source
 from acker.spark.versions import LEARNS_OFFSETS
 from acker.store.client import Store
-from acker.streams.commits import giving_back
+from acker.streams.commits import release
 
 _BATCHES = "ForeachBatchSink"
 _TEMPORARY = "/temporary-"
@@ -240,4 +240,4 @@ def _give_back(ledgers: list[Ledger], execution: Any) -> None:
         for one in taken:
             if one["topology"] == ledger.config.name:
                 core = ledger.core
-                ledger.run(giving_back.give_back(core, one["stream"], one["slot"], one["reader"]))
+                ledger.run(release.give_back(core, one["stream"], one["slot"], one["reader"]))

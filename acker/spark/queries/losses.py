@@ -16,8 +16,8 @@ from acker.ledger.settings import topologies
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams.commits import roots
-from acker.streams.spouts.options import replays_stream
+from acker.streams.sources import roots
+from acker.streams.sources.spout_options import replays_stream
 
 REPLAYS = replays_stream("")
 _REFRESH = 60.0

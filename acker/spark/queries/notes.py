@@ -11,8 +11,8 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams.commits.record import RECORD_TTL
-from acker.streams.places import holders
-from acker.streams.subscriptions import Range
+from acker.streams.log import holders
+from acker.streams.log.subscriptions import Range
 
 
 def note(ledger: Ledger, batch: MicroBatch, read: Range) -> None:

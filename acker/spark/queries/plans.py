@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.streams.commits.origins import Key, Origin, key
-from acker.streams.subscriptions import Range
+from acker.streams.log.subscriptions import Range
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _NOTHING = "LocalRelation"

@@ -2,10 +2,10 @@
 
 import logging
 
-from acker.inspect.stream_totals import stream_totals
 from acker.ledger.client import Ledger
 from acker.ledger.steps import step_registry
 from acker.spark.queries.microbatches import MicroBatch
+from acker.streams.log.stream_totals import stream_totals
 
 _log = logging.getLogger(__name__)
 

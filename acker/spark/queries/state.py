@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from acker.spark.batch_roots import TRACKS
 from acker.spark.queries.verdicts import ANY, Verdict
-from acker.streams.subscriptions import DEFAULT
+from acker.streams.log.subscriptions import DEFAULT
 
 _LOGICAL = {
     "Aggregate": "an aggregate",

@@ -17,11 +17,11 @@ from acker.ledger.client import Ledger
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys, records
 from acker.store.operation import Operation, command
-from acker.streams import subscriptions
 from acker.streams.commits import origins
 from acker.streams.commits.record import RECORD_TTL
-from acker.streams.commits.roots import Roots
-from acker.streams.subscriptions import Range
+from acker.streams.log import subscriptions
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources.roots import Roots
 
 _NOT_SAID = (
     "Spark does not tell here whether the query has an operator that keeps state (dropDuplicates, limit, an "

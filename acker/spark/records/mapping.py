@@ -24,9 +24,9 @@ from acker.spark.records.suspects import Suspects, halved
 from acker.spark.records.values import Columns, Convert, to_python
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema
-from acker.streams.commits.effects import EFFECT
-from acker.streams.commits.staging import FAILED
-from acker.streams.segments import ANCHORS
+from acker.streams.log.segments import ANCHORS
+from acker.streams.staging.effects import EFFECT
+from acker.streams.staging.staging import FAILED
 
 RUN = "_acker_run"
 """Column: which run of a task a mapped row is from."""

@@ -1,9 +1,9 @@
 """Values between Arrow and a Python function.
 
 A function is given what Spark's own UDFs are given (those on Arrow, its default). What it returns is taken
-as by a UDF, as far as the column holds it exactly (`acker.streams.column_types`). So a record whose result
-has no place in its column is known by itself. Not Spark's own converters: they are where they are not the
-same from version to version, and take a package of Spark Connect's in some. `tests/spark/test_values.py`
+as by a UDF, as far as the column holds it exactly (`acker.streams.types.column_types`). So a record whose
+result has no place in its column is known by itself. Not Spark's own converters: they are where they are not
+the same from version to version, and take a package of Spark Connect's in some. `tests/spark/test_values.py`
 compares.
 """
 
@@ -27,8 +27,8 @@ from pyspark.sql.types import (
 )
 
 from acker.errors import ValidationError
-from acker.streams.column_types import fitted, listed
-from acker.streams.scalar_types import Unfit
+from acker.streams.types.column_types import fitted, listed
+from acker.streams.types.scalar_types import Unfit
 
 Convert: TypeAlias = Callable[[Any], Any]
 _UTC = dt.UTC
@@ -80,7 +80,7 @@ def _unless_none(convert: Convert) -> Convert:
 
 
 def to_arrow(kind: DataType) -> Convert | None:
-    """What makes of values that only Spark has in Python those that `acker.streams.column_types` knows.
+    """What makes of values that only Spark has in Python those that `acker.streams.types.column_types` knows.
 
     None where a type has no such values. It raises Unfit, or whatever else the value's own methods raise.
     """

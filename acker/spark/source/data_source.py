@@ -20,8 +20,8 @@ from acker.spark.source.reading import Reader, StreamingReader
 from acker.spark.source.unmade import UnmadeReader
 from acker.spark.source.writing import BatchWriter, StreamingWriter
 from acker.spark.versions import spark_schema
-from acker.streams import schemas
-from acker.streams.gathers import FINISHED
+from acker.streams.log import schemas
+from acker.streams.log.gathers import FINISHED
 
 T = TypeVar("T")
 _WAIT = 0.1

@@ -24,10 +24,10 @@ from acker.spark.versions import (
     SupportsTriggerAvailableNow,
     arrow_schema,
 )
-from acker.streams import schemas, segments
-from acker.streams.segments import ANCHORS
-from acker.streams.spouts import letter_tables as letters
-from acker.streams.spouts.letter_store import FIRST
+from acker.streams.dead_letters import tables as letters
+from acker.streams.log import schemas, segments
+from acker.streams.log.segments import ANCHORS
+from acker.streams.sources.dead_letter_store import FIRST
 
 Offset: TypeAlias = dict[str, Any]
 

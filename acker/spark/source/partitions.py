@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 from pyspark.sql.datasource import InputPartition
 
-from acker.streams.commits.skipped import Left
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import Range
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import Range
+from acker.streams.staging.skipped import Left
 
 PARTITION_ROWS = 16_384
 """Rows below which another partition costs more than it brings."""
@@ -18,7 +18,7 @@ _PARTITIONS = 8
 class SegmentsPartition(InputPartition):
     """A partition: some segments, and the range of the whole batch, so that reading any part notes it all.
 
-    left: what of the segments is left out (`acker.streams.stale.Planned`).
+    left: what of the segments is left out (`acker.streams.upkeep.stale.Planned`).
     """
 
     def __init__(

@@ -14,12 +14,14 @@ from acker.spark.source.partitions import PARTITION_ROWS
 from acker.spark.versions import arrow_schema, spark_schema
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import downtime, schemas, segments, stale, subscriptions, taking_back
-from acker.streams.commits.skipped import Left
+from acker.streams import downtime
+from acker.streams.log import fencing, schemas, segments, subscriptions
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import Range, Taken
 from acker.streams.reader import payload_of
-from acker.streams.segments import Segment
-from acker.streams.stale import Planned
-from acker.streams.subscriptions import Range, Taken
+from acker.streams.staging.skipped import Left
+from acker.streams.upkeep import stale
+from acker.streams.upkeep.stale import Planned
 
 _PARTITIONS = 200
 
@@ -81,7 +83,7 @@ def pinned(
 def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[tuple[Range, Planned]]:
     """All segments that there are for a reader, and what is left out of them."""
     slot = yield from subscriptions.subscribe(core, stream, subscription)
-    yield from taking_back.recover(core, stream, slot)
+    yield from fencing.recover(core, stream, slot)
     # From now on nobody takes them back from the reader: it has a name, and will come for them.
     yield from subscriptions.log(core, stream, slot, reader)
     acked = yield from _acked(core, Range(stream, slot, reader, 0, 2**53))

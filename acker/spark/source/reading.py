@@ -15,7 +15,6 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from acker.errors import UnknownOffset, UnreadableRecord
-from acker.inspect.stream_totals import stream_totals
 from acker.spark.options import Options
 from acker.spark.queries import losses
 from acker.spark.queries.company import Company
@@ -33,18 +32,12 @@ from acker.spark.versions import (
 )
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import (
-    downtime,
-    fairness,
-    reader,
-    retention,
-    segments,
-    stale,
-    subscriptions,
-    taking_back,
-)
-from acker.streams.segments import LARGEST_SEGMENT, SEGMENT_BYTES, Segment
-from acker.streams.subscriptions import Range
+from acker.streams import downtime, reader
+from acker.streams.log import fairness, fencing, segments, subscriptions
+from acker.streams.log.segments import LARGEST_SEGMENT, SEGMENT_BYTES, Segment
+from acker.streams.log.stream_totals import stream_totals
+from acker.streams.log.subscriptions import Range
+from acker.streams.upkeep import retention, stale
 
 Offset: TypeAlias = dict[str, Any]
 ONLY = "only"
@@ -101,7 +94,7 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
             if options.fair_by:
                 ledger.run(fairness.declare(ledger.core, options.stream, options.fair_by, slot))
             self._slot = slot
-            ledger.run(taking_back.recover(ledger.core, options.stream, self._slot))
+            ledger.run(fencing.recover(ledger.core, options.stream, self._slot))
         return self._slot
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name

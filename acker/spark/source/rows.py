@@ -13,11 +13,13 @@ from acker.spark.queries import microbatches, notes
 from acker.spark.source.partitions import SegmentsPartition
 from acker.spark.versions import arrow_schema
 from acker.store.operation import Operation
-from acker.streams import reader, schemas, segments, stale
-from acker.streams.commits import inputs
-from acker.streams.gathers import FINISHED, LAST
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import Range
+from acker.streams import reader
+from acker.streams.log import schemas, segments
+from acker.streams.log.gathers import FINISHED, LAST
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import Range
+from acker.streams.staging import acks
+from acker.streams.upkeep import stale
 
 
 class Rows:
@@ -79,5 +81,5 @@ class Rows:
     ) -> Operation[list[pa.RecordBatch]]:
         """The rows that end a bundle, but for those of requests that are over."""
         core = self.ledger.core
-        found = yield from inputs.rows(core, of.stream, segment, of.slot, payload)
+        found = yield from acks.rows(core, of.stream, segment, of.slot, payload)
         return (yield from stale.fresh(core, of.stream, segment, of.slot, found, part.left))

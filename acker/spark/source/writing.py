@@ -28,17 +28,20 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.queries.verdicts import Verdict
 from acker.spark.shipping import Shipped
 from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
-from acker.streams import retention, schemas
+from acker.streams.commits import anchoring, holding, record, runs
 from acker.streams.commits import commit as commits
-from acker.streams.commits import holding, members, record, roots, runs, staging
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.effects import EFFECT
-from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin
-from acker.streams.commits.roots import Roots
-from acker.streams.commits.staging import FAILED, Staged, Staging
+from acker.streams.log import schemas
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources import roots
+from acker.streams.sources.roots import Roots
 from acker.streams.spouts import settler
-from acker.streams.subscriptions import Range
+from acker.streams.staging import staging
+from acker.streams.staging.effects import EFFECT
+from acker.streams.staging.late import Late
+from acker.streams.staging.staging import FAILED, Staged, Staging
+from acker.streams.upkeep import retention
 
 _HINT = (
     " (an option of the write). A query that was started before its stream had trees reads rows without "
@@ -162,11 +165,14 @@ class _Stager:
         batch_roots.forget(self.ledger, batch)
 
     def _check(self, what: Commit, inputs: tuple[Range | Roots, ...], untracked: bool) -> None:
-        """Raises AckerError where rows do not belong to what was read (acker/streams/commits/members.py)."""
+        """Raises AckerError where rows do not belong to what was read.
+
+        See acker/streams/commits/anchoring.py.
+        """
         staged = what.staged
         if not self.anchored or (self.of_spout is not None and not inputs):
             staged = tuple(one.as_said_unanchored() for one in staged)
-        checking = members.check(self.ledger.core, staged, what.inputs, hint=_HINT, untracked=untracked)
+        checking = anchoring.check(self.ledger.core, staged, what.inputs, hint=_HINT, untracked=untracked)
         self.ledger.run(checking)
 
     def _check_plan(

@@ -19,13 +19,17 @@ from acker.ledger.calls.calls import Call, Writer
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, chain
-from acker.streams import lua, segments, taking_back
-from acker.streams.commits import inputs, publishing, results, roots, tracking, vectors
+from acker.streams.commits import publishing, scripts
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.inputs import Acked
-from acker.streams.commits.vectors import NO_HEADS, Applied, Made
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import HOLD_TTL, RERUN_TTL, Range, Taken
+from acker.streams.log import fencing, segments
+from acker.streams.log import scripts as log_scripts
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import HOLD_TTL, RERUN_TTL, Range, Taken
+from acker.streams.sources import roots, tracking
+from acker.streams.staging import acks, results, vectors
+from acker.streams.staging import scripts as staging_scripts
+from acker.streams.staging.acks import Acked
+from acker.streams.staging.vectors import NO_HEADS, Applied, Made
 
 MOST = 128
 """Scripts that a server runs as one, at most."""
@@ -43,7 +47,7 @@ class Ready:
 
     staging: requests that stage what it publishes, and that were not sent. conditions: scripts of a reply of
     1 where it may be carried out, and 0 where it may not; nothing is staged then. taken: what its inputs are;
-    heads: what `acker.streams.commits.vectors.head` was answered of theirs; rows: of its roots, by token.
+    heads: what `acker.streams.staging.vectors.head` was answered of theirs; rows: of its roots, by token.
     afterwards: what is to be done when the commit is, side by side with what it leaves. later: gets all that,
     for the caller to do with its next question; None: it is done now. sent: staging and conditions were, so
     that the commit is stored, or all that it needs is staged. refused: by a condition; nothing is committed.
@@ -200,21 +204,21 @@ def _fill(
     # A number that was begun is taken, whatever comes of it: who looks for one meanwhile goes on after it. So
     # what is refused does not begin.
     to.add(ready.conditions)
-    to.add([lua.begin_commit(config, writer, number, text, ttl, attempt, kept)])
+    to.add([scripts.begin_commit(config, writer, number, text, ttl, attempt, kept)])
     to.add(ready.staging)
     # Held, as of `commit._hold`.
-    to.add(taking_back.binding(core, ranges, writer, number, attempt))
+    to.add(fencing.binding(core, ranges, writer, number, attempt))
     to.add([request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)])
     if len(staged) > _MOST_STAGED:
         return False
     if staged:
-        to.add([lua.hold_staged(staged, HOLD_TTL)])
+        to.add([staging_scripts.hold_staged(staged, HOLD_TTL)])
     for one in ranges:
         key = keys.Stream(config.name, one.stream).taken(one.slot, one.reader)
-        to.add([lua.check_taken(key, f"{one.start + 1}-0", f"{one.end}-0", one.planned)])
+        to.add([scripts.check_taken(key, f"{one.start + 1}-0", f"{one.end}-0", one.planned)])
     state = f"stored {attempt}"
     if by is not None:
-        to.add([lua.advance_commit(config, writer, number, text, state, "held", "")])
+        to.add([scripts.advance_commit(config, writer, number, text, state, "held", "")])
         state = "held"
         for kept_by, calls_of in tracked:
             to.add(kept_by)
@@ -224,7 +228,7 @@ def _fill(
                 for call, request in zip(calls_of, requests, strict=True)
             ]
             to.add(requests)
-    to.add([lua.advance_commit(config, writer, number, text, state, "tracked", "")])
+    to.add([scripts.advance_commit(config, writer, number, text, state, "tracked", "")])
 
     calls = vectors.known_calls(core, emitted, "1", made)
     if calls is None:
@@ -243,7 +247,7 @@ def _fill(
             return False
         to.add([core.request(call) for call in calls], one)
         own = keys.Stream(config.name, one.stream)
-        noting = lua.note_segments(config, own, one.slot, one.reader, False, RERUN_TTL, pieces)
+        noting = log_scripts.note_segments(config, own, one.slot, one.reader, False, RERUN_TTL, pieces)
         to.add([noting], (one,))
     ending = [place for one in what.roots() for place in roots.vector_keys(core, one)]
     for _, shard in (*ending, *gates):
@@ -267,17 +271,17 @@ def _publish(core: Core, members: Sequence[tuple[str, Segment]], to: _Chain) -> 
     to.waiting += [[one for _, _, one in placed] for _, placed in found.waiting]
     to.add(publishing.releasing(core, found.ending))
     name = core.config.name
-    to.add([lua.publish(core.config, keys.Stream(name, stream), plain) for stream, plain in found.plain])
+    to.add([scripts.publish(core.config, keys.Stream(name, stream), plain) for stream, plain in found.plain])
 
 
 def _ending(core: Core, writer: str, number: int, what: Commit, text: str, made: Made) -> Request:
     spent = [made.key(core, shard) for shard in made.needed]
     spent += [key for one in what.roots() for _, key, _ in roots.further(core, one)]
     of = what.origin.text() if what.origin else ""
-    return taking_back.ending(core, what.ranges(), writer, number, text, of, "", spent)
+    return fencing.ending(core, what.ranges(), writer, number, text, of, "", spent)
 
 
 def end_late(core: Core, late: Sequence[Segment]) -> Operation[None]:
     """Drops the vectors of segments that came too late to gather: their trees are over."""
     if late:
-        yield from inputs.unlink(core, [key for one in late for key, _ in vectors.keys_of(core, one)])
+        yield from acks.unlink(core, [key for one in late for key, _ in vectors.keys_of(core, one)])

@@ -17,14 +17,16 @@ from acker.ledger.calls.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, abreast, command
 from acker.store.replies import pairs, whole
-from acker.streams import retention
-from acker.streams.commits import at_once, holding, late, record, tracking, under_way
+from acker.streams.commits import at_once, holding, record, under_way
 from acker.streams.commits.at_once import Ended, Ready
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.phases import Phases
 from acker.streams.commits.trail import Forgotten, Trail
+from acker.streams.sources import tracking
+from acker.streams.staging import late
+from acker.streams.staging.late import Late
+from acker.streams.upkeep import retention
 
 _log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from dataclasses import astuple, dataclass
 from acker.ledger.calls.marks import Mark
 from acker.store import records
 from acker.streams.commits.origins import Origin
-from acker.streams.commits.roots import Roots
-from acker.streams.commits.staging import Staged
-from acker.streams.segments import Segment
-from acker.streams.spouts.kept import Settled
-from acker.streams.subscriptions import Range
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources.kept_rows import Settled
+from acker.streams.sources.roots import Roots
+from acker.streams.staging.staging import Staged
 
 
 @dataclass(frozen=True, slots=True)

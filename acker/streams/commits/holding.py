@@ -4,11 +4,13 @@ from acker.errors import AckerError, StagingExpired
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, abreast, command
-from acker.streams import subscriptions, taking_back
-from acker.streams.commits import inputs, publishing, results, roots, skipped, staging, vectors
+from acker.streams.commits import publishing
 from acker.streams.commits.contents import Commit
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import HOLD_TTL, Range
+from acker.streams.log import fencing, subscriptions
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import HOLD_TTL, Range
+from acker.streams.sources import roots
+from acker.streams.staging import acks, results, skipped, staging, vectors
 
 _PARTS = 256
 
@@ -38,7 +40,7 @@ def hold(
 def _held(core: Core, what: Commit, writer: str, number: int, attempt: str) -> Operation[AckerError | None]:
     expired = StagingExpired(f"staged data of {writer} {number} ran out of time before its commit")
     ranges = what.ranges()
-    binding = taking_back.binding(core, ranges, writer, number, attempt)
+    binding = fencing.binding(core, ranges, writer, number, attempt)
     rows = [request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)]
     found = _staged_keys(core, what)
     for first in range(0, len(found) or bool(binding or rows), _PARTS):
@@ -108,4 +110,4 @@ def discard(core: Core, what: Commit) -> Operation[None]:
         if dropped:
             spent += noted
     spent += [key for one in what.gates for key, _ in vectors.keys_of(core, one)]
-    yield from inputs.unlink(core, spent)
+    yield from acks.unlink(core, spent)

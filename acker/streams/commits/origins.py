@@ -7,7 +7,7 @@ from typing import Any
 from acker.errors import UnreadableRecord
 from acker.ledger.settings.settings import check_number
 from acker.store import records
-from acker.streams.subscriptions import Range
+from acker.streams.log.subscriptions import Range
 
 _MOST_NUMBER = 2**53
 _SHOWN = 4

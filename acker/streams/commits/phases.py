@@ -9,31 +9,19 @@ from acker.ledger.calls import traces
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, chain, command
-from acker.streams import lua, retention, segments, taking_back
-from acker.streams.commits import (
-    effects,
-    holding,
-    inputs,
-    late,
-    publishing,
-    record,
-    results,
-    skipped,
-    staging,
-    traced,
-    tracking,
-    under_way,
-    vectors,
-)
+from acker.streams.commits import holding, publishing, record, scripts, under_way
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.inputs import Acked
-from acker.streams.commits.late import Late
-from acker.streams.commits.staging import FAILED
 from acker.streams.commits.trail import Trail
-from acker.streams.commits.vectors import Applied, Made
-from acker.streams.segments import ANCHORS, Segment
-from acker.streams.spouts import kept
-from acker.streams.subscriptions import HOLD_TTL, Range
+from acker.streams.log import fencing, segments
+from acker.streams.log.segments import ANCHORS, Segment
+from acker.streams.log.subscriptions import HOLD_TTL, Range
+from acker.streams.sources import kept_rows, tracking
+from acker.streams.staging import acks, effects, late, results, skipped, staging, traced, vectors
+from acker.streams.staging.acks import Acked
+from acker.streams.staging.late import Late
+from acker.streams.staging.staging import FAILED
+from acker.streams.staging.vectors import Applied, Made
+from acker.streams.upkeep import retention
 
 _LOST = 1 << 40
 _MOST_SPENT = 4_000
@@ -83,13 +71,13 @@ class Phases:
             [_consume(core, what, made, self._taken), *(_retain(core, stream) for stream in streams)]
         )
         for tracked in what.roots():
-            yield from inputs.end_roots(core, tracked, what.failed, made)
+            yield from tracking.end_roots(core, tracked, what.failed, made)
         gates = [place for one in what.gates for place in vectors.keys_of(core, one)]
         for _, shard in gates:
             made.needed[shard] += 0
         yield from vectors.apply(core, gates, "2", made, ours=True)
         if what.settled is not None:
-            yield from kept.settle(core, what.settled)
+            yield from kept_rows.settle(core, what.settled)
         if what.failed is None:
             came_late = yield from late.note(core, acked, applied.unknown)
             if came_late is not None and self.on_late is not None:
@@ -124,14 +112,14 @@ class Phases:
         of = self.what.origin.text() if self.what.origin else ""
         if len(spent) + len(noted) + len(ranges) <= _MOST_SPENT:
             own = self.writer, self.number, self.text, of, self.trail.end
-            replies, *_ = yield [chain([taking_back.ending(core, ranges, *own, [*spent, *noted])]), *last]
+            replies, *_ = yield [chain([fencing.ending(core, ranges, *own, [*spent, *noted])]), *last]
             if replies is not None:
                 return bool(replies[0] == 1)
-        yield from inputs.unlink(core, spent)
-        done = lua.advance_commit(
+        yield from acks.unlink(core, spent)
+        done = scripts.advance_commit(
             core.config, self.writer, self.number, self.text, "tracked", "done", of, self.trail.end
         )
-        released = taking_back.releasing(core, ranges, self.writer, self.number)
+        released = fencing.releasing(core, ranges, self.writer, self.number)
         ended, *_ = yield [done, *released, *(command("UNLINK", key) for key in noted), *last]
         return bool(ended)
 
@@ -179,7 +167,7 @@ def _fail(core: Core, what: Commit, made: Made) -> Operation[None]:
             made.needed[place[1]] += _LOST
             continue
         anchors = segments.edges(failed.column(ANCHORS))[0]
-        yield from inputs.fail_once(core, [place], anchors, failed.column(FAILED).to_pylist(), made)
+        yield from acks.fail_once(core, [place], anchors, failed.column(FAILED).to_pylist(), made)
 
 
 def _record_effects(core: Core, what: Commit) -> Operation[None]:
@@ -190,9 +178,9 @@ def _record_effects(core: Core, what: Commit) -> Operation[None]:
     for token, horizon in what.effects():
         yield from effects.record(core, horizon, token, released)
     name = core.config.name
-    yield from inputs.unlink(core, [keys.effects(name, token) for token, _ in what.effects()])
+    yield from acks.unlink(core, [keys.effects(name, token) for token, _ in what.effects()])
     # Released segments are dropped last: until then a commit that was cut can be finished.
-    yield from inputs.unlink(core, [keys.effects(name, token) for token in what.released()])
+    yield from acks.unlink(core, [keys.effects(name, token) for token in what.released()])
 
 
 def _consume(
@@ -200,7 +188,7 @@ def _consume(
 ) -> Operation[dict[Range, Acked]]:
     acked = {}
     for one in what.ranges():
-        acked[one] = yield from inputs.consume(core, one, what.failed, made, taken.get(one, ()))
+        acked[one] = yield from acks.consume(core, one, what.failed, made, taken.get(one, ()))
     return acked
 
 

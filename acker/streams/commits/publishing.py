@@ -18,11 +18,13 @@ from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Request, Word, abreast
 from acker.store.replies import milliseconds
-from acker.streams import fairness, gathers, lua, retention, segments, subscriptions
-from acker.streams.commits import inputs, vectors
-from acker.streams.commits.vectors import Made
-from acker.streams.segments import Segment
-from acker.streams.subscriptions import HOLD_TTL, Range, Taken
+from acker.streams.commits import scripts
+from acker.streams.log import fairness, gathers, segments, subscriptions
+from acker.streams.log.segments import Segment
+from acker.streams.log.subscriptions import HOLD_TTL, Range, Taken
+from acker.streams.staging import acks, vectors
+from acker.streams.staging.vectors import Made
+from acker.streams.upkeep import retention
 
 _PUBLISH = 500
 
@@ -80,7 +82,7 @@ def looking(core: Core, waiting: Waiting) -> list[tuple[Request, list[bytes]]]:
         for slab in map(_awaited, placed):
             by_shard.setdefault(ids.shard_of(slab, core.config.ackers), set()).add(slab)
     return [
-        (lua.check_open(core.shards[shard], part), part)
+        (scripts.check_open(core.shards[shard], part), part)
         for shard, slabs in by_shard.items()
         for found in [sorted(slabs)]
         for part in [found[first : first + _PUBLISH] for first in range(0, len(found), _PUBLISH)]
@@ -104,7 +106,7 @@ def gathering(core: Core, waiting: Waiting, open_at: Sequence[Mapping[bytes, Wor
     for number, (stream, placed) in enumerate(waiting):
         seen = [open_at[number][_awaited(one)] if open_at else NOW for one in placed]
         own = keys.Stream(core.config.name, stream)
-        made.append(lua.gather(core.config, own, HOLD_TTL, known, placed, seen))
+        made.append(scripts.gather(core.config, own, HOLD_TTL, known, placed, seen))
     return made
 
 
@@ -129,7 +131,7 @@ def _open(core: Core, waiting: Waiting) -> Operation[list[dict[bytes, Word]]]:
 def releasing(core: Core, ending: Sequence[tuple[str, Placed]]) -> list[Request]:
     """Requests that release what has gathered, each with the segment that ends it."""
     name, how = core.config.name, (gathers.LATE_TTL, fairness.LIGHT)
-    return [lua.release(core.config, keys.Stream(name, stream), *one, *how) for stream, one in ending]
+    return [scripts.release(core.config, keys.Stream(name, stream), *one, *how) for stream, one in ending]
 
 
 def _parts(members: Iterable[tuple[str, Segment]]) -> list[tuple[str, list[Segment]]]:
@@ -149,11 +151,11 @@ def holding(
 ) -> list[tuple[Request, list[Segment]]]:
     """Requests that let the rows of staged segments live for so many seconds (lua/hold.lua), and whose."""
     name = core.config.name
-    return [(lua.hold(keys.Stream(name, stream), part, ttl), part) for stream, part in _parts(members)]
+    return [(scripts.hold(keys.Stream(name, stream), part, ttl), part) for stream, part in _parts(members)]
 
 
 def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[bool]:
-    [reply] = yield [lua.publish(core.config, keys.Stream(core.config.name, stream), members)]
+    [reply] = yield [scripts.publish(core.config, keys.Stream(core.config.name, stream), members)]
     if isinstance(reply, redis.ResponseError):
         return False
     for segment, slots in zip(members, reply[1:], strict=True):
@@ -205,7 +207,7 @@ def _wait(core: Core, waiting: Waiting, before: Made) -> Operation[Made | None]:
     for (stream, placed), reply in zip(waiting, found, strict=True):
         for (_, _, one), state in zip(placed, reply, strict=True):
             if state == b"0":  # its trees are over: their request failed before
-                yield from inputs.unlink(core, [key for key, _ in vectors.keys_of(core, one)])
+                yield from acks.unlink(core, [key for key, _ in vectors.keys_of(core, one)])
             else:
                 yield from _end(core, stream, one, state[1:])
     return made
@@ -214,7 +216,9 @@ def _wait(core: Core, waiting: Waiting, before: Made) -> Operation[Made | None]:
 def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl: int) -> Operation[None]:
     """Publishes a segment of a writer without commits; again within `ttl` seconds it ends what is left."""
     own = keys.Stream(core.config.name, stream)
-    [(_, gone)] = yield [lua.publish_once(core.config, own, segment, payload, ttl, subscriptions.new_slot())]
+    [(_, gone)] = yield [
+        scripts.publish_once(core.config, own, segment, payload, ttl, subscriptions.new_slot())
+    ]
     yield from _end(core, stream, segment, gone)
     yield from retention.retain(core, stream)
 
@@ -225,11 +229,11 @@ def _end(core: Core, stream: str, segment: Segment, gone: bytes) -> Operation[No
     parts = [Range(stream, int(slot), "", 0, 0) for slot in gone.removeprefix(b"x").split(b",") if slot]
     if nobody:
         reason = f"every subscription of stream {stream} that the row was for was dropped"
-        yield from inputs.fail_segments(core, parts[0], [segment], reason)
+        yield from acks.fail_segments(core, parts[0], [segment], reason)
     for one in parts:
         places = vectors.keys_of(core, segment, one.slot)
         if nobody:
-            yield from inputs.unlink(core, [key for key, _ in places])
+            yield from acks.unlink(core, [key for key, _ in places])
         else:
             yield from vectors.apply(core, places, "2")
         yield from subscriptions.note(core, one, [Taken(0, "", segment)], forget=True)

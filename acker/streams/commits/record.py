@@ -8,8 +8,9 @@ from acker.errors import CommitOrderError, TopologyConfigError, UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.streams import lua, segments
-from acker.streams.subscriptions import HOLD_TTL
+from acker.streams.commits import scripts
+from acker.streams.log import segments
+from acker.streams.log.subscriptions import HOLD_TTL
 
 RECORD_TTL = HOLD_TTL - 86400
 """Seconds for which a writer's last commits are remembered."""
@@ -41,7 +42,7 @@ def begin(
     where the topology was made anew since.
     """
     known_for = RECORD_TTL, segments.new_token(), kept(writer)
-    reply, *_ = yield [lua.begin_commit(core.config, writer, number, own, *known_for), *also]
+    reply, *_ = yield [scripts.begin_commit(core.config, writer, number, own, *known_for), *also]
     if isinstance(reply, redis.ResponseError) and str(reply).startswith(_SHARDS):
         shards = int(str(reply).removeprefix(_SHARDS))
         raise TopologyConfigError(core.config.name, {"ackers": (shards, core.config.ackers)})
@@ -67,7 +68,7 @@ def advance(
     core: Core, writer: str, number: int, text: str, start: str, to: str, trail: str = ""
 ) -> Operation[bool]:
     """Moves a commit on, where it is in a state, and has a trail (`acker.streams.commits.trail`)."""
-    [reply] = yield [lua.advance_commit(core.config, writer, number, text, start, to, "", trail)]
+    [reply] = yield [scripts.advance_commit(core.config, writer, number, text, start, to, "", trail)]
     return bool(reply)
 
 

@@ -19,7 +19,8 @@ from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.flight import refusal_of, refused
 from acker.store.operation import Operation, Reply, Request, chain, command
-from acker.streams import lua, segments
+from acker.streams.commits import scripts
+from acker.streams.log import segments
 
 _ONE_FLIGHT = 60
 """Requests that always go in one flight, so that a note at its end is about all of them."""
@@ -89,17 +90,17 @@ class Trail:
     def _note(self, more: int = 0) -> Request:
         self._at += 1
         own = self._writer, self._number, self._token, self._at
-        return lua.note_trail(self._core.config, *own, more)
+        return scripts.note_trail(self._core.config, *own, more)
 
     def _guarded(self, request: Request) -> Request:
         """The same as a request that runs only where the trail is there, if it can be."""
         if request.script is None and request.args == ("UNLINK", request.key):
-            request = lua.unlink([request.key])
+            request = scripts.unlink([request.key])
         script = request.script
         if script is None or script.reads or not script.chained:
             return request
         own = self._writer, self._number, self._token, self._at
-        return chain([lua.check_trail(self._core.config, *own), request])
+        return chain([scripts.check_trail(self._core.config, *own), request])
 
 
 def _reply(asked: Request, replies: Reply) -> Reply:

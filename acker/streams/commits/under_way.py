@@ -18,11 +18,13 @@ from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs
-from acker.streams import heartbeats, lua, subscriptions
-from acker.streams.commits import staging, vectors
+from acker.streams.commits import scripts
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots
-from acker.streams.commits.vectors import VectorKey
+from acker.streams.log import heartbeats, subscriptions
+from acker.streams.sources.roots import Roots
+from acker.streams.staging import staging, vectors
+from acker.streams.staging.vectors import VectorKey
+from acker.streams.upkeep import scripts as upkeep_scripts
 
 _TTL = 86400
 """Seconds for which a commit that nobody carries out any more is known: it tells where its trees were."""
@@ -43,7 +45,7 @@ class UnderWay:
 
 def begun(core: Core, writer: str, number: int, text: str) -> list[Request]:
     """Requests that register a commit; the last is its heartbeat, while whoever has sent it goes on."""
-    first, again = (lua.beat_commit(core.config.name, writer, number, what, _TTL) for what in (text, ""))
+    first, again = (scripts.beat_commit(core.config.name, writer, number, what, _TTL) for what in (text, ""))
     again.every = heartbeats.period(core)
     return [first, again]
 
@@ -120,7 +122,7 @@ def _moving(core: Core, shard: int, names: Iterable[bytes], rotations: int, most
     """The calls that move slabs to the nursery, so many each."""
     members, most = sorted(names), min(most, _SLABS)
     return [
-        lua.keep_waiting(core.shards[shard], members[at : at + most], rotations)
+        upkeep_scripts.keep_waiting(core.shards[shard], members[at : at + most], rotations)
         for at in range(0, len(members), most)
     ]
 

@@ -14,8 +14,8 @@ from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
 from acker.store import keys
 from acker.store.operation import Operation, Request
 from acker.store.replies import seconds
-from acker.streams.spouts.kept import KeptSlab, kept_slabs, slabs_of
-from acker.streams.spouts.options import SpoutOptions
+from acker.streams.sources.kept_rows import KeptSlab, kept_slabs, slabs_of
+from acker.streams.sources.spout_options import SpoutOptions
 
 _FRACTION = 2**64
 _LOOKS = 5_000

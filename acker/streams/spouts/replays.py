@@ -18,18 +18,20 @@ from acker.ledger.outcomes.outcomes import Entry
 from acker.ledger.slabs import sections
 from acker.ledger.user_functions.undone import undone
 from acker.store.operation import Operation, abreast
-from acker.streams import gathers, schemas, subscriptions
 from acker.streams.commits import commit as commits
-from acker.streams.commits import late, record, roots
+from acker.streams.commits import record
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Drawn, Roots
-from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_segment
-from acker.streams.segments import SEGMENT_BYTES
-from acker.streams.spouts import attempts, backoff, kept
-from acker.streams.spouts.attempts import Attempt
+from acker.streams.log import gathers, schemas, subscriptions
+from acker.streams.log.segments import SEGMENT_BYTES
+from acker.streams.sources import attempts, kept_rows, roots
+from acker.streams.sources.attempts import Attempt
+from acker.streams.sources.kept_rows import KeptSlab, Settled
+from acker.streams.sources.roots import Drawn, Roots
+from acker.streams.sources.spout_options import SpoutOptions, outcomes_stream
+from acker.streams.spouts import backoff
 from acker.streams.spouts.backoff import SettleProgress
-from acker.streams.spouts.kept import KeptSlab, Settled
-from acker.streams.spouts.options import SpoutOptions, outcomes_stream
+from acker.streams.staging import late
+from acker.streams.staging.staging import STAGING_TTL, Staged, Staging, stage_segment
 
 STEP_TREES = 200_000
 """Trees after which a step takes no further outcomes."""
@@ -95,7 +97,7 @@ def step(
     if not entries:
         reading.finish(entries)
         return Stepped()
-    unreadable = yield from kept.look_at_dead(core, spout, entries, known)
+    unreadable = yield from kept_rows.look_at_dead(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
     table = None
     if wanted or on_outcomes is not None:
@@ -119,7 +121,7 @@ def step(
         if not mine:
             return Stepped()
     else:
-        yield from kept.settle_entries(core, spout, entries, unreadable, known)
+        yield from kept_rows.settle_entries(core, spout, entries, unreadable, known)
     reading.finish(entries)
     return _stepped(entries, known, unreadable)
 
@@ -143,8 +145,8 @@ def _read(
             reading.ended = True
             break
         looked += len(found)
-        slabs = kept.slabs_of(found)
-        looks: list[Operation[Any]] = [kept.kept_slabs(core, spout, slabs)]
+        slabs = kept_rows.slabs_of(found)
+        looks: list[Operation[Any]] = [kept_rows.kept_slabs(core, spout, slabs)]
         looks += [] if names is None else [outcomes.message_ids(core, slabs)]
         places, *read = yield from abreast(looks)
         for one in read:
@@ -254,7 +256,7 @@ def emit_recorded(
     batches: Sequence[pa.RecordBatch],
     drawn: Drawn | None = None,
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
-    """As `acker.streams.commits.roots.emit`, when the schema of the stream is recorded, or compared.
+    """As `acker.streams.sources.roots.emit`, when the schema of the stream is recorded, or compared.
 
     drawn: for a commit at once (acker/streams/commits/at_once.py), which finds its spout noted.
     """

@@ -27,7 +27,7 @@ from acker.ledger.slabs.causes import log_error, said_by
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, Reply, command
-from acker.streams.spouts import lost, replays
+from acker.streams.spouts import lost_trees, replays
 from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.replays import OnOutcomes, Stepped
 
@@ -102,11 +102,13 @@ def _each(actions: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def recover(ledger: Ledger, spout: str | None = None) -> int:
-    """Has trees failed that the ledger has lost (`acker.streams.spouts.lost`); returns how many.
+    """Has trees failed that the ledger has lost (`acker.streams.spouts.lost_trees`); returns how many.
 
     Raises as `settle` does, when the other spouts are looked after.
     """
-    return sum(_each(partial(ledger.run, lost.recover(ledger.core, name)) for name in _named(ledger, spout)))
+    return sum(
+        _each(partial(ledger.run, lost_trees.recover(ledger.core, name)) for name in _named(ledger, spout))
+    )
 
 
 def _named(ledger: Ledger, spout: str | None) -> list[str]:

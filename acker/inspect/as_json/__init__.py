@@ -1,0 +1,1 @@
+"""Everything that is shown, as JSON for every face."""

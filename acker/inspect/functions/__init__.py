@@ -1,0 +1,1 @@
+"""Calls of functions: how many ended how, and how far one is."""

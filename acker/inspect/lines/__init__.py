@@ -1,0 +1,1 @@
+"""What gathers in lines, and streams that nobody reads."""

@@ -1,0 +1,193 @@
+"""Lines as others see them: what waits in each gather, and how far a request has come."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from acker.errors import UnknownRequest
+from acker.inspect.lines.unread_streams import Unread, unread
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections
+from acker.ledger.trees import trees
+from acker.ledger.trees.trees import Tree
+from acker.lines import definition
+from acker.lines.definition import Definition
+from acker.lines.gather import Gather
+from acker.store import keys
+from acker.store.operation import Operation, Request, abreast, command
+from acker.store.replies import milliseconds, whole
+from acker.streams.log.gathers import MOST_SEGMENTS
+
+_LOOK = 1_000
+"""Places of a gather that are looked at: the ones that have waited longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatherSeen:
+    """A stream that gathers. rows: that wait for others of their requests. read: whether a step reads it.
+
+    groups: whose rows wait; more: and there are others. oldest: seconds since the first of the oldest came;
+    oldest_request: the first request of its group, by its anchor in the first section. Both are None where
+    nothing waits.
+    """
+
+    gather: Gather
+    read: bool
+    rows: int
+    groups: int
+    more: bool
+    oldest: float | None
+    oldest_request: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LineSeen:
+    """A line, and its gathers in their order. unread: other streams that have rows of it and no reader."""
+
+    name: str
+    gathers: tuple[GatherSeen, ...]
+    unread: tuple[Unread, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What waits in a gather for a task of a request's group: its requests were tracked together.
+
+    age: seconds since the first of it came; None where that is not known.
+    """
+
+    task: int
+    segments: int
+    rows: int
+    age: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of a request. stream: that gathers at its end; None for the last section.
+
+    read: whether a step reads it; true where there is none. anchor: of the request's tree there. tree: None
+    where the ledger does not know it (any more). released: the stream's rows of the group have gone on, or
+    were dropped; released_at: since when, in Unix seconds by the server's clock. gathered: what waits there,
+    by task.
+    """
+
+    number: int
+    stream: str | None
+    read: bool
+    anchor: int
+    tree: Tree | None
+    released_at: float | None
+    gathered: tuple[Gathered, ...]
+
+    @property
+    def released(self) -> bool:
+        """Whether the stream's rows of the group have gone on, or were dropped."""
+        return self.released_at is not None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the section after it has begun, or would have: all of the group are done with this one."""
+        return self.released or self.tree is None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of the request is left to be done in the section, as far as the ledger knows."""
+        return self.passed or (self.tree is not None and self.tree.state == "finished")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSeen:
+    """A request of a line. group: 16 hexadecimal digits; its requests go on together."""
+
+    line: str
+    id: int
+    group: str
+    sections: tuple[Section, ...]
+
+
+def overview(core: Core) -> Operation[list[LineSeen]]:
+    """All lines of a topology, by name. One that cannot be read is logged, and left out."""
+    known = yield from definition.lines(core)
+    others = yield from unread(core, known)
+    found = []
+    for one in sorted(known.values(), key=lambda line: line.name):
+        members = yield from abreast([_gather(core, member) for member in one.gathers])
+        found.append(LineSeen(one.name, tuple(members), tuple(others.get(one.number, ()))))
+    return found
+
+
+def _gather(core: Core, gather: Gather) -> Operation[GatherSeen]:
+    own = keys.Stream(core.config.name, gather.stream)
+    [places, [rows, slots], instant] = yield [
+        command("ZRANGEBYSCORE", own.gathering, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, _LOOK + 1),
+        command("HMGET", own.subscriptions, "waiting", "slots"),
+        Request(own.gathering, ["TIME"]),
+    ]
+    scored = list(places) if places and isinstance(places[0], list | tuple) else list(_pairs(places))
+    groups = [bytes(name).partition(b":")[0] for name, _ in scored[:_LOOK]]
+    oldest = (milliseconds(instant) - float(scored[0][1])) / 1000 if scored else None
+    first = ids.anchor_at(bytes.fromhex(groups[0].decode()), 0) if groups else None
+    waiting = int(rows) if rows and rows.lstrip(b"-").isdigit() else 0
+    return GatherSeen(
+        gather, bool(slots), max(0, waiting), len(set(groups)), len(scored) > _LOOK, oldest, first
+    )
+
+
+def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def request(core: Core, anchor: int) -> Operation[RequestSeen]:
+    """A request by the anchor of its tree in any section. Raises UnknownRequest for one of no line."""
+    asked = np.array([anchor], np.int64)
+    known = yield from definition.lines(core)
+    line = known.get(int(sections.lines(asked)[0]))
+    if line is None:
+        name = core.config.name
+        raise UnknownRequest(f"anchor: expected that of a tree of a line of topology {name!r}, got {anchor}")
+    own = [int(sections.within(asked, number)[0]) for number in range(1, len(line.gathers) + 2)]
+    group = sections.group_of(ids.slab_of(own[0]))
+    there = {tree.anchor: tree for tree in (yield from trees.trees_at(core, own))}
+    found = []
+    for number, its in enumerate(own, 1):
+        read, released_at, gathered = yield from _waiting(core, line, number, group)
+        stream = line.gathers[number - 1].stream if number <= len(line.gathers) else None
+        found.append(Section(number, stream, read, its, there.get(its), released_at, gathered))
+    return RequestSeen(line.name, own[0], group, tuple(found))
+
+
+def _waiting(
+    core: Core, line: Definition, section: int, group: str
+) -> Operation[tuple[bool, float | None, tuple[Gathered, ...]]]:
+    """Whether a step reads the gather at a section's end, when a group has left it, and what waits there."""
+    if section > len(line.gathers):
+        return True, None, ()
+    how = line.gathers[section - 1]
+    own = keys.Stream(core.config.name, how.stream)
+    tasks = range(how.tasks)
+    [instant, slots, released, *replies] = yield [
+        Request(own.gathering, ["TIME"]),
+        command("HGET", own.subscriptions, "slots"),
+        command("HGET", own.progress(group), "released"),
+        *(command("ZSCORE", own.gathering, f"{group}:{task}") for task in tasks),
+        *(
+            command("XRANGE", own.gathered(group, task), "-", "+", "COUNT", MOST_SEGMENTS + 1)
+            for task in tasks
+        ),
+    ]
+    now = milliseconds(instant)
+    gathered = [
+        Gathered(
+            task,
+            len(found),
+            sum(int(fields[3]) for _, fields in found if fields[3].isdigit()),
+            None if came is None else max(0.0, now - float(came)) / 1000,
+        )
+        for task, (came, found) in enumerate(zip(replies[: how.tasks], replies[how.tasks :], strict=True))
+        if found
+    ]
+    at = None if released is None else whole(released, f"progress of a group in {how.stream!r}") / 1000
+    return bool(slots), at, tuple(gathered)

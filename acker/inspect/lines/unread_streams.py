@@ -1,0 +1,90 @@
+"""Streams that have rows of lines, and that nobody reads: a name is mistyped somewhere, or a step is missing.
+
+The requests of such rows go no further, and end when their time is over.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from acker.errors import UnreadableRecord
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections
+from acker.lines.definition import Definition
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.store.replies import pairs
+from acker.streams.log import segments
+from acker.streams.log.stream_totals import StreamTotals, stream_totals
+from acker.streams.staging import vectors
+
+_MOST = 100
+"""Streams without a reader that are looked at."""
+_SEGMENTS = 10
+"""Segments of each that are looked at, to tell of which line its rows are."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A stream that nobody reads. rows: that wait there. oldest: seconds since the first of them came."""
+
+    stream: str
+    rows: int
+    oldest: float | None
+
+
+def unread(core: Core, known: Mapping[int, Definition]) -> Operation[dict[int, list[Unread]]]:
+    """The streams that nobody reads and whose rows are of lines, by the numbers of these, but for gathers.
+
+    They are told by the trees of the first rows that wait there: of the first 100 such streams, by name.
+    """
+    found: dict[int, list[Unread]] = {}
+    for one in (yield from _alone(core)) if known else ():
+        if (line := (yield from _line(core, one, known))) is not None:
+            own = one.subscriptions[0]
+            found.setdefault(line, []).append(Unread(one.name, own.rows_behind, own.unread_age))
+    return found
+
+
+def _alone(core: Core) -> Operation[list[StreamTotals]]:
+    """Streams that have no subscription and do not gather, but rows."""
+    [stored] = yield [command("SMEMBERS", keys.streams(core.config.name))]
+    names = sorted(name.decode("utf-8", "replace") for name in stored)
+    own = [keys.Stream(core.config.name, name).subscriptions for name in names]
+    replies = yield [command("HMGET", one, "slots", "gather", "segments") for one in own]
+    alone = [
+        name
+        for name, (slots, gather, there) in zip(names, replies, strict=True)
+        if not slots and gather is None and there not in (None, b"0")
+    ]
+    found = list[StreamTotals]()
+    for name in alone[:_MOST]:
+        try:
+            found += yield from stream_totals(core, [name])
+        except UnreadableRecord as error:  # the lines are worth more than one of these
+            _log.error("%s: %s", core.config.name, error)
+    return [one for one in found if one.subscriptions and one.subscriptions[0].rows_behind > 0]
+
+
+def _line(core: Core, one: StreamTotals, known: Mapping[int, Definition]) -> Operation[int | None]:
+    """The line that all rows of a stream are of, as far as they are looked at; None where there is none."""
+    entries = keys.Stream(core.config.name, one.name).entries
+    [page] = yield [command("XRANGE", entries, "-", "+", "COUNT", _SEGMENTS)]
+    members = [segments.readable(pairs(values).get(b"segment", b"")) for _, values in page]
+    slot = one.subscriptions[0].slot
+    places = [key for member in members for key, _ in vectors.keys_of(core, member, slot)]
+    replies = yield [vectors.head(key) for key in places]
+    lines = set[int]()
+    for key, reply in zip(places, replies, strict=True):
+        try:
+            lines |= {_of(slab, known) for _, slabs in vectors.chunks(key, reply) for slab in slabs}
+        except UnreadableRecord:
+            continue
+    return lines.pop() if len(lines) == 1 and lines != {0} else None
+
+
+def _of(slab: bytes, known: Mapping[int, Definition]) -> int:
+    """The number of the line that a slab is of; 0 for one of none, whatever its name looks like."""
+    line, section = sections.place_of(slab)
+    return line if line in known and section <= len(known[line].gathers) + 1 else 0

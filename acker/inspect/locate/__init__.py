@@ -1,0 +1,1 @@
+"""Where the tuples of a tree are, and what is stuck."""

@@ -1,0 +1,331 @@
+"""Why trees expire: where their tuples were at that moment, and who had them. Looked for once in a tick.
+
+The look has bounds of slabs, segments and time, for trees must expire in time: what it does not reach
+expires without a reason.
+"""
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from acker.errors import StoreError
+from acker.inspect.locate import drops, place, search, tuples
+from acker.inspect.locate.line_sections import Before, Gated
+from acker.inspect.locate.tuples import Found, Lying
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import bounded_reason
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.steps.step_totals import Seen
+from acker.ledger.tick import tick
+from acker.ledger.tick.tick import MOST_REASONS, Looked, Reasons
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.store.replies import pairs
+from acker.streams.commits import under_way
+from acker.streams.log import segments
+
+MOST_SLABS = 10_000
+"""Slabs of which one tick looks where they are."""
+MOST_TREES = 1 << 22
+"""Trees of which it notes a place, each time that it finds one."""
+SECONDS = 2.0
+"""For which a tick looks, about."""
+_PAGE = 500
+_MOST_ROWS = 1 << 20
+_MOST_PARTS = 1 << 16
+_MOST_PLACES = 3
+_MOST_SETS = 1 << 12
+_MOST_STEPS = 32
+Numbers: TypeAlias = npt.NDArray[np.uint16]
+Part: TypeAlias = tuple[bytes, Numbers, int]
+"""A slab, the indexes of some of its trees, and the number of the place where these are."""
+IN_NO_STREAM = (
+    "in no stream: a bolt in plain Python had a tuple of it, or a job had emitted it outside acker, or it "
+    "was lost, as by a stream's limits"
+)
+
+
+def explain(core: Core) -> Operation[Reasons]:
+    """Where the trees are that rotations have set aside, for `acker.ledger.tick.tick.drain`.
+
+    Changes nothing.
+    """
+    looks: dict[int, Looked] = {}
+    wanted = yield from _set_aside(core, looks)
+    if not wanted:
+        return Reasons(looks=looks)
+    # Commits that began after the ticker had looked at them, and before it rotated. The trees of one that
+    # begins now were over.
+    yield from under_way.send_back(core, (yield from under_way.slabs(core)), 3)
+    return replace((yield from _explained(core, wanted)), looks=looks)
+
+
+def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Reasons]:
+    end = time.monotonic() + SECONDS
+    known = yield from search.streams(core)
+    if not known.named and not (yield from under_way.all_of(core)):
+        return _coded([], [], wanted, "", (yield from _seen(core, wanted, end)), {})
+    at_work = yield from step_registry.steps(core)
+    gated = Gated(core)
+    yield from gated.find(wanted, known.named, end)
+    before = gated.slabs()
+    none = frozenset[bytes]()
+    sought = {one: wanted.get(one, none) | before.get(one, none) for one in {*wanted, *before}}
+    look = _Look(core, sought, end)
+    whole = yield from look.at_all(known, at_work, gated.lying())
+    there = [one for _, one in look.places.values()]
+    places = yield from place.shown(core, 0, there, known, at_work, rows=False)
+    texts = [where.text(timed=False) for where in places]
+    otherwise = IN_NO_STREAM if whole and known.named else ""
+    lately = yield from drops.since(core, known.named, 3 * core.config.message_timeout)
+    if otherwise and lately is not None:
+        otherwise = f"{IN_NO_STREAM}: {lately.text()}"
+    parts, others = _in_sections(gated.before, look.parts, texts, otherwise)
+    return _coded(parts, texts, wanted, otherwise, (yield from _seen(core, wanted, end)), others)
+
+
+@dataclass(slots=True)
+class _Look:
+    """Finds so far. places: their numbers, and what lies there; parts: trees of a slab in a place.
+
+    seen: the tokens of segments that were found before they were published, with their slots.
+    """
+
+    core: Core
+    wanted: Mapping[int, frozenset[bytes]]
+    end: float
+    places: dict[tuple[str, int, str], tuple[int, Found]] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+    seen: set[tuple[str, int]] = field(default_factory=set)
+    trees: int = 0
+
+    def at_all(
+        self, known: search.Streams, at_work: Sequence[Step], gathering: Iterable[Operation[list[Lying]]]
+    ) -> Operation[bool]:
+        """Looks at commits that are under way, what gathers, and streams; whether that is all there is."""
+        # Before the streams: what is published meanwhile is found twice, and counts once.
+        pending = yield from tuples.under_way(self.core, known.named, at_work)
+        if not (yield from self._at(pending)):
+            return False
+        for some in gathering:
+            if not (yield from self._at((yield from some))):
+                return False
+        self.seen = {(one.lying.segment.token, one.lying.slot) for _, one in self.places.values()}
+        looked = 0
+        for name in known.named:
+            own, entry = keys.Stream(self.core.config.name, name), "0-0"
+            while True:
+                if looked >= search.MOST_SEGMENTS:
+                    return False
+                [page] = yield [command("XRANGE", own.entries, f"({entry}", "+", "COUNT", _PAGE)]
+                if not page:
+                    break
+                entry, looked = page[-1][0].decode(), looked + len(page)
+                there = []
+                for number, values in page:
+                    segment = segments.readable(pairs(values).get(b"segment", b""))
+                    there += [
+                        Lying(name, slot, segment, number.decode())
+                        for slot in segment.slots
+                        if (segment.token, slot) not in self.seen
+                    ]
+                if not (yield from self._at(there)):
+                    return False
+                if len(page) < _PAGE:
+                    break
+        return True
+
+    def _at(self, lying_there: Sequence[Lying]) -> Operation[bool]:
+        """Looks at segments, some rows at a time; whether bounds let it look at all of them."""
+        start = 0
+        while start < len(lying_there):
+            if len(self.parts) > _MOST_PARTS or self.trees > MOST_TREES or time.monotonic() > self.end:
+                return False
+            stop, rows = start, 0
+            while stop < len(lying_there) and (stop == start or rows < _MOST_ROWS):
+                rows += lying_there[stop].segment.rows
+                stop += 1
+            for one in (yield from tuples.look(self.core, lying_there[start:stop], self.wanted)):
+                self._add(one)
+            start = stop
+        return True
+
+    def _add(self, one: Found) -> None:
+        where = one.lying.stream, one.lying.slot, one.lying.entry or one.lying.segment.token
+        none = one.indexes[:0]
+        number, _ = self.places.setdefault(where, (len(self.places), replace(one, indexes=none, words=none)))
+        self.parts.append((one.slab, one.indexes.astype(np.uint16), number))
+        self.trees += len(one.indexes)
+
+
+def _set_aside(core: Core, looks: dict[int, Looked]) -> Operation[dict[int, frozenset[bytes]]]:
+    """The slabs that rotations have set aside, by shard; a shard that cannot be read has none.
+
+    looks: gets the shards that were looked at.
+    """
+    found: dict[int, frozenset[bytes]] = {}
+    left = MOST_SLABS
+    for shard in core.shards:
+        names: set[bytes] = set()
+        try:
+            looks[shard.number], there = yield from tick.look(core, shard)
+            for key in there:
+                [members] = yield [command("SRANDMEMBER", key, max(1, left))]
+                names.update(name for name in members if len(name) == ids.SLAB_BYTES)
+        except StoreError:  # the drain says what is wrong with it
+            continue
+        left -= len(names)
+        if names:
+            found[shard.number] = frozenset(names)
+        if left <= 0:
+            break
+    return found
+
+
+def _seen(
+    core: Core, wanted: Mapping[int, frozenset[bytes]], end: float
+) -> Operation[dict[bytes, Sequence[Seen]]]:
+    """Which steps have acked tuples of slabs, as far as there is time."""
+    found: dict[bytes, Sequence[Seen]] = {}
+    for number, slabs in wanted.items():
+        many = sorted(slab for slab in slabs if not ids.is_one(slab))
+        for first in range(0, len(many), _PAGE):
+            if time.monotonic() > end:
+                return found
+            part = many[first : first + _PAGE]
+            seen = yield from step_totals.seen(core, core.shards[number], part, _MOST_STEPS)
+            found |= dict(zip(part, seen, strict=True))
+    return found
+
+
+@dataclass(slots=True)
+class _Sets:
+    """Which of some texts a tree has, as a number: 0 for none. One that is not known any more has no text."""
+
+    sets: list[frozenset[int] | None] = field(default_factory=lambda: [frozenset(), None])
+    numbers: dict[frozenset[int], int] = field(default_factory=dict)
+    known: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def more(self, before: int, text: int) -> int:
+        """The number of a set and one text more; 1 where there are too many."""
+        if (before, text) not in self.known:
+            there = self.sets[before]
+            if there is None or len(self.sets) > _MOST_SETS:
+                return before if there is not None and text in there else 1
+            number = self.numbers.setdefault(there | {text}, len(self.sets))
+            if number == len(self.sets):
+                self.sets.append(there | {text})
+            self.known[before, text] = number
+        return self.known[before, text]
+
+
+def _coded(
+    parts: Sequence[Part],
+    of_places: Sequence[str],
+    wanted: Mapping[int, frozenset[bytes]],
+    otherwise: str,
+    seen: Mapping[bytes, Sequence[Seen]],
+    others: Mapping[bytes, str],
+) -> Reasons:
+    """Reasons as a drain takes them: the most frequent ones, and for each slab which of its trees has which.
+
+    of_places: their texts, by number. otherwise: what is said of trees that were found nowhere; others: of
+    those of some slabs. seen: who has acked tuples of each slab; in which batch is not said where that
+    differs from slab to slab.
+    """
+    slabs = [slab for members in wanted.values() for slab in members]
+    ends = {slab: step_totals.text(seen.get(slab, ())) for slab in slabs}
+    if len(set(ends.values())) > MOST_REASONS // 2:
+        ends = {slab: step_totals.text(seen.get(slab, ()), batch=False) for slab in slabs}
+    said, where = _merged([part for part in parts if part[0] in ends], of_places)
+
+    @functools.cache
+    def reason(end: str, number: int, other: str = otherwise) -> str:
+        return _reason(where[number] if number else {other} - {""}, end)
+
+    counted = Counter(reason(end, 0, others.get(slab, otherwise)) for slab, end in ends.items())
+    there = {slab: np.flatnonzero(np.bincount(numbers)).tolist() for slab, numbers in said.items()}
+    for slab, numbers in said.items():
+        counts = np.bincount(numbers)
+        counted.update({reason(ends[slab], one): int(counts[one]) for one in there[slab] if one})
+    first = reason("", 0)
+    texts = [text for text, _ in counted.most_common() if text != first][: MOST_REASONS - 1]
+    coded = {text: number for number, text in enumerate([first, *texts], start=1)}
+    codes = {}
+    for slab in slabs:
+        own = np.zeros(len(where), dtype=np.uint16)
+        own[0] = coded.get(reason(ends[slab], 0, others.get(slab, otherwise)), 0 if slab in others else 1)
+        for one in there.get(slab, ()):
+            own[one] = coded.get(reason(ends[slab], one), 0) if one else own[0]
+        codes[slab] = _code(own, said.get(slab, np.zeros(0, dtype=np.uint16)))
+    return Reasons((first, *texts), codes)
+
+
+def _in_sections(
+    before: Mapping[bytes, Before], parts: Sequence[Part], of_places: list[str], otherwise: str
+) -> tuple[list[Part], dict[bytes, str]]:
+    """With the places of requests in earlier sections, for their trees in later ones.
+
+    of_places: gets the texts of these. otherwise: what is said of trees that were found nowhere. Returns what
+    is said instead of those that wait for an earlier section, too, by slab.
+    """
+    later: dict[bytes, list[tuple[bytes, Before]]] = {}
+    for slab, one in before.items():
+        later.setdefault(one.slab, []).append((slab, one))
+    there = {slab for slab, _, _ in parts}
+    others = {slab: one.otherwise("" if one.slab in there else otherwise) for slab, one in before.items()}
+    found, numbers = list(parts), dict[str, int]()
+
+    def add(slab: bytes, indexes: Numbers, text: str) -> None:
+        if text not in numbers:
+            numbers[text] = len(of_places)
+            of_places.append(text)
+        found.append((slab, indexes, numbers[text]))
+
+    for own, indexes, number in parts:
+        for slab, one in later.get(own, ()):
+            add(slab, indexes, one.at(of_places[number]))
+        if own in before and before[own].done:  # what gathers waits for nobody's rows
+            add(own, indexes, others[own])
+    return found, others
+
+
+def _merged(parts: Sequence[Part], of_places: Sequence[str]) -> tuple[dict[bytes, Numbers], list[Set[str]]]:
+    """For each slab which texts its trees have, as numbers, and the texts of each number."""
+    known = {text: number for number, text in enumerate(dict.fromkeys(of_places))}
+    distinct = list(known)
+    sets, said = _Sets(), dict[bytes, Numbers]()
+    for slab, indexes, number in parts:
+        before = said.get(slab, np.zeros(0, dtype=np.uint16))
+        if len(indexes) and int(indexes.max()) >= len(before):
+            more = np.zeros(int(indexes.max()) + 1 - len(before), dtype=np.uint16)
+            before = np.concatenate((before, more))
+        for one in np.unique(before[indexes]).tolist():
+            before[indexes[before[indexes] == one]] = sets.more(one, known[of_places[number]])
+        said[slab] = before
+    return said, [{distinct[one] for one in there or ()} for there in sets.sets]
+
+
+def _code(codes: Numbers, said: Numbers) -> bytes:
+    """The reasons of a slab's trees: that of all which are not named, then runs of trees with another one."""
+    numbers = codes[said]
+    ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, len(numbers))[: len(numbers)]
+    runs = np.zeros(len(ends), dtype=[("from", "<u2"), ("n", "<u2"), ("number", "u1")])
+    runs["n"] = np.diff(ends, prepend=0)
+    runs["from"], runs["number"] = ends - runs["n"], numbers[ends - 1]
+    return bytes([codes[0]]) + bytes(runs[runs["number"] != codes[0]].tobytes())
+
+
+def _reason(texts: Set[str], seen: str) -> str:
+    """The places of a tree, and who has acked tuples of its slab, as one reason."""
+    more = f"; and in {len(texts) - _MOST_PLACES} more" if len(texts) > _MOST_PLACES else ""
+    where = "; ".join(sorted(texts)[:_MOST_PLACES]) + more
+    return bounded_reason("; ".join(part for part in (where, seen and f"its slab {seen}") if part))

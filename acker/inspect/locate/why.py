@@ -1,0 +1,148 @@
+"""Why a tree is not complete: where its tuples are, for whom, since when, and who has taken them.
+
+The answer proves itself: the XOR of what the places hold equals the tree's ack value, so nothing else is
+missing. A tuple that is in no stream is one that a bolt in plain Python has, or one that was lost.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from acker.inspect.locate import drops, place, search
+from acker.inspect.locate.place import Place
+from acker.inspect.locate.search import Walk
+from acker.inspect.trees import failures, traces
+from acker.inspect.trees.failure import Failure
+from acker.inspect.trees.traces import TraceEvent
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs import sections
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_totals import Seen
+from acker.ledger.trees import trees
+from acker.ledger.trees.trees import Tree
+from acker.ledger.trees.trees import tree as tree_of
+from acker.store.operation import Operation
+from acker.streams.log import gathers
+
+_TRIES = 3
+IN_NO_STREAM = (
+    "some of its tuples are in no stream: a bolt in plain Python has them, a job has emitted them outside "
+    "acker, or they were lost, as by a stream's limits"
+)
+GATED = "it goes on when all requests of its group are done with the section before"
+OVER = "its section is over: the request goes on when all of its group are done with it"
+MOVED = "the tree has gone on while it was looked at, each time: ask again"
+MANY = (
+    f"more than {search.MOST_SEEN} segments of it were on their way into streams when the look began: "
+    "whether all was found is not known, ask again"
+)
+NO_TRACK = "its track has not come yet"
+UNKNOWN = "the store knows no such tree: it was acked long ago, or never tracked, or the store has lost it"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Where a tree is.
+
+    tree: None where the store does not know it (any more). ended: how it has failed or expired, where that is
+    kept. places: those of its tuples in streams. complete: whether these are all of its tuples; None where
+    that is not known, and `rest` says why; where False, `rest` says what else there may be. Of a section of
+    a line the section before may not be over: then `rest` says so, and it is no tuple.
+    seen: which steps have acked tuples of its slab, the latest first; of a tree that is not over. trace: what
+    became of it, where it is traced (`acker.inspect.trees.traces`).
+    looked_at, segments: how many segments were looked at so far, of how many that streams hold. cursor: for
+    the next call, where not all was looked at; `complete` is of all pages in the last one.
+    """
+
+    anchor: int
+    tree: Tree | None
+    ended: Failure | None = None
+    places: tuple[Place, ...] = ()
+    complete: bool | None = None
+    rest: str = ""
+    looked_at: int = 0
+    segments: int = 0
+    cursor: str | None = None
+    seen: tuple[Seen, ...] = ()
+    trace: tuple[TraceEvent, ...] = ()
+
+
+def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = None) -> Operation[Why]:
+    """Where the tuples of a tree are. Changes nothing.
+
+    rows: reads the segments that are found, and counts the tree's rows in the first 100 of them, or 64 MiB.
+    One call looks at 10,000 segments, or finds 1,000 places: what is left is for the next, with its `cursor`.
+    Where the tree goes on meanwhile it is looked for again, three times at most. Raises ValidationError.
+    """
+    anchor = ids.check_id(anchor, "anchor")
+    walk = None if cursor is None else Walk.parse(cursor, anchor)
+    answer = yield from _looked(core, anchor, rows, walk)
+    events = yield from traces.trace(core, anchor)
+    return replace(answer, trace=tuple(traces.with_end(events, answer.ended)))
+
+
+def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation[Why]:
+    tree = yield from tree_of(core, anchor)
+    tries = 0
+    while True:
+        if tree is None or tree.state == "finished":
+            return (yield from _ended(core, anchor, tree))
+        tries += 1
+        begun = walk or Walk(tree.value)
+        known, at_work = (yield from search.streams(core)), (yield from step_registry.steps(core))
+        found, more = yield from search.look(core, tree, begun, known, at_work)
+        tree = yield from tree_of(core, anchor)
+        moved = tree is None or tree.value != begun.value
+        if not moved or more or walk is not None or tries == _TRIES:
+            break
+    if tree is None or tree.state == "finished":
+        return (yield from _ended(core, anchor, tree))
+    shown = yield from place.shown(core, anchor, found, known, at_work, rows)
+    complete, rest = None, MANY if walk is not None and not walk.value else MOVED
+    most = max(known.segments, begun.looked)
+    if more:
+        rest = f"looked at {begun.looked:,} of about {most:,} segments"
+    elif not moved:
+        left = begun.xor ^ begun.value
+        gated = left != 0 and left == (yield from _gate(core, anchor))
+        complete = left == 0 or gated
+        rest = GATED if gated else "" if complete else NO_TRACK if tree.state == "waiting" else IN_NO_STREAM
+        if rest == IN_NO_STREAM and (lately := (yield from drops.since(core, known.named, tree.age))):
+            rest = f"{rest}: {lately.text()}"
+    next_page = begun.text(anchor) if more else None
+    [seen] = yield from step_totals.seen(core, core.shards[tree.shard], [ids.slab_of(anchor)])
+    return Why(anchor, tree, None, shown, complete, rest, begun.looked, most, next_page, tuple(seen))
+
+
+def _gate(core: Core, anchor: int) -> Operation[int]:
+    """What keeps a tree open until the section before its own is over; 0 for one of no such section."""
+    own = np.array([anchor], np.int64)
+    line = int(sections.lines(own)[0])
+    if not line or sections.sections(own)[0] == 1:
+        return 0
+    mark = (yield from gathers.marks(core)).get(line)
+    return 0 if mark is None else int(sections.gates(own, mark)[0])
+
+
+def _ended(core: Core, anchor: int, tree: Tree | None) -> Operation[Why]:
+    ended = yield from failures.find(core, anchor)
+    if ended is not None:
+        rest = ": ".join(filter(None, (f"it has {ended.status}", ended.cause.reason)))
+    elif tree is not None:
+        rest = OVER if tree.spout == sections.SPOUT else "it is over: its outcome waits for its spout"
+    else:
+        later = yield from _goes_on(core, anchor)
+        rest = UNKNOWN if later is None else f"its section is over: the request goes on as tree {later}"
+    return Why(anchor, tree, ended, rest=rest)
+
+
+def _goes_on(core: Core, anchor: int) -> Operation[int | None]:
+    """The tree of the section that a request has come to, where that of an earlier one is over."""
+    own = np.array([anchor], np.int64)
+    if not sections.lines(own)[0]:
+        return None
+    first = int(sections.sections(own)[0])
+    later = [int(sections.within(own, number)[0]) for number in range(first + 1, sections.SECTIONS + 1)]
+    there = yield from trees.trees_at(core, later)
+    return min((one.anchor for one in there if one.state == "pending"), default=None)

@@ -1,0 +1,1 @@
+"""What operators do by hand, and what a ticker adds for the layers below."""

@@ -1,0 +1,1 @@
+"""A topology as a whole: totals, history, health, graph."""

@@ -1,0 +1,372 @@
+"""The graph of a topology: its spouts, streams and steps, what passes between them, and where it is worst.
+
+Nothing declares it. It is drawn from what steps have said of themselves, and what streams and outcomes count.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from acker.inspect.topology.health import Health, health
+from acker.inspect.topology.health_rules import WINDOW, words
+from acker.inspect.trees import failures
+from acker.inspect.trees.failures import Counted
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import counts
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.steps import step_totals
+from acker.ledger.steps.step_registry import Step, steps
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.store.replies import pairs
+from acker.streams.log import holders
+from acker.streams.log.stream_totals import StreamTotals, SubscriptionTotals
+
+NodeKind: TypeAlias = Literal["spout", "step", "stream", "subscription"]
+EdgeKind: TypeAlias = Literal["emits", "reads", "tracks", "fails"]
+
+_MOST_READERS = 100
+
+Readers: TypeAlias = Mapping[tuple[str, int], frozenset[str]]
+"""For a stream and a slot, the ids of the queries that have taken something last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A spout, a step, a stream, or a subscription of which no step is known to read it.
+
+    id: its kind and name. steps: who runs it, as they have said, the one seen last first; none for a
+        stream, and for a spout or bolt in plain Python.
+    rows: of a stream, published so far for the subscription that was given most. trees: tracked so far, of
+        the only spout of a topology; None for all others, since trees are not counted by spout.
+    tuples: acked so far by a step; None where none are counted.
+    rows_behind: rows that are still to be acked; oldest: seconds since the oldest segment was published that
+        no reader has taken.
+    failed, expired: trees since `Graph.failures_since`: what a step has failed; of a spout, all of its own.
+    dead_letters: rows that a spout has given up. dropped: segments that a stream's limits have dropped.
+    """
+
+    id: str
+    kind: NodeKind
+    name: str
+    steps: tuple[Step, ...] = ()
+    rows: int | None = None
+    trees: int | None = None
+    rows_behind: int = 0
+    oldest: float | None = None
+    failed: int = 0
+    expired: int = 0
+    dead_letters: int = 0
+    dropped: int = 0
+    tuples: int | None = None
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since one who runs it was seen last; None where nobody has said so."""
+        return min((step.age for step in self.steps if step.age is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What goes from one node to another.
+
+    kind: a spout or step emits into a stream; a step reads it; a step tracks the trees of a spout, or, where
+        nothing else leads to it, has failed some of them.
+    subscription: of what is read; None for what waits for the first one, and where it is not known. Steps
+        that share it share its figures.
+    rows: read: acked so far. Emitted: those of the stream, where nobody else emits into it.
+    """
+
+    id: str
+    kind: EdgeKind
+    source: str
+    target: str
+    subscription: str | None = None
+    rows: int | None = None
+    rows_behind: int = 0
+    oldest: float | None = None
+    rows_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """What most needs a look: a node, the edge that leads there if it is one, and why, for people."""
+
+    node: str
+    edge: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """All nodes, by kind and name, and the edges between them. at: Unix seconds by the store's clock.
+
+    failures_since: since when failed and expired trees are counted, in Unix seconds: ten minutes ago, or
+        later where there are very many. worst: None where nothing needs a look.
+    """
+
+    at: float
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    failures_since: float
+    worst: Worst | None
+
+
+def graph(core: Core, found: Health | None = None) -> Operation[Graph]:
+    """The graph of a topology as it is now. found: its health, where that is known. Changes nothing."""
+    found = found or (yield from health(core))
+    at_work = yield from steps(core)
+    readers = yield from _readers(core, found.streams)
+    ended = yield from failures.counted(core, found.at - WINDOW)
+    counted = yield from counts.counters(core)
+    acked = {one.step: one.tuples for one in (yield from step_totals.totals(core))}
+    made = _Drawing(found, at_work, readers, ended, sorted(core.spouts), counted["tracked"], acked)
+    return made.graph(core.config)
+
+
+def _readers(core: Core, known: Iterable[StreamTotals]) -> Operation[Readers]:
+    """Who reads what of the streams that have several subscriptions: of others there is no doubt."""
+    slots = [
+        (stream.name, own.slot)
+        for stream in known
+        if len(stream.subscriptions) > 1
+        for own in stream.subscriptions
+    ]
+    own = [(keys.Stream(core.config.name, stream), slot) for stream, slot in slots]
+    members = yield [command("HGETALL", stream.readers(slot)) for stream, slot in own]
+    asked = [
+        (stream, slot, reader.decode("utf-8", "replace"))
+        for (stream, slot), found in zip(slots, members, strict=True)
+        for reader in list(pairs(found))[:_MOST_READERS]
+    ]
+    noted = yield [
+        command("GET", keys.Stream(core.config.name, stream).holder(slot, reader))
+        for stream, slot, reader in asked
+    ]
+    queries: dict[tuple[str, int], set[str]] = {}
+    for (stream, slot, reader), one in zip(asked, noted, strict=True):
+        query = holders.named(stream, reader, 0, one, ()).query
+        queries.setdefault((stream, slot), set()).add(query)
+    return {place: frozenset(names - {""}) for place, names in queries.items()}
+
+
+@dataclass(slots=True)
+class _Drawing:
+    """A graph that is being put together."""
+
+    health: Health
+    at_work: Sequence[Step]
+    readers: Readers
+    ended: Counted
+    spouts: Sequence[str]
+    tracked: int
+    acked: Mapping[str, int]
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: dict[str, Edge] = field(default_factory=dict)
+
+    def graph(self, config: TopologyConfig) -> Graph:
+        for name in self.spouts:
+            self._spout(name)
+        for step in self.at_work:
+            self._step(step)
+        for stream in self.health.streams:
+            self._stream(stream)
+        for step in self.at_work:
+            self._passes(step)
+        for stream in self.health.streams:
+            for own in stream.subscriptions:
+                self._read(stream, own)
+            self._asked(stream)
+            self._emitted(stream)
+        self._failed()
+        if sum(node.kind == "spout" for node in self.nodes.values()) > 1:
+            self.nodes = {name: replace(node, trees=None) for name, node in self.nodes.items()}
+        order = {"spout": 0, "step": 1, "stream": 2, "subscription": 3}
+        nodes = sorted(self.nodes.values(), key=lambda node: (order[node.kind], node.name))
+        edges = sorted(self.edges.values(), key=lambda edge: edge.id)
+        worst = _worst(nodes, edges, self.health, config, self.ended.since)
+        return Graph(self.health.at, tuple(nodes), tuple(edges), self.ended.since, worst)
+
+    def _spout(self, name: str) -> None:
+        ended = self.ended
+        self._node(
+            "spout",
+            name,
+            trees=self.tracked,
+            failed=sum(count for (spout, _), count in ended.failed.items() if spout == name),
+            expired=ended.expired.get(name, 0),
+            dead_letters=self.health.dead_letters.get(name, 0),
+        )
+
+    def _step(self, step: Step) -> None:
+        """Several runs of one step are one node."""
+        if step.kind == "spout":
+            if step.name not in self.spouts:
+                self._spout(step.name)
+            node = self.nodes[f"spout:{step.name}"]
+        else:
+            node = self._failing(step.name)
+        self.nodes[node.id] = replace(node, steps=(*node.steps, step))
+
+    def _failing(self, name: str) -> Node:
+        failed = sum(count for (_, by), count in self.ended.failed.items() if by == name)
+        return self._node("step", name, failed=failed, tuples=self.acked.get(name))
+
+    def _stream(self, stream: StreamTotals) -> None:
+        own = stream.subscriptions
+        ages = [one.unread_age for one in own if one.unread_age is not None]
+        self._node(
+            "stream",
+            stream.name,
+            rows=max((one.rows_published for one in own), default=0),
+            rows_behind=sum(max(0, one.rows_behind) for one in own),
+            oldest=max(ages, default=None),
+            dropped=stream.dropped,
+        )
+
+    def _passes(self, step: Step) -> None:
+        """What a step emits, and whose trees it tracks."""
+        own = _id_of(step)
+        for stream in step.emits:
+            self._edge("emits", own, self._node("stream", stream).id)
+        if step.kind != "spout" and step.query_id:
+            for spout in self.at_work:
+                if spout.kind == "spout" and spout.query_id == step.query_id and not spout.emits:
+                    self._edge("tracks", _id_of(spout), own)
+
+    def _read(self, stream: StreamTotals, own: SubscriptionTotals) -> None:
+        """A subscription: its figures are those of each step that reads it."""
+        readers = [step for step in self.at_work if stream.name in step.reads]
+        if len(stream.subscriptions) > 1:
+            queries = self.readers.get((stream.name, own.slot), frozenset())
+            named = [step for step in readers if step.name == own.name]
+            readers = [step for step in readers if step.query_id in queries] or named
+        behind = max(0, own.rows_behind)
+        targets = {_id_of(step) for step in readers} if own.name is not None else set[str]()
+        if not targets:
+            targets = {self._node("subscription", f"{stream.name}/{own.name or ''}").id}
+        for target in targets:
+            edge = self._edge("reads", f"stream:{stream.name}", target, own.name)
+            self.edges[edge.id] = replace(
+                edge,
+                rows=own.rows_acked,
+                rows_behind=behind,
+                oldest=own.unread_age,
+                rows_dropped=own.rows_dropped,
+            )
+            node = self.nodes[target]
+            ages = [age for age in (node.oldest, own.unread_age) if age is not None]
+            self.nodes[target] = replace(
+                node, rows_behind=node.rows_behind + behind, oldest=max(ages, default=None)
+            )
+
+    def _asked(self, stream: StreamTotals) -> None:
+        """Who says that it reads a stream, and has taken nothing that tells for which subscription."""
+        for own in {_id_of(step) for step in self.at_work if stream.name in step.reads}:
+            if not any(
+                edge.kind == "reads" and (edge.source, edge.target) == (f"stream:{stream.name}", own)
+                for edge in self.edges.values()
+            ):
+                self._edge("reads", f"stream:{stream.name}", own)
+
+    def _emitted(self, stream: StreamTotals) -> None:
+        """All that a stream has comes from its only emitter."""
+        made = [edge for edge in self.edges.values() if edge.kind == "emits"]
+        found = [edge for edge in made if edge.target == f"stream:{stream.name}"]
+        if len(found) == 1:
+            self.edges[found[0].id] = replace(found[0], rows=self.nodes[found[0].target].rows)
+
+    def _failed(self) -> None:
+        """Who has failed trees, and nothing else tells how they came there."""
+        reached = {edge.target for edge in self.edges.values()}
+        for spout, by in sorted(self.ended.failed):
+            if by and f"spout:{spout}" in self.nodes and f"step:{by}" not in reached:
+                self._edge("fails", f"spout:{spout}", self._failing(by).id)
+
+    def _node(
+        self,
+        kind: NodeKind,
+        name: str,
+        *,
+        rows: int | None = None,
+        trees: int | None = None,
+        rows_behind: int = 0,
+        oldest: float | None = None,
+        failed: int = 0,
+        expired: int = 0,
+        dead_letters: int = 0,
+        dropped: int = 0,
+        tuples: int | None = None,
+    ) -> Node:
+        made = Node(
+            f"{kind}:{name}", kind, name, (), rows, trees, rows_behind, oldest, failed, expired, dead_letters,
+            dropped, tuples,
+        )  # fmt: skip
+        return self.nodes.setdefault(made.id, made)
+
+    def _edge(self, kind: EdgeKind, source: str, target: str, subscription: str | None = None) -> Edge:
+        parts = (kind, source, target, *([subscription] if subscription else []))
+        made = Edge(" ".join(parts), kind, source, target, subscription)
+        return self.edges.setdefault(made.id, made)
+
+
+def _id_of(step: Step) -> str:
+    return f"{'spout' if step.kind == 'spout' else 'step'}:{step.name}"
+
+
+# Where it is worst
+
+
+def _worst(
+    nodes: Sequence[Node], edges: Sequence[Edge], found: Health, config: TopologyConfig, since: float
+) -> Worst | None:
+    """The first that is there: what waits too long, fails or expires too often, or was given up."""
+    limits, known = found.thresholds, {node.id: node for node in nodes}
+    waits = [edge for edge in edges if edge.kind == "reads" and edge.rows_behind and edge.oldest is not None]
+    longest = max(waits, key=lambda edge: (edge.oldest or 0.0, edge.rows_behind, edge.id), default=None)
+    if longest and limits.behind and (longest.oldest or 0) >= limits.behind * config.message_timeout:
+        return _waiting(longest, known)
+    silent = [
+        (node.age, edge)
+        for edge in edges
+        if edge.kind == "reads" and edge.rows_behind and (node := known[edge.target]).age is not None
+        if limits.silence and node.age >= max(limits.silence, 2 * max(step.seconds for step in node.steps))
+    ]
+    if silent:
+        age, edge = max(silent, key=lambda one: (one[0], one[1].id))
+        name = known[edge.target].name
+        text = f"{name} was last seen {words(age)} ago, and {edge.rows_behind:,} rows wait for it"
+        return Worst(edge.target, edge.id, text)
+    span = f"in the last {words(found.at - since)}"
+    failing = max(nodes, key=lambda node: (node.failed, node.kind == "step"), default=None)
+    if failing and failing.failed >= _share(found, limits.failed):
+        whose = (
+            f"trees of {failing.name} failed"
+            if failing.kind == "spout"
+            else f"trees failed in {failing.name}"
+        )
+        return Worst(failing.id, None, f"{failing.failed:,} {whose} {span}")
+    expiring = max(nodes, key=lambda node: node.expired, default=None)
+    if expiring and expiring.expired >= _share(found, limits.expired):
+        return Worst(expiring.id, None, f"{expiring.expired:,} trees of {expiring.name} expired {span}")
+    letters = max(nodes, key=lambda node: node.dead_letters, default=None)
+    if letters and limits.dead_letters and letters.dead_letters >= limits.dead_letters:
+        return Worst(
+            letters.id, None, f"{letters.name} has given up {letters.dead_letters:,} rows: dead letters"
+        )
+    return None
+
+
+def _share(found: Health, limit: float) -> float:
+    """From how many trees on they stand out; where the rule is switched off, none do."""
+    return max(1.0, limit * found.recently.ended) if limit else float("inf")
+
+
+def _waiting(edge: Edge, known: Mapping[str, Node]) -> Worst:
+    node, stream = known[edge.target], known[edge.source].name
+    if node.kind == "step":
+        who = node.name
+    else:
+        who = f"subscription {edge.subscription}" if edge.subscription else "a first subscription"
+    what = f"{edge.rows_behind:,} rows of stream {stream} wait for {who}"
+    return Worst(edge.target, edge.id, f"{what}, the oldest for {words(edge.oldest or 0)}")

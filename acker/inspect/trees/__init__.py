@@ -1,0 +1,1 @@
+"""Trees, their ends, and records by message id, as people look at them."""

@@ -1,0 +1,347 @@
+"""Finding a record by the spout's own name of it: its attempts, in flight or over, and its dead letters.
+
+There is no index of message ids, for it would cost every track and every confirmation. What names a record is
+looked through instead, a bounded piece at a time: the trees that the ledger holds, the latest that failed or
+expired, and the dead letters. So what was acked is found until its slab is confirmed, and no longer.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from acker.errors import UnreadableRecord
+from acker.inspect.trees import failures, pages
+from acker.inspect.trees.failure import Failure
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.settings import config
+from acker.ledger.settings.settings import check_number
+from acker.ledger.trees import cursors
+from acker.ledger.trees.trees import Tree
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.store.replies import whole
+from acker.streams.dead_letters import pages as dead_letters_pages
+from acker.streams.dead_letters.filters import Filter
+from acker.streams.sources import attempts, dead_letter_store, kept_rows, roots
+from acker.streams.sources.attempts import Attempt
+from acker.streams.sources.dead_letter_store import Head, StoredRow
+
+FoundState: TypeAlias = Literal["pending", "finished", "acked", "failed", "expired"]
+
+PAGE = 100
+"""Most trees and dead letters in a page, each."""
+_CURSOR_BYTES = 16_384
+_UNPACKED_BYTES = 1 << 17
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAttempt:
+    """A tree of a record.
+
+    anchor: None where only the row still tells of the attempt. number: which attempt of its row it is, from
+    1; None where the store keeps no rows for it, or not any more. state: `finished` where it is over, and how
+    is not kept. reason, step, batch: of a failure. tracked_at, at: Unix seconds when it began and ended; None
+    where that is not kept.
+    """
+
+    anchor: int | None
+    number: int | None
+    state: FoundState
+    reason: str
+    step: str
+    batch: int
+    tracked_at: float | None
+    at: float | None
+
+    def order(self) -> tuple[float, float]:
+        """What attempts are ordered by: the next one of a row begins when the one before has ended."""
+        end = math.inf if self.at is None else round(self.at, 3)
+        return (end if self.tracked_at is None else round(self.tracked_at, 3)), end
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """What a spout has of a message id: its attempts in their order, and its dead letters, oldest first."""
+
+    spout: str
+    attempts: tuple[FoundAttempt, ...]
+    letters: tuple[Head, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Finds of a message id, by spout; one that two spouts use is two records.
+
+    looked: how many trees and dead letters were looked at so far, of how many (`of`). cursor: where the next
+    call goes on, and `add_up` adds its answer; None where all was looked at.
+    """
+
+    message_id: bytes
+    records: tuple[FoundRecord, ...]
+    looked: int
+    of: int
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Named(Filter):
+    """Dead letters of a message id."""
+
+    message_id: bytes = b""
+
+    def takes(self, letter: Head, now: float) -> bool:
+        return letter.message_id == self.message_id
+
+
+@dataclass(slots=True)
+class Searches:
+    """How far the three searches are: "" where one begins, its cursor, None at its end."""
+
+    held: str | None = ""
+    ended: str | None = ""
+    dead: str | None = ""
+    looked: int = 0
+    of: int = 0
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Finds of a record so far, by spout."""
+
+    trees: dict[int, FoundAttempt] = field(default_factory=dict)
+    reported: list[Attempt] = field(default_factory=list)
+    letters: list[Head] = field(default_factory=list)
+
+    def record(self, spout: str) -> FoundRecord:
+        return _record(spout, [*self.trees.values(), *map(_of_row, self.reported)], self.letters)
+
+
+def find(
+    core: Core, message_id: bytes | str, *, limit: int = PAGE, cursor: str | None = None
+) -> Operation[Found]:
+    """Looks for a record by its message id, in flight, ended, or given up. Changes nothing.
+
+    limit: most trees, and most dead letters, of the answer, 1 to 100. cursor: that of the answer before. A
+    call looks at a bounded piece: 2,048 slabs or 2 MiB of their message ids, 4,000 entries or 4 MiB of what
+    failed and expired, and 10,000 dead letters. Raises ValidationError.
+    """
+    wanted = config.check_message_id(message_id)
+    check_number(limit, "limit", 1, PAGE, int)
+    if cursor is None:
+        searches = Searches(of=(yield from _count(core)))
+    else:
+        searches = decoded(cursor, wanted)
+    found: dict[str, _Gathered] = {}
+    # As a record goes: what leaves one of them meanwhile comes to the next.
+    room = limit - (yield from _held(core, wanted, searches, limit, found))
+    if room:
+        yield from _ended(core, wanted, searches, room, found)
+    for spout, one in found.items():
+        yield from _number(core, spout, one)
+    yield from _dead(core, wanted, searches, limit, found)
+    records = tuple(found[spout].record(spout) for spout in sorted(found))
+    after = encoded(searches, wanted)
+    of = searches.looked if after is None else max(searches.of, searches.looked)
+    return Found(wanted, records, searches.looked, of, after)
+
+
+def add_up(answers: Sequence[Found]) -> Found:
+    """The answers of several calls, each with the cursor of the one before, as one."""
+    by_spout: dict[str, list[FoundRecord]] = {}
+    for record in (record for answer in answers for record in answer.records):
+        by_spout.setdefault(record.spout, []).append(record)
+    records = [
+        _record(
+            spout,
+            [one for part in by_spout[spout] for one in part.attempts],
+            {one.id: one for part in by_spout[spout] for one in part.letters}.values(),
+        )
+        for spout in sorted(by_spout)
+    ]
+    return replace(answers[-1], records=tuple(records))
+
+
+def _record(spout: str, found: Iterable[FoundAttempt], letters: Iterable[Head]) -> FoundRecord:
+    """A record with each attempt once: its tree may be found twice, and its row tells of it, too."""
+    trees: dict[int, FoundAttempt] = {}
+    reported: dict[tuple[str, int], dict[int | None, FoundAttempt]] = {}
+    for one in found:
+        if one.anchor is None:
+            reported.setdefault(_end(one), {})[one.number] = one
+        else:
+            before = trees.get(one.anchor, one)
+            trees[one.anchor] = replace(one, number=one.number or before.number)
+    ended: dict[tuple[str, int], list[int]] = {}
+    for anchor, tree in trees.items():
+        if tree.at is not None:
+            ended.setdefault(_end(tree), []).append(anchor)
+    alone: list[FoundAttempt] = []
+    for end, by_number in reported.items():
+        # Rows of one message id may end at one moment: of these, only a number that all have is known.
+        anchors, rows = ended.get(end, []), list(by_number.values())
+        for anchor in anchors:
+            tree = trees[anchor]
+            number = tree.number or (rows[0].number if len(rows) == 1 else None)
+            trees[anchor] = replace(tree, number=number, reason=tree.reason or rows[0].reason)
+        alone += rows[len(anchors) :]
+    both = sorted([*trees.values(), *alone], key=FoundAttempt.order)
+    return FoundRecord(spout, tuple(both), tuple(letters))
+
+
+def _end(one: FoundAttempt) -> tuple[str, int]:
+    """What tells attempts of a record apart that are over: how and when each ended."""
+    return one.state, round((one.at or 0.0) * 1000)
+
+
+def _of_row(one: Attempt) -> FoundAttempt:
+    """An attempt that a row tells of."""
+    state: FoundState = "expired" if one.status == "expired" else "failed"
+    return FoundAttempt(None, one.number, state, one.reason, one.step, one.batch, None, one.at)
+
+
+# What is looked through
+
+
+def _held(
+    core: Core, wanted: bytes, searches: Searches, limit: int, found: dict[str, _Gathered]
+) -> Operation[int]:
+    """Trees that the ledger holds; returns how many it found."""
+    if searches.held is None:
+        return 0
+    page = yield from pages.find(core, wanted, limit=limit, cursor=searches.held or None)
+    searches.held, searches.looked = page.cursor, searches.looked + page.looked
+    for tree in page.trees:
+        if tree.spout is not None:
+            ended = yield from failures.how_ended(core, tree)
+            one = (
+                _of_failure(ended) if isinstance(ended, Failure) else _of_tree(tree, acked=ended is not None)
+            )
+            found.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = one
+    return len(page.trees)
+
+
+def _ended(
+    core: Core, wanted: bytes, searches: Searches, limit: int, found: dict[str, _Gathered]
+) -> Operation[None]:
+    """Trees that failed or expired of late."""
+    if searches.ended is None:
+        return
+    page = yield from failures.page(core, message_id=wanted, limit=limit, cursor=searches.ended or None)
+    searches.ended, searches.looked = page.cursor, searches.looked + page.looked
+    for tree in page.trees:
+        if tree.spout is not None:
+            found.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = _of_failure(tree)
+
+
+def _dead(
+    core: Core, wanted: bytes, searches: Searches, limit: int, found: dict[str, _Gathered]
+) -> Operation[None]:
+    """Dead letters, with what their rows tell of earlier attempts."""
+    if searches.dead is None:
+        return
+    asked = _Named(message_id=wanted)
+    position = yield from dead_letters_pages.start(core, asked, searches.dead or None)
+    heads, rest, looked = yield from dead_letters_pages.search(core, asked, position, limit)
+    searches.dead, searches.looked = dead_letters_pages.encoded(rest, asked), searches.looked + looked
+    fits = yield from dead_letter_store.fitting(core, heads)
+    rows = yield from dead_letter_store.stored(core, heads[:fits])
+    for place, head in enumerate(heads):
+        one = found.setdefault(head.spout, _Gathered())
+        one.letters.append(head)
+        row = rows[place] if place < fits else None
+        if isinstance(row, StoredRow) and row.history:
+            one.reported += row.history
+            one.trees.setdefault(head.anchor, replace(_of_row(row.history[-1]), anchor=head.anchor))
+
+
+def _number(core: Core, spout: str, one: _Gathered) -> Operation[None]:
+    """Numbers attempts whose rows are kept, and learns from these what became of the ones before."""
+    own = keys.Spout(core.config.name, spout)
+    slabs = {anchor: ids.slab_of(anchor) for anchor in one.trees}
+    places = yield from kept_rows.kept_slabs(core, spout, list(dict.fromkeys(slabs.values())))
+    again: dict[str, tuple[roots.Roots, list[int]]] = {}
+    for anchor, slab in slabs.items():
+        place = places.get(slab)
+        if place is not None and ids.index_of(anchor) < place.count:
+            one.trees[anchor] = replace(one.trees[anchor], number=place.roots.number)
+            if place.roots.number > 1:
+                rows = again.setdefault(place.roots.token, (place.roots, []))[1]
+                rows.append(place.first + ids.index_of(anchor))
+    size = 0
+    for token, (kept_roots, places_of) in again.items():
+        [length] = yield [command("STRLEN", own.rows(token))]
+        size += int(length)
+        if size > dead_letter_store.ROW_BYTES:
+            return  # what is kept of failed trees tells of them, too
+        try:
+            table = yield from roots.rows_of(core, kept_roots)
+            if table is not None:
+                one.reported += [each for row in places_of for each in attempts.of_row(table, row)]
+        except UnreadableRecord as error:
+            _log.error("%s: rows %s that spout %s keeps: %s", core.config.name, token, spout, error)
+
+
+def _of_tree(tree: Tree, *, acked: bool) -> FoundAttempt:
+    state: FoundState = "pending" if tree.state != "finished" else "acked" if acked else "finished"
+    return FoundAttempt(tree.anchor, None, state, "", "", -1, tree.tracked_at, None)
+
+
+def _of_failure(tree: Failure) -> FoundAttempt:
+    why = tree.cause
+    return FoundAttempt(
+        tree.anchor, None, tree.status, why.reason, why.step, why.batch, tree.at - tree.age, tree.at
+    )
+
+
+def _count(core: Core) -> Operation[int]:
+    """About how many trees and dead letters there are to look at."""
+    yield from core.refresh_spouts()
+    dead = [command("XLEN", keys.Spout(core.config.name, spout).dead) for spout in sorted(core.spouts)]
+    counted = [command("HMGET", shard.counters, "held", "recent") for shard in core.shards]
+    replies = yield [*dead, *counted] if dead or counted else []
+    total = sum(int(one) for one in replies[: len(dead)])
+    for held, recent in replies[len(dead) :]:
+        total += max(0, whole(held, "a shard's counter"))
+        total += min(core.config.outcomes_kept, whole(recent, "a shard's counter"))
+    return total
+
+
+# Cursors: the three of them as one
+
+
+def encoded(at: Searches, wanted: bytes) -> str | None:
+    """How far the searches for a message id are, as text that is safe in a URL; None at the end of all."""
+    if (at.held, at.ended, at.dead) == (None, None, None):
+        return None
+    packed = json.dumps([_digest(wanted), at.held, at.ended, at.dead, at.looked, at.of])
+    return cursors.as_text(zlib.compress(packed.encode()))
+
+
+def decoded(cursor: object, wanted: bytes) -> Searches:
+    """How far the searches are for which a cursor stands; ValidationError where it is of no such search."""
+    packed = cursors.from_text(cursor, _CURSOR_BYTES)
+    try:
+        inflated = (unpacking := zlib.decompressobj()).decompress(packed, _UNPACKED_BYTES)
+        digest, *texts, looked, of = json.loads(inflated if unpacking.eof else b"")
+        held, ended, dead = texts
+    except (zlib.error, ValueError, TypeError, RecursionError) as error:
+        raise cursors.malformed() from error
+    known = all(one is None or isinstance(one, str) for one in texts)
+    if digest != _digest(wanted) or not known or not all(map(_is_count, (looked, of))):
+        raise cursors.malformed()
+    return Searches(held, ended, dead, looked, of)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+
+
+def _digest(wanted: bytes) -> str:
+    return hashlib.sha256(wanted).hexdigest()[:8]

@@ -1,0 +1,1 @@
+"""Dead letters: filtered, read in pages, replayed, discarded."""

@@ -1,0 +1,107 @@
+"""Which dead letters are meant: one filter for every face, and the cause by which they are grouped."""
+
+import functools
+import re
+from dataclasses import astuple, dataclass
+
+from acker.errors import ValidationError, shown
+from acker.ledger.settings.config import REASON_BYTES, check_name
+from acker.ledger.settings.settings import check_number
+from acker.streams.sources.dead_letter_store import Head
+
+STATUSES = ("failed", "expired")
+_MOST_AGE = 1e9
+_MASK = "…"
+_VARIES = re.compile(
+    r"(?<!\w)(?:'[^']*'|\"[^\"]*\"|`[^`]*`)(?!\w)"
+    r"|\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
+    r"|\b0x[0-9a-fA-F]+\b|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"
+    r"|\d+(?:[.,:]\d+)*"
+)
+_THREE_DIGITS = re.compile(r"[1-5][0-9]{2}\Z")
+_OF_STATUS = re.compile(
+    r"(?:http(?:/[0-9.]+)?|status|code|error|answered|returned|responded|response)\W{0,3}\Z", re.IGNORECASE
+)
+_BEFORE = 20
+
+
+@functools.lru_cache(maxsize=4096)
+def cause(reason: str) -> str:
+    """A reason without what differs from record to record, so that equal failures have one cause.
+
+    Quoted text, long hexadecimal names and numbers become "…". A number that is named as a status of HTTP
+    stays: 100 to 599 after a word such as HTTP, status, code, error or answered.
+    """
+    return _VARIES.sub(_masked, reason)
+
+
+def _masked(found: re.Match[str]) -> str:
+    if _THREE_DIGITS.match(found[0]):
+        before = found.string[max(0, found.start() - _BEFORE) : found.start()]
+        if _OF_STATUS.search(before):
+            return found[0]
+    return _MASK
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which dead letters. All that is given must hold; None, and "" of `reason`, takes all.
+
+    spout, status (failed or expired), stream (where a replay is published): that one. step: the step that
+    gave the reason, "" for letters without a known step. reason: a part of it, in capitals or not. cause: the
+    whole of it as `cause` gives it. older_than, newer_than: seconds since the last outcome, by the store's
+    clock. ended_until: Unix seconds by that clock; letters whose last outcome came later are left out. Raises
+    ValidationError.
+    """
+
+    spout: str | None = None
+    status: str | None = None
+    step: str | None = None
+    reason: str = ""
+    cause: str | None = None
+    stream: str | None = None
+    older_than: float | None = None
+    newer_than: float | None = None
+    ended_until: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("spout", "stream"):
+            if (value := getattr(self, name)) is not None:
+                check_name(value, name)
+        if self.status is not None and self.status not in STATUSES:
+            raise ValidationError(f"status: expected {' or '.join(STATUSES)}, got {shown(self.status)}")
+        for name in ("step", "reason", "cause"):
+            value = getattr(self, name)
+            if name != "reason" and value is None:
+                continue
+            if not isinstance(value, str) or len(value) > REASON_BYTES:
+                raise ValidationError(
+                    f"{name}: expected text of at most {REASON_BYTES:,} characters, got {shown(value)}"
+                )
+        for name in ("older_than", "newer_than"):
+            age = getattr(self, name)
+            if age is not None:
+                check_number(age, name, 0, _MOST_AGE, float)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves any dead letter out."""
+        return self != Filter()
+
+    def takes(self, letter: Head, now: float) -> bool:
+        """Whether a dead letter is meant, at `now` (Unix seconds by the store's clock)."""
+        return (
+            self.spout in (None, letter.spout)
+            and self.status in (None, letter.status)
+            and self.step in (None, letter.step)
+            and self.stream in (None, letter.stream)
+            and (self.older_than is None or now - letter.at >= self.older_than)
+            and (self.newer_than is None or now - letter.at <= self.newer_than)
+            and (self.ended_until is None or letter.at <= self.ended_until)
+            and (not self.reason or self.reason.casefold() in letter.reason.casefold())
+            and (self.cause is None or self.cause == cause(letter.reason))
+        )
+
+    def parts(self) -> tuple[object, ...]:
+        """Its values, in order."""
+        return astuple(self)

@@ -1,0 +1,289 @@
+"""Reading dead letters by a filter: pages with their rows, and groups with how many there are of each.
+
+A page looks at a bounded number of them, so it may hold fewer than asked for, or none, and have a cursor all
+the same: go on until there is none. What comes after the first page was begun is not among them, so whoever
+replays goes to an end, also where all fails again.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, get_args, overload
+
+from acker.errors import UnreadableRecord, ValidationError, shown
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.settings import check_number
+from acker.ledger.trees import cursors
+from acker.store import keys
+from acker.store.operation import Operation, Request
+from acker.store.replies import seconds
+from acker.streams.dead_letters.filters import Filter, cause
+from acker.streams.sources import dead_letter_store
+from acker.streams.sources.dead_letter_store import DeadLetter, Head
+
+PAGE = 1_000
+"""Most dead letters of a page."""
+LOOK = 10_000
+"""Most dead letters that a page looks at."""
+GROUPS = 1_000
+"""Groups after which a page of them ends."""
+By: TypeAlias = Literal["cause", "step", "status"]
+BY: tuple[By, ...] = get_args(By)
+_NUMBER = re.compile(r"[0-9]{1,20}-[0-9]{1,20}\Z")
+_CURSOR_BYTES = 512
+_LATEST = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class LettersPage:
+    """Some dead letters, by spout, oldest first, and the cursor of the next page: None at the end."""
+
+    letters: tuple[DeadLetter, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Dead letters that have something in common; None for what they were not grouped by.
+
+    cause, step, status: as of `Filter`. count: how many. oldest, newest: Unix seconds of their last outcomes.
+    reason: in full, of the newest.
+    """
+
+    cause: str | None
+    step: str | None
+    status: str | None
+    count: int
+    oldest: float
+    newest: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPage:
+    """Groups of some dead letters. Those of the next page are to be added to them (`add_up`).
+
+    until: the time (Unix seconds) up to which dead letters are counted, for whoever acts on a group then.
+    """
+
+    groups: tuple[Group, ...]
+    until: float
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LettersPosition:
+    """Where a reading is: after a number of a spout's dead letters.
+
+    until: its end, in ms of their numbers. end: the last number of that spout, when the reading came to it:
+    numbers may go on within a ms for as long as a clock that was set back has not caught up.
+    """
+
+    until: int
+    spout: str = ""
+    after: str = dead_letter_store.FIRST
+    end: str = dead_letter_store.FIRST
+
+
+def start(
+    core: Core, asked: Filter, cursor: str | None, until: float | None = None
+) -> Operation[LettersPosition]:
+    """Where a page begins. until: Unix seconds, None for now; of a first page. Raises ValidationError."""
+    if not isinstance(asked, Filter):
+        raise ValidationError(f"dead letters: expected a Filter, got {shown(asked)}")
+    if cursor is not None:
+        return decoded(cursor, asked)
+    if until is not None:
+        check_number(until, "until", 0, _LATEST / 1000, float)
+        return LettersPosition(int(until * 1000))
+    names = yield from _spouts(core, asked)
+    there = yield from dead_letter_store.newest(core, names)
+    now = int((yield from _now(core)) * 1000)
+    return LettersPosition(max([now, *(int(number.partition("-")[0]) for number in there)]))
+
+
+def scan(
+    core: Core, asked: Filter, position: LettersPosition, most: int, look: int = LOOK
+) -> Operation[tuple[list[Head], LettersPosition | None]]:
+    """The next dead letters that are meant, `most` at most, and where the reading came to; None at its end.
+
+    look: how many it looks at, at most.
+    """
+    found, rest, _ = yield from search(core, asked, position, most, look)
+    return found, rest
+
+
+def search(
+    core: Core, asked: Filter, position: LettersPosition, most: int, look: int = LOOK
+) -> Operation[tuple[list[Head], LettersPosition | None, int]]:
+    """As `scan`, and how many it looked at."""
+    room = look
+    names = yield from _spouts(core, asked)
+    now = yield from _now(core)
+    found: list[Head] = []
+    for name in names:
+        if name < position.spout:
+            continue
+        if name != position.spout:
+            [end] = yield from dead_letter_store.newest(core, [name], str(position.until))
+            position = LettersPosition(position.until, name, dead_letter_store.FIRST, end)
+        while position.after != position.end:
+            if not look:
+                return found, position, room
+            count = min(look, dead_letter_store.READ)
+            read = yield from dead_letter_store.heads(core, name, position.after, position.end, count)
+            passed = position.after
+            for one in read.found:
+                if asked.takes(one, now):
+                    if len(found) == most:
+                        return found, replace(position, after=passed), room - look
+                    found.append(one)
+                passed = one.number
+            position = replace(position, after=read.last)
+            look -= read.count
+            if read.count < count:
+                break
+    return found, None, room - look
+
+
+def page(
+    core: Core, asked: Filter | None = None, *, limit: int = 100, cursor: str | None = None
+) -> Operation[LettersPage]:
+    """A page of at most `limit` (1 to 1,000) dead letters with their rows, of 16 MiB or so at most.
+
+    asked: which; None for all. Each that cannot be read is passed over, and logged with its id. Raises
+    ValidationError, also for a cursor of another query.
+    """
+    check_number(limit, "limit", 1, PAGE, int)
+    asked = asked or Filter()
+    position = yield from start(core, asked, cursor)
+    heads, rest = yield from scan(core, asked, position, limit)
+    fits = yield from dead_letter_store.fitting(core, heads)
+    if fits < len(heads):
+        heads = heads[:fits]
+        rest = yield from after(core, position, heads[-1])
+    letters = []
+    for one, stored in zip(heads, (yield from dead_letter_store.stored(core, heads)), strict=True):
+        try:
+            if isinstance(stored, UnreadableRecord):
+                raise stored
+            if stored is not None:  # else it was replayed or discarded meanwhile
+                letters.append(dead_letter_store.whole(one, stored))
+        except UnreadableRecord as error:
+            dead_letter_store.passed_over(core, error)
+    return LettersPage(tuple(letters), encoded(rest, asked))
+
+
+def after(core: Core, position: LettersPosition, last: Head) -> Operation[LettersPosition]:
+    """Where a reading that began at a position is after a dead letter that it found."""
+    if last.spout == position.spout:
+        return replace(position, after=last.number)
+    [end] = yield from dead_letter_store.newest(core, [last.spout], str(position.until))
+    return LettersPosition(position.until, last.spout, last.number, end)
+
+
+def groups(
+    core: Core, asked: Filter | None = None, *, by: Sequence[By] = BY, cursor: str | None = None
+) -> Operation[GroupPage]:
+    """How many dead letters have each cause, step and status, largest group first: a page of 10,000 of them.
+
+    by: what to tell them apart by. Raises ValidationError and UnreadableRecord, as `page`.
+    """
+    if not by or len(set(by)) < len(by) or not set(by) <= set(BY):
+        raise ValidationError(f"by: expected some of {', '.join(BY)}, each once, got {', '.join(by)!r:.100}")
+    asked = asked or Filter()
+    position = yield from start(core, asked, cursor)
+    found: dict[tuple[object, ...], Group] = {}
+    rest: LettersPosition | None = position
+    look = LOOK
+    while rest is not None and look and len(found) < GROUPS:
+        heads, rest = yield from scan(core, asked, rest, dead_letter_store.READ, dead_letter_store.READ)
+        look -= dead_letter_store.READ
+        _add(found, (_alone(one, by) for one in heads))
+    return GroupPage(_largest_first(found), position.until / 1000, encoded(rest, asked))
+
+
+def add_up(pages: Iterable[GroupPage]) -> tuple[Group, ...]:
+    """The groups of several pages as one, largest first."""
+    found: dict[tuple[object, ...], Group] = {}
+    for one in pages:
+        _add(found, one.groups)
+    return _largest_first(found)
+
+
+def _alone(one: Head, by: Sequence[By]) -> Group:
+    return Group(
+        cause(one.reason) if "cause" in by else None,
+        one.step if "step" in by else None,
+        one.status if "status" in by else None,
+        1,
+        one.at,
+        one.at,
+        one.reason,
+    )
+
+
+def _add(found: dict[tuple[object, ...], Group], more: Iterable[Group]) -> None:
+    for one in more:
+        key = one.cause, one.step, one.status
+        known = found.get(key, one)
+        if known is one:
+            found[key] = one
+            continue
+        latest = max(known, one, key=lambda group: group.newest)
+        found[key] = Group(
+            *key, known.count + one.count, min(known.oldest, one.oldest), latest.newest, latest.reason
+        )
+
+
+def _largest_first(found: dict[tuple[object, ...], Group]) -> tuple[Group, ...]:
+    return tuple(sorted(found.values(), key=lambda one: (-one.count, -one.newest)))
+
+
+def _spouts(core: Core, asked: Filter) -> Operation[list[str]]:
+    if asked.spout is not None:
+        return [asked.spout]
+    yield from core.refresh_spouts()
+    return sorted(core.spouts)
+
+
+def _now(core: Core) -> Operation[float]:
+    """Unix seconds by the store's clock."""
+    [instant] = yield [Request(keys.config(core.config.name), ["TIME"])]
+    return seconds(instant)
+
+
+# Cursors
+
+
+@overload
+def encoded(at: LettersPosition, asked: Filter) -> str: ...
+@overload
+def encoded(at: LettersPosition | None, asked: Filter) -> str | None: ...
+def encoded(at: LettersPosition | None, asked: Filter) -> str | None:
+    """A position as text that is safe in a URL, for the same filter; None for none."""
+    if at is None:
+        return None
+    packed = json.dumps([_digest(asked), at.until, at.spout, at.after, at.end], separators=(",", ":"))
+    return cursors.as_text(packed.encode())
+
+
+def decoded(cursor: object, asked: Filter) -> LettersPosition:
+    """The position that a cursor stands for; ValidationError where it is none of this filter."""
+    try:
+        digest, until, spout, after, end = json.loads(cursors.from_text(cursor, _CURSOR_BYTES))
+    except (ValueError, TypeError) as error:
+        raise cursors.malformed() from error
+    known = isinstance(until, int) and not isinstance(until, bool) and 0 <= until <= _LATEST
+    if digest != _digest(asked) or not known or not isinstance(spout, str) or len(spout) > 64:
+        raise cursors.malformed()
+    for number in (after, end):
+        if not isinstance(number, str) or not _NUMBER.match(number):
+            raise cursors.malformed()
+    return LettersPosition(until, spout, after, end)
+
+
+def _digest(asked: Filter) -> str:
+    return hashlib.sha256(repr(asked.parts()).encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -1,0 +1,1 @@
+"""Segments between jobs: their format, schemas, subscriptions and readers."""

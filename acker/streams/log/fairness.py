@@ -1,0 +1,160 @@
+"""Reading fairly: who writes ten million rows does not keep a hundred others waiting (Storm's KeyedFairBolt).
+
+A reader names the column of a key, as that of the request. From then on what is written to the stream is
+counted by key, and goes into one of four lanes: the first rows of a key into lane 0, what comes after them
+into lane 1, when there are 32 times as many into lane 2, and so on. A claim serves the lanes in turn
+(lua/includes/lanes.lua). So keys with few rows have lane 0 nearly for themselves and are done soon, and those
+with many go on at the same time.
+
+Rows are counted when they are staged, about, and for some minutes: what is counted only says in which order
+rows are read. Each is read once, as of any stream.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import ValidationError, shown
+from acker.ledger.calls.core import Core
+from acker.ledger.ids import Ids
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams.log import scripts
+from acker.streams.log.segments import ANCHORS
+from acker.streams.types import equality
+
+LANES = 4
+LIGHT = 32_768
+"""Rows of a key up to which it has lane 0; up to 32 times as many it has the next one (lua/release.lua)."""
+FACTOR = 32
+SEGMENT_ROWS = 32_768
+"""Rows of a segment, at most: nothing is given in smaller parts."""
+COUNTED_KEYS = 256
+"""Keys of a piece of rows that are counted, at most: others have less than so much of it as one of them."""
+COUNTED_TTL = 600
+"""Seconds after which counting begins anew."""
+_DEPTH, _WIDTH = 4, 4_096
+"""Of the sketch (lua/count_volumes.lua): 64 KiB for a stream, whatever is written to it."""
+_NONE = -1
+
+
+def check(column: object) -> str:
+    """The name of a column by which a stream is read fairly; "" for not so. Raises ValidationError."""
+    if not isinstance(column, str):
+        raise ValidationError(f"fair_by: expected the name of a column, got {shown(column)}")
+    return column
+
+
+def declare(core: Core, stream: str, column: str, slot: int | None = None) -> Operation[None]:
+    """Has a stream be read fairly by the values of a column; by a subscription, too, where that is named.
+
+    What was written before is read first. Raises ValidationError where it is read fairly by another column,
+    or gathers, and the column is not that of the anchors: its rows go on by request.
+    """
+    own = keys.Stream(core.config.name, stream)
+    [gathers] = yield [command("HEXISTS", own.subscriptions, "gather")]
+    if gathers and column != ANCHORS:
+        raise ValidationError(
+            f"fair_by: stream {stream!r} gathers, so its rows go on by request: expected {ANCHORS!r}, got "
+            f"{column!r}"
+        )
+    yield [command("SADD", keys.streams(core.config.name), stream)]
+    [other] = yield [scripts.read_fairly(own, column, slot)]
+    if other is not None:
+        known = other.decode("utf-8", "replace")
+        raise ValidationError(
+            f"fair_by: stream {stream!r} is read fairly by column {known!r}, so it cannot be by {column!r}: "
+            "a stream has one such column"
+        )
+
+
+def cut(
+    core: Core, stream: str, column: str, batches: Sequence[pa.RecordBatch]
+) -> Operation[list[tuple[int, list[pa.RecordBatch]]]]:
+    """Rows by lane, in the order in which they are: segments of theirs.
+
+    column: of the key. Rows that have no such column have one key together with those of null.
+    """
+    rows = pa.Table.from_batches(batches)
+    parts = []
+    for lane, places in (yield from divide(core, stream, column, rows)):
+        part = rows if len(places) == rows.num_rows else rows.take(pa.array(places))
+        parts.append((lane, part.combine_chunks().to_batches()))
+    return parts
+
+
+def divide(core: Core, stream: str, column: str, rows: pa.Table) -> Operation[list[tuple[int, Ids]]]:
+    """As `cut`, but which rows these are: their places, from 0."""
+    codes, names = _keys(rows, column)
+    lanes = np.zeros(rows.num_rows, dtype=np.int64)
+    if names:
+        counts = np.bincount(codes[codes >= 0], minlength=len(names)).tolist()
+        counted = [(count, _places(name)) for count, name in zip(counts, names, strict=True)]
+        own = keys.Stream(core.config.name, stream)
+        [before] = yield [scripts.count_volumes(own, COUNTED_TTL, counted)]
+        lanes = _lanes(codes, np.array(before, dtype=np.int64))
+    return _parts(lanes)
+
+
+def divide_unknown(count: int) -> list[tuple[int, Ids]]:
+    """As `divide`, of so many rows whose keys are not known: all have lane 0."""
+    return _parts(np.zeros(count, dtype=np.int64))
+
+
+def _parts(lanes: Ids) -> list[tuple[int, Ids]]:
+    parts = []
+    for lane in range(LANES):
+        places = np.flatnonzero(lanes == lane)
+        parts += [(lane, places[at : at + SEGMENT_ROWS]) for at in range(0, len(places), SEGMENT_ROWS)]
+    return parts
+
+
+def _lanes(codes: npt.NDArray[np.int16], before: Ids) -> Ids:
+    """The lane of each row. codes: of its key, `_NONE` for lane 0. before: rows of each key so far."""
+    found = np.zeros(len(codes), dtype=np.int64)
+    counted = np.flatnonzero(codes >= 0)
+    order = counted[np.argsort(codes[counted], kind="stable")]
+    ordered = codes[order]
+    counts = np.bincount(ordered, minlength=len(before))
+    starts = np.cumsum(counts) - counts
+    so_far = before[ordered] + np.arange(len(order)) - starts[ordered]
+    found[order] = np.searchsorted([LIGHT * FACTOR**lane for lane in range(LANES - 1)], so_far, side="right")
+    return found
+
+
+def _keys(rows: pa.Table, column: str) -> tuple[npt.NDArray[np.int16], list[bytes]]:
+    """For each row the number of its key among the counted ones, or `_NONE`; and these keys' names."""
+    numbers, known = _encoded(rows, column)
+    counts = np.bincount(numbers, minlength=len(known) + 1)
+    much = np.flatnonzero(counts * COUNTED_KEYS >= rows.num_rows)
+    much = much[np.argsort(-counts[much], kind="stable")][:COUNTED_KEYS]
+    codes = np.full(len(known) + 1, _NONE, dtype=np.int16)
+    codes[much] = np.arange(len(much), dtype=np.int16)
+    return codes[numbers], [known[place] if place < len(known) else b"" for place in much.tolist()]
+
+
+def keys_of(rows: pa.RecordBatch, column: str) -> list[bytes]:
+    """The key of each row, of the column by which a stream is read fairly; b"" for none."""
+    numbers, known = _encoded(pa.Table.from_batches([rows]), column)
+    return [known[place] if place < len(known) else b"" for place in numbers.tolist()]
+
+
+def _encoded(rows: pa.Table, column: str) -> tuple[Ids, list[bytes]]:
+    """For each row the place of its key among the distinct ones; after the last for none. And these."""
+    if column not in rows.column_names:
+        return np.zeros(rows.num_rows, dtype=np.int64), []
+    found = rows.column(column)
+    if column == ANCHORS and not pa.types.is_int64(found.type):  # of several, the first of a row counts
+        found = pa.array([one[0] if one else None for one in found.to_pylist()], pa.int64())
+    return equality.encoded(found)
+
+
+def _places(name: bytes) -> list[int]:
+    """The places of a key's counts in the sketch."""
+    digest = hashlib.sha1(name, usedforsecurity=False).digest()
+    return [
+        row * _WIDTH + int.from_bytes(digest[4 * row : 4 * row + 4], "big") % _WIDTH for row in range(_DEPTH)
+    ]

@@ -1,0 +1,146 @@
+"""What a reader took is bound to the commit that acks it, or taken back for others of its subscription."""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from acker.errors import UnreadableRecord
+from acker.ledger.calls.core import Core
+from acker.store import keys
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import pairs, seconds, whole
+from acker.streams.log import scripts
+from acker.streams.log.subscriptions import HOLD_TTL, MOST_GIVEN, Range, taken
+
+UNLOGGED = 60.0
+"""Seconds after which a reader whose first batch was never logged is taken for dead."""
+_log = logging.getLogger(__name__)
+
+
+class Bound(NamedTuple):
+    """A commit that has segments of a reader: a field of `bound` and its value (lua/bind_reader.lua)."""
+
+    commit: str
+    place: str
+
+    @classmethod
+    def to(cls, writer: str, number: int, end: int, attempt: str) -> "Bound":
+        """That of a commit's attempt, with the number of the last segment that it acks."""
+        return cls(f"{writer} {number}", f"{end} {attempt}")
+
+    @property
+    def writer(self) -> str:
+        """Whose commit it is."""
+        return self.commit.rpartition(" ")[0]
+
+    @property
+    def number(self) -> int:
+        """Its number. Raises UnreadableRecord."""
+        return whole(self.commit.rpartition(" ")[2].encode(), f"number of the commit {self.commit!r:.100}")
+
+    @property
+    def attempt(self) -> str:
+        """What tells it from another that is stored under the same number, after it was dropped."""
+        return self.place.partition(" ")[2]
+
+
+def binding(core: Core, ranges: Sequence[Range], writer: str, number: int, attempt: str) -> list[Request]:
+    """Requests that bind ranges to a commit; answered 0 where segments of a reader were given back."""
+    made = []
+    ends: dict[bytes, int] = {}
+    for one in ranges:
+        key = keys.Stream(core.config.name, one.stream).bound(one.slot, one.reader)
+        ends[key] = max(one.end, ends.get(key, 0))
+    for one in ranges:
+        key = keys.Stream(core.config.name, one.stream).bound(one.slot, one.reader)
+        what = Bound.to(writer, number, ends[key], attempt)
+        made.append(scripts.bind_reader(core.config, key, what.commit, what.place, HOLD_TTL, one.start))
+    return made
+
+
+def releasing(core: Core, ranges: Sequence[Range], writer: str, number: int) -> list[Request]:
+    """Requests that release ranges from a commit which has acked them."""
+    name, field = core.config.name, Bound.to(writer, number, 0, "").commit
+    return [
+        command("HDEL", keys.Stream(name, one.stream).bound(one.slot, one.reader), field) for one in ranges
+    ]
+
+
+def ending(
+    core: Core,
+    ranges: Sequence[Range],
+    writer: str,
+    number: int,
+    text: str,
+    of: str,
+    trail: str,
+    spent: Sequence[bytes],
+) -> Request:
+    """A script, for one server, that ends a commit: ranges are released, what is spent goes."""
+    name, field = core.config.name, Bound.to(writer, number, 0, "").commit
+    bound = [keys.Stream(name, one.stream).bound(one.slot, one.reader) for one in ranges]
+    return scripts.end_commit(core.config, writer, number, text, of, trail, bound, field, spent)
+
+
+def take_back(
+    core: Core,
+    stream: str,
+    slot: int,
+    reader: str,
+    *,
+    unlogged: bool = False,
+    ended: Sequence[Bound] = (),
+) -> Operation[tuple[int, list[Bound]]]:
+    """Takes from a reader what it did not ack and no commit has; returns how many segments, and the commits.
+
+    unlogged: not where Spark has logged a batch of it meanwhile. ended: commits that have nothing any more.
+    """
+    own = keys.Stream(core.config.name, stream)
+    back, start, more, bound = 0, 0, True, list[Bound]()
+    while more:
+        found = yield from taken(core, Range(stream, slot, reader, start, 2**53))
+        [(number, *left)] = yield [
+            scripts.return_segments(core.config, own, slot, reader, unlogged, HOLD_TTL, ended, found)
+        ]
+        back += int(number)
+        texts = [text.decode() for text in left]
+        bound += [Bound(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)]
+        more = len(found) == MOST_GIVEN
+        start = found[-1].number if found else start
+    yield [command("UNLINK", own.holder(slot, reader))]
+    return back, list(dict.fromkeys(bound))
+
+
+def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[bool, float]]]:
+    """The readers of a subscription -> whether a batch of theirs was logged, and seconds since they asked.
+
+    A reader whose record cannot be read is passed over and logged: it keeps what it has taken.
+    """
+    key = keys.Stream(core.config.name, stream).readers(slot)
+    [found, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
+    now = seconds(instant)
+    known = {}
+    for name, text in pairs(found).items():
+        try:
+            logged, seen = text.split(b" ")
+            if logged not in (b"0", b"1"):
+                raise ValueError("expected 0 or 1 first")
+            known[name.decode()] = (logged == b"1", max(0.0, now - whole(seen, "when it was seen") / 1000))
+        except (ValueError, UnreadableRecord) as error:
+            _log.error("stream %s, reader %.100r: %.100r cannot be read: %s", stream, name, text, error)
+    return known
+
+
+def recover(core: Core, stream: str, slot: int) -> Operation[int]:
+    """Takes back what dead readers hold that Spark never logged a batch of; returns how many segments.
+
+    Such a reader's driver died between taking its first segments and noting so: nobody will ask for them.
+    Readers that were silent for so long that nothing of theirs is kept are forgotten.
+    """
+    back = 0
+    known = yield from readers(core, stream, slot)
+    for name, (logged, silent) in known.items():
+        if silent > (HOLD_TTL if logged else UNLOGGED):
+            found, _ = yield from take_back(core, stream, slot, name, unlogged=not logged)
+            back += found
+    return back

@@ -1,0 +1,127 @@
+"""Who has taken segments: each task that reads them notes for which batch of which query that is."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+from acker.errors import UnreadableRecord
+from acker.ledger.calls.core import Core
+from acker.ledger.steps.step_registry import Step
+from acker.store import keys, records
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import milliseconds, pairs
+from acker.streams.log.subscriptions import HOLD_TTL, Range
+
+_PAGE = 1_000
+_PAGES = 50
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has taken a segment and not acked it.
+
+    reader: its name in the subscription. number: of the segment, as it took them. query: the id of
+    its streaming query, or what names a run of a batch job; "" where no task of its has begun to read. batch:
+    the number of the batch, None where that is not known. step, application, query_name: as the step that the
+    query runs has said, "" before its first batch is done. Several bolts of a query are joined by a comma.
+    alive: of a worker of a line, whether it counts as alive; None for any other reader.
+    """
+
+    reader: str
+    number: int
+    query: str = ""
+    batch: int | None = None
+    step: str = ""
+    application: str = ""
+    query_name: str = ""
+    alive: bool | None = None
+
+    def text(self) -> str:
+        """Who it is, for people."""
+        job, named, run = self.query.partition(":")
+        if named:
+            return f"job {job}, run {run}"
+        if self.alive is not None:
+            gone = "which gives no sign of life: others get it" if not self.alive else "which is alive"
+            return f"worker {self.reader}, {gone}"
+        name = self.step or (f"query {self.query_name or self.query}" if self.query else "")
+        if not name:
+            return f"reader {self.reader}, none of whose tasks has begun to read"
+        within = [f"application {self.application}"] if self.application else []
+        if self.step and self.query:
+            within.append(f"query {self.query_name or self.query}")
+        within += [f"batch {self.batch}"] if self.batch is not None else []
+        return f"{name} ({', '.join(within)})" if within else name
+
+
+def noting(core: Core, read: Range, query: str, batch: int) -> Request:
+    """The request that notes for which batch a range is read. The batch that read last is known."""
+    key = keys.Stream(core.config.name, read.stream).holder(read.slot, read.reader)
+    return command("SET", key, records.dump([query, batch, read.start, read.end]), "EX", HOLD_TTL)
+
+
+def find(
+    core: Core, stream: str, slot: int, entries: Collection[str], at_work: Iterable[Step]
+) -> Operation[dict[str, Holder]]:
+    """Which of some entries readers of a subscription have taken, and who each of these is.
+
+    Looks at 50,000 of what they have taken at most: an entry of which nothing is found has been taken by
+    nobody, or by one of very many.
+    """
+    own, left, found = keys.Stream(core.config.name, stream), set(entries), dict[str, Holder]()
+    [names] = yield [command("HGETALL", own.readers(slot))]
+    pages = 0
+    for reader in sorted(name.decode("utf-8", "replace") for name in pairs(names)):
+        start, numbers = "-", dict[str, int]()
+        while left and pages < _PAGES:
+            pages += 1
+            [page] = yield [command("XRANGE", own.taken(slot, reader), start, "+", "COUNT", _PAGE)]
+            for number, values in page:
+                entry = pairs(values).get(b"entry", b"").decode("utf-8", "replace")
+                if entry in left:
+                    left.discard(entry)
+                    numbers[entry] = int(number.split(b"-")[0])
+            if len(page) < _PAGE:
+                break
+            start = f"({page[-1][0].decode()}"
+        if numbers:
+            who = yield from taker(core, Range(stream, slot, reader, 0, 0), at_work)
+            found |= {entry: who(number) for entry, number in numbers.items()}
+    return found
+
+
+def taker(core: Core, read: Range, at_work: Iterable[Step]) -> Operation[Callable[[int], Holder]]:
+    """Who the reader of a range is, for each number of a segment that it took."""
+    own = keys.Stream(core.config.name, read.stream)
+    [noted, until, instant] = yield [
+        command("GET", own.holder(read.slot, read.reader)),
+        command("HGET", own.workers(read.slot), read.reader),
+        Request(own.entries, ["TIME"]),
+    ]
+    alive = None if until is None else until.isdigit() and int(until) >= milliseconds(instant)
+    known = list(at_work)
+    return lambda number: replace(named(read.stream, read.reader, number, noted, known), alive=alive)
+
+
+def named(stream: str, reader: str, number: int, noted: bytes | None, at_work: Iterable[Step]) -> Holder:
+    """Who a reader is, of what its tasks have noted and steps have said of themselves."""
+    if noted is None:
+        return Holder(reader, number)
+    try:
+        with records.reading(noted, f"what reader {reader} of stream {stream} reads for") as stored:
+            query, batch, start, end = str(stored[0]), *map(int, stored[1:4])
+    except UnreadableRecord as error:
+        _log.error("%s", error)
+        return Holder(reader, number)
+    mine = [step for step in at_work if step.query_id == query]
+    mine = [step for step in mine if stream in step.reads] or mine
+    return Holder(
+        reader,
+        number,
+        query,
+        batch if start < number <= end else None,
+        ", ".join(sorted({step.name for step in mine})),
+        next((step.application for step in mine if step.application), ""),
+        next((step.query for step in mine if step.query), ""),
+    )

@@ -1,0 +1,145 @@
+"""How far the readers of streams are: what each stream holds, and what each subscription has still to do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
+from acker.store import keys
+from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import pairs, positive, seconds, whole
+from acker.streams.log import lanes
+
+_LOOK = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionTotals:
+    """A subscription of a stream.
+
+    name: None for what was written while there was none, which waits for the next. rows_published: for it,
+    since it was made; rows_acked, rows_dropped: of these. acks_late: acks that came when their trees were
+    over, mostly because they had expired. rows_stale: rows that its readers have dropped, for their trees
+    were over. unread_age: seconds since the oldest segment was
+    published that no reader has taken; None where there is none.
+    """
+
+    name: str | None
+    slot: int
+    rows_published: int
+    rows_acked: int
+    rows_dropped: int
+    unread_age: float | None
+    acks_late: int = 0
+    rows_stale: int = 0
+
+    @property
+    def rows_behind(self) -> int:
+        """Rows that it has still to ack."""
+        return self.rows_published - self.rows_acked - self.rows_dropped
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTotals:
+    """A stream. segments, bytes: what it holds for someone; dropped: segments dropped by its limits.
+
+    max_age, max_bytes: those limits, in seconds and bytes.
+    """
+
+    name: str
+    segments: int
+    bytes: int
+    dropped: int
+    max_age: float
+    max_bytes: int
+    subscriptions: tuple[SubscriptionTotals, ...]
+
+
+def stream_totals(core: Core, names: Sequence[str] | None = None) -> Operation[list[StreamTotals]]:
+    """All streams of a topology, by name, or those named; one without any segment yet has zeros.
+
+    Raises UnreadableRecord, which names the number that is none.
+    """
+    if names is None:
+        [found] = yield [command("SMEMBERS", keys.streams(core.config.name))]
+        names = sorted(name.decode("utf-8", "replace") for name in found)
+    totals = []
+    replies = yield [command("HGETALL", keys.Stream(core.config.name, name).subscriptions) for name in names]
+    for name, reply in zip(names, replies, strict=True):
+        fields = {field.decode("utf-8", "replace"): value for field, value in pairs(reply).items()}
+        totals.append((yield from _stream(core, name, fields)))
+    return totals
+
+
+def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[StreamTotals]:
+    def count(field: str, default: int = 0) -> int:
+        return whole(fields.get(field), f"stream {name!r}, {field}", default)
+
+    known = {
+        whole(field[5:].encode(), f"stream {name!r}, {field}"): value.decode("utf-8", "replace")
+        for field, value in fields.items()
+        if field.startswith("slot:")
+    }
+    waiting = count("next")
+    slots: list[int] = sorted(known)
+    if not slots and f"rows:{waiting}" in fields:
+        slots = [waiting]
+    ages = yield from _unread_ages(core, keys.Stream(core.config.name, name), fields, slots)
+    members = tuple(
+        SubscriptionTotals(
+            name=known.get(slot),
+            slot=slot,
+            rows_published=count(f"rows:{slot}"),
+            rows_acked=count(f"acked:{slot}"),
+            rows_dropped=count(f"dropped:{slot}"),
+            unread_age=ages[slot],
+            acks_late=count(f"late:{slot}"),
+            rows_stale=count(f"stale:{slot}"),
+        )
+        for slot in slots
+    )
+    return StreamTotals(
+        name=name,
+        segments=count("segments"),
+        bytes=count("bytes"),
+        dropped=count("dropped"),
+        max_age=positive(fields.get("max_age"), f"stream {name!r}, max_age", STREAM_MAX_AGE),
+        max_bytes=count("max_bytes", STREAM_MAX_BYTES),
+        subscriptions=members,
+    )
+
+
+def _unread_ages(
+    core: Core, own: keys.Stream, fields: Mapping[str, bytes], slots: Sequence[int]
+) -> Operation[dict[int, float | None]]:
+    if not slots:
+        return {}
+    places = {
+        slot: lanes.cursors(fields.get(f"cursor:{slot}"), fields.get(f"lanes:{slot}")) for slot in slots
+    }
+    asked = [(slot, place) for slot, its in places.items() for place in dict.fromkeys(its)]
+    [instant, *replies] = yield [
+        Request(own.entries, ["TIME"]),
+        *(command("XRANGE", own.entries, b"(" + place, "+", "COUNT", _LOOK) for _, place in asked),
+        *(command("XRANGE", own.returned(slot), "-", "+", "COUNT", 1) for slot in slots),
+    ]
+    now = seconds(instant)
+    ids: dict[int, list[bytes]] = {slot: [] for slot in slots}
+    for (slot, _), found in zip(asked, replies, strict=False):
+        ids[slot] += _first(found, slot, places[slot])
+    for slot, back in zip(slots, replies[len(asked) :], strict=True):
+        ids[slot] += [one[1][1] for one in back]
+    ages: dict[int, float | None] = {}
+    for slot, entries in ids.items():
+        times = [whole(entry.split(b"-")[0], "id of an entry") / 1000 for entry in entries]
+        ages[slot] = max(0.0, now - min(times)) if times else None
+    return ages
+
+
+def _first(found: Reply, slot: int, cursors: Sequence[bytes]) -> list[bytes]:
+    """The id of the first entry that is for a slot, and that nobody has taken; none where there is none."""
+    for entry, values in found:
+        its = pairs(values)
+        if b"%d" % slot in its.get(b"slots", b"").split(b",") and lanes.unread(entry, its, cursors):
+            return [bytes(entry)]
+    return []

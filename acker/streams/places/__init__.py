@@ -1,1 +1,0 @@
-"""Where the tuples of a tree are: in which streams, for whom, taken by which batch of which query."""

@@ -1,0 +1,1 @@
+"""Rows of spouts: kept, tracked and settled."""

@@ -1,0 +1,1 @@
+"""What a batch stages, and how that takes effect: emitted tuples, acks, effects, results."""

@@ -1,0 +1,79 @@
+"""Acks that come too late: the trees were over before, mostly because batches take longer than the timeout.
+
+The ledger tells each update how many of its trees were finished, or are not known to it any more. A commit
+adds that up for what it acks, counts it with the subscription, and tells who asked for the commit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from acker.errors import AckerError
+from acker.ledger.calls.core import Core
+from acker.ledger.steps import step_registry
+from acker.store import keys, replies
+from acker.store.operation import Operation, Request, command
+from acker.streams.log.subscriptions import Range
+from acker.streams.staging.acks import Acked
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What came too late of a commit. acks: of its `rows`; age: seconds since these were published."""
+
+    acks: int
+    rows: int
+    age: float
+
+    def text(self, who: str, timeout: float, seconds: float | None = None) -> str:
+        """The message about it. timeout: the topology's. seconds: how long the batch took, where known."""
+        took = "" if seconds is None else f"the batch took {_seconds(seconds)}; "
+        said = (
+            f"{who}: {self.acks:,} acks of its {self.rows:,} rows came too late; {took}rows were acked "
+            f"{_seconds(self.age)} after they were published, the message timeout is {_seconds(timeout)}"
+        )
+        if self.age < timeout:
+            return f"{said}: their trees had failed, or were older than the rows"
+        return (
+            f"{said}: their trees expired meanwhile and are replayed. Give a batch less (max_rows), call "
+            "collector.keep_alive, or make the topology with a longer message_timeout"
+        )
+
+
+def note(core: Core, acked: Mapping[Range, Acked], unknown: int) -> Operation[Late | None]:
+    """Counts late acks with their subscriptions; None where there were none.
+
+    unknown: trees that emitted tuples were for and that nobody knows any more: their acks are late, too.
+    Acks of trees that the commit has failed itself are not among them (lua/apply_staged.lua).
+    """
+    late, rows, oldest = 0, 0, 0
+    for what, one in acked.items():
+        count, unknown = one.late + unknown, 0
+        rows += one.rows
+        if count:
+            late += count
+            oldest = min(oldest or one.oldest, one.oldest)
+            key = keys.Stream(core.config.name, what.stream).subscriptions
+            [there] = yield [command("HEXISTS", key, f"slot:{what.slot}")]
+            if there:
+                yield [command("HINCRBY", key, f"late:{what.slot}", count)]
+    if not late:
+        return None
+    [instant] = yield [Request(keys.config(core.config.name), ["TIME"])]
+    return Late(late, rows, max(0.0, replies.seconds(instant) - oldest / 1000))
+
+
+def why_expired(core: Core) -> Operation[str]:
+    """Why a tree has expired: the timeout, and the steps that have reported to take longer."""
+    timeout = core.config.message_timeout
+    text = f"not acked within the message timeout of {_seconds(timeout)}"
+    try:
+        known = yield from step_registry.steps(core)
+    except AckerError:
+        return text
+    slow = sorted({(one.name, round(one.seconds, 1)) for one in known if one.late and one.seconds >= timeout})
+    took = ", ".join(f"batches of {name!r} take {_seconds(seconds)}" for name, seconds in slow[:3])
+    return f"{text}; {took}" if took else text
+
+
+def _seconds(value: float) -> str:
+    return f"{round(value, 1):,.10g} s"

@@ -1,0 +1,1 @@
+"""Types of columns, and when values are equal."""

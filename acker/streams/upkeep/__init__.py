@@ -1,0 +1,1 @@
+"""What streams keep: limits, stale rows, removal."""

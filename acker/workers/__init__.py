@@ -1,0 +1,1 @@
+"""Workers: steps in plain Python over streams, for lines and functions."""

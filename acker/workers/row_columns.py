@@ -1,0 +1,108 @@
+"""Rows that a step emits, as columns of the types that the stream has."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import ValidationError, class_name, is_interrupt, shown, text_of
+from acker.streams.log import schemas
+from acker.streams.log.segments import ANCHORS
+from acker.streams.types.column_types import fitted
+
+
+def load_pandas() -> None:
+    """Has pyarrow load pandas now, and not by the first array that some thread makes.
+
+    It holds a lock meanwhile, for which a process that is forked just then would wait for ever.
+    """
+    pa.array([])
+
+
+def table(
+    rows: Sequence[Mapping[str, Any]], known: pa.Schema | None
+) -> tuple[pa.Table, dict[int, ValidationError]]:
+    """Make a table of rows: the columns that the stream has, and new ones that have a value.
+
+    A new column has the type that Arrow finds for all its values. Where they have none in common, it is the
+    type of the first value.
+
+    Args:
+        rows: the rows, each with the columns that it has a value for.
+        known: the schema of the stream; None where it has none yet.
+
+    Returns:
+        The table, and for each row that a column does not take its place and an error
+        (`acker.streams.types.column_types`). The table is not to be used then.
+    """
+    types = {} if known is None else {field.name: field.type for field in known}
+    types.setdefault(ANCHORS, _of_anchors(rows))
+    columns: dict[str, pa.Array] = {}
+    unfit: dict[int, ValidationError] = {}
+    for name in dict.fromkeys([*types, *(name for row in rows for name in row)]):
+        values = [row.get(name) for row in rows]
+        if name == ANCHORS:
+            columns[name], wrong = _anchors(values, types[name])
+        elif name in types:
+            columns[name], wrong = fitted(values, types[name], name)
+        elif any(value is not None for value in values):
+            columns[name], wrong = _new(values, name)
+        else:
+            continue
+        unfit = wrong | unfit
+    return pa.table(columns), unfit
+
+
+def _of_anchors(rows: Sequence[Mapping[str, Any]]) -> pa.DataType:
+    """The type of the column of anchors in a new stream."""
+    several = any(isinstance(row[ANCHORS], tuple) for row in rows)
+    return pa.list_(pa.int64()) if several else pa.int64()
+
+
+def _anchors(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, ValidationError]]:
+    """Anchors as a stream has them, of one tree a row, or of several; as `fitted`."""
+    if not pa.types.is_int64(kind):
+        made = [(one or (0,)) if isinstance(one, tuple) else (one,) for one in values]
+        return pa.array(made, kind), {}
+    several = {
+        place: ValidationError(
+            f"column {ANCHORS}: expected one tree for a row, as the rows of that stream have, got "
+            f"{len(one)}: emit to a stream whose first rows have several"
+        )
+        for place, one in enumerate(values)
+        if isinstance(one, tuple) and len(one) > 1
+    }
+    return pa.array(
+        [(one[0] if one else 0) if isinstance(one, tuple) else one for one in values], kind
+    ), several
+
+
+def _new(values: Sequence[Any], name: str) -> tuple[pa.Array, dict[int, ValidationError]]:
+    """A column that the stream has not yet, as `fitted`."""
+    try:
+        found, unfit = fitted(values, schemas.inferred(name, values), name)
+        if not unfit:
+            return found, unfit
+    except BaseException as error:  # some value has no type, or another one: it is found below
+        if is_interrupt(error):
+            raise
+    typeless: dict[int, ValidationError] = {}
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        try:
+            kind = schemas.inferred(name, [value])
+        except ValidationError as error:
+            typeless[place] = error
+            continue
+        except BaseException as error:  # as above
+            if is_interrupt(error):
+                raise
+            said = f"column {shown(name)}: expected a value of a type that streams have, got {shown(value)}"
+            typeless[place] = ValidationError(f"{said} ({class_name(value)}): {text_of(error)}")
+            continue
+        if not typeless:
+            return fitted(values, kind, name)
+        found, unfit = fitted([None if at in typeless else one for at, one in enumerate(values)], kind, name)
+        return found, typeless | unfit
+    return pa.nulls(len(values)), typeless

@@ -1,0 +1,27 @@
+"""The scripts of workers as functions (as in acker/ledger/calls/scripts.py)."""
+
+from collections.abc import Sequence
+
+from acker.store.keys import Stream
+from acker.store.operation import Request, script
+
+
+def lease(workers: bytes, reader: str, lease: int, ttl: int, new: bool, begun: str) -> Request:
+    """Notes until when a worker counts as alive. lease: ms."""
+    return script("lease", [workers], [reader, lease, ttl, int(new), begun])
+
+
+def end_lease(workers: bytes, reader: str, lease: int) -> Request:
+    """Takes a worker whose time is over for dead. lease: ms for which one counts as alive at most."""
+    return script("end_lease", [workers], [reader, lease])
+
+
+def note_uncommitted(workers: bytes, reader: str, begun: str, reason: bytes) -> Request:
+    """Notes why what a worker has begun was not committed."""
+    return script("note_uncommitted", [workers], [reader, begun, reason])
+
+
+def check_stream(stream: Stream, slots: Sequence[int], gather: bytes, fair: bytes, schema: str) -> Request:
+    """Tells whether a stream is as it was looked at. schema: SHA-1 of it, or ""."""
+    own = [stream.subscriptions, stream.schema]
+    return script("check_stream", own, [",".join(map(str, slots)), gather, fair, schema])
