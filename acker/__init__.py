@@ -23,7 +23,7 @@ from acker.errors import (
 )
 
 if TYPE_CHECKING:
-    from acker.collectors.pending import Outcome
+    from acker.collectors.outcome import Outcome
     from acker.collectors.topology import Topology
     from acker.collectors.tuples import Tuple
 
@@ -51,7 +51,7 @@ __all__ = [
 
 # These need numpy and redis, which take most of the time of an import: they come with their first use.
 _LATER = {
-    "Outcome": "acker.collectors.pending",
+    "Outcome": "acker.collectors.outcome",
     "Topology": "acker.collectors.topology",
     "Tuple": "acker.collectors.tuples",
 }

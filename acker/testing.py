@@ -18,7 +18,7 @@ from acker.embedded import EmbeddedServer
 if TYPE_CHECKING:
     from pytest import fixture  # noqa: PT013 - it may be another thing, below
 
-    from acker.spark.trial import BoltResult, Failed, run_bolt
+    from acker.spark.run_bolt import BoltResult, Failed, run_bolt
 else:
     try:
         from pytest import fixture  # noqa: PT013
@@ -52,5 +52,5 @@ def __getattr__(name: str) -> Any:
     # They need Spark, which who tests plain Python may not have: pytest gets all that `dir` shows.
     if name not in ("BoltResult", "Failed", "run_bolt"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module("acker.spark.trial"), name)
+    value = globals()[name] = getattr(import_module("acker.spark.run_bolt"), name)
     return value

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from acker.collectors.pending import ASK, CONFIRMED, PENDING, Outcome, Pending, Slab, still_there
+from acker.collectors.outcome import Outcome
+from acker.collectors.pending import ASK, CONFIRMED, PENDING, Pending, Slab, still_there
 from acker.collectors.session import Session
 from acker.errors import AckerError
 from acker.ledger import ids

@@ -7,11 +7,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from acker.collectors.outbox import Outbox
+from acker.collectors.outcome import Outcome
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
@@ -36,26 +36,6 @@ REMEMBERED_SECONDS, REMEMBERED_TIMEOUTS = 60.0, 4
 reported and confirmed."""
 
 PENDING, REPORTED, CONFIRMED = 0, 1, 2
-
-
-class Outcome(NamedTuple):
-    """How a tree ended.
-
-    status: acked, failed, expired, or rejected (never tracked: over the high-water mark). reason: of a fail,
-    where an expired tree was, or what the spout found out by itself. latency: seconds from track to outcome
-    by the store's clock; None where the store has not said it. anchor: 0 where there was no tree (`ackers`
-    0). step: the bolt that has failed it, where known; batch: of its query, -1 where not known. retry: False
-    where that was for good, so that another attempt is of no use.
-    """
-
-    message_id: bytes
-    anchor: int
-    status: Status
-    reason: str
-    latency: float | None
-    step: str = ""
-    retry: bool = True
-    batch: int = -1
 
 
 class Slab:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from acker.collectors.inbox import Inbox
 from acker.collectors.outbox import Outbox
-from acker.collectors.pending import MOST_READY, Outcome
+from acker.collectors.outcome import Outcome
+from acker.collectors.pending import MOST_READY
 from acker.errors import AckerError
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from acker.collectors import buffer
 from acker.collectors.inbox import WAIT, Inbox
 from acker.collectors.outbox import log
-from acker.collectors.pending import MOST_READY, Outcome, Slab
+from acker.collectors.outcome import Outcome
+from acker.collectors.pending import MOST_READY, Slab
 from acker.collectors.reports import Reports
 from acker.collectors.session import Session
 from acker.collectors.tuples import Tuple, check_targets

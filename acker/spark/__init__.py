@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Any
 from acker.errors import FailedException, PermanentFailure
 
 if TYPE_CHECKING:
-    from acker.spark.anchoring import anchors
-    from acker.spark.bolts import Bolt, bolt
-    from acker.spark.collector import Collector
-    from acker.spark.drpc import SparkSteps, StepCollector
-    from acker.spark.face import Acker
-    from acker.spark.gathering import gathered
-    from acker.spark.jobs import job
-    from acker.spark.queries.again import read_again
+    from acker.spark.acker import Acker
+    from acker.spark.bolts.bolt import Bolt, bolt
+    from acker.spark.bolts.collector import Collector
+    from acker.spark.bolts.job import job
+    from acker.spark.functions.spark_steps import SparkSteps
+    from acker.spark.functions.step_collector import StepCollector
     from acker.spark.queries.catching_up import run_until_caught_up
-    from acker.spark.source.data_source import AckerSource, register
+    from acker.spark.queries.rewind_checkpoint import read_again
+    from acker.spark.records.anchors import anchors
+    from acker.spark.records.gathered import gathered
+    from acker.spark.runtime.tuning import tuned
+    from acker.spark.source.acker_source import AckerSource, register
     from acker.spark.spouts import dead_letters, discard, outcomes, replay, settling, track, watermark
-    from acker.spark.tuning import tuned
 
 __all__ = [
     "Acker",
@@ -47,18 +48,19 @@ __all__ = [
 
 # They come with their first use: Spark starts a process for each query's source, which needs only that.
 _LATER = {
-    "anchoring": ("anchors",),
-    "queries.again": ("read_again",),
+    "records.anchors": ("anchors",),
+    "queries.rewind_checkpoint": ("read_again",),
     "queries.catching_up": ("run_until_caught_up",),
-    "bolts": ("Bolt", "bolt"),
-    "jobs": ("job",),
-    "collector": ("Collector",),
-    "drpc": ("SparkSteps", "StepCollector"),
-    "face": ("Acker",),
-    "gathering": ("gathered",),
-    "source.data_source": ("AckerSource", "register"),
+    "bolts.bolt": ("Bolt", "bolt"),
+    "bolts.job": ("job",),
+    "bolts.collector": ("Collector",),
+    "functions.spark_steps": ("SparkSteps",),
+    "functions.step_collector": ("StepCollector",),
+    "acker": ("Acker",),
+    "records.gathered": ("gathered",),
+    "source.acker_source": ("AckerSource", "register"),
     "spouts": ("dead_letters", "discard", "outcomes", "replay", "settling", "track", "watermark"),
-    "tuning": ("tuned",),
+    "runtime.tuning": ("tuned",),
 }
 
 

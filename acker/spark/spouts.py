@@ -20,13 +20,13 @@ from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.suggestions import meant
 from acker.lines.coordinate_all import Coordinating
-from acker.spark.arrow import map_in_arrow
-from acker.spark.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker
-from acker.spark.collector import AT_WORK
-from acker.spark.once import quoted
-from acker.spark.options import OPTIONS, TRACK, of_step, texts
-from acker.spark.source.data_source import register
-from acker.spark.versions import arrow_schema, spark_schema
+from acker.spark.bolts.collector import AT_WORK
+from acker.spark.options.options import OPTIONS, TRACK, of_step, texts
+from acker.spark.queries.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker
+from acker.spark.records.once import quoted
+from acker.spark.runtime.arrow import map_in_arrow
+from acker.spark.runtime.versions import arrow_schema, spark_schema
+from acker.spark.source.acker_source import register
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams.dead_letters import dead_letters as letters

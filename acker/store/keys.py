@@ -66,7 +66,7 @@ def tracked(topology: str, query: str, run: str, batch: int) -> bytes:
 
 
 def trackers(topology: str, source: str) -> bytes:
-    """Hash: the queries that track the rows of one call of `track` (acker/spark/queries/company.py)."""
+    """Hash: the queries that track the rows of one call of `track` (acker/spark/queries/conflicts.py)."""
     return f"acker:{{{topology}}}:tracked:by:{source}".encode()
 
 
@@ -76,7 +76,7 @@ def suspect(topology: str, name: str) -> bytes:
 
 
 def verdict(topology: str, query: str, run: str) -> bytes:
-    """String: what the plan of a query's run was found to do (acker/spark/queries/verdicts.py)."""
+    """String: what the plan of a query's run was found to do (acker/spark/queries/plan_check.py)."""
     return f"acker:{{{topology}}}:verdict:{query}:{run}".encode()
 
 

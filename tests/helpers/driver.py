@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import explode, rand, split
 
 from acker.spark import Collector, bolt, job, register, track
-from acker.spark.tuning import PIP_WORKERS
+from acker.spark.runtime.tuning import PIP_WORKERS
 from acker.store.operation import Operation
 from acker.streams.commits import commit
 from tests.helpers import attempts

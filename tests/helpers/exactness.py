@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import explode, split
 
-from acker.spark import staging
+from acker.spark.records import staging
 from acker.store.operation import Operation
 from acker.streams import StreamReader
 from acker.streams.commits import commit as commits

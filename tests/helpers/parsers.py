@@ -27,11 +27,10 @@ from acker.ledger.slabs import slabs
 from acker.ledger.steps import step_registry
 from acker.ledger.trees import cursors
 from acker.lines import definition
-from acker.spark import batch_roots
-from acker.spark.options import Options
-from acker.spark.queries import notes
+from acker.spark.options.options import Options
+from acker.spark.queries import batch_roots, read_ranges
 from acker.spark.queries.microbatches import MicroBatch
-from acker.spark.queries.verdicts import Verdict
+from acker.spark.queries.plan_check import Verdict
 from acker.store import address
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
@@ -222,7 +221,7 @@ def _segment(data: bytes) -> None:
 
 
 def _notes(data: bytes) -> None:
-    answered(notes.ranges(core(), MicroBatch("q", 1, "r")), [parts(data)])
+    answered(read_ranges.ranges(core(), MicroBatch("q", 1, "r")), [parts(data)])
 
 
 def _readers(data: bytes) -> None:

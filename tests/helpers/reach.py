@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples h
 from acker.drpc import LinearDRPC, Out
 from acker.drpc.client import Client
 from acker.spark import Acker, SparkSteps, StepCollector, gathered
-from acker.spark.drpc import StepBolt
+from acker.spark.functions.spark_steps import StepBolt
 from examples.reach import generated
 from tests.helpers.pipeline import Pipeline
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from acker.ledger.client import Ledger, open_ledger
 from acker.spark import register
-from acker.spark.tuning import PIP_WORKERS
+from acker.spark.runtime.tuning import PIP_WORKERS
 from acker.store.client import Store
 from tests.helpers.pipeline import Pipeline
 

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import ValidationError
 from acker.spark import Collector, bolt, dead_letters, track
-from acker.spark.once import digest
+from acker.spark.records.once import digest
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.attempts import Attempts, at_once

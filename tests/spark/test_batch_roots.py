@@ -7,8 +7,7 @@ import pytest
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
-from acker.spark import batch_roots
-from acker.spark.queries import microbatches
+from acker.spark.queries import batch_roots, microbatches
 from acker.store import keys
 from acker.streams.sources import scripts as spouts_lua
 from acker.streams.sources.roots import Roots

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from acker.ledger.client import open_ledger
-from acker.spark.options import Options
+from acker.spark.options.options import Options
 from acker.spark.source.writing import BatchWriter
 from acker.store.client import Store
 from acker.streams.spouts import settler

@@ -6,7 +6,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import AckerError, ValidationError
 from acker.spark import Collector, bolt, run_until_caught_up
-from acker.spark.versions import LEARNS_OFFSETS
+from acker.spark.runtime.versions import LEARNS_OFFSETS
 from acker.streams import Stream
 from tests.helpers.pipeline import Pipeline
 

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import AckerError, FailedException, SchemaMismatch, ValidationError
-from acker.spark import Collector, bolt, functions, job, track
+from acker.spark import Collector, bolt, job, track
+from acker.spark.bolts import bolt_function
 from tests.helpers.exactness import consume
 from tests.helpers.pipeline import Diary, Pipeline
 
@@ -144,7 +145,7 @@ def test_a_function_that_returns_its_work_undone_acks_nothing(pipeline: Pipeline
 
 def test_a_function_that_returns_what_still_works_is_refused_and_what_that_raised_is_raised() -> None:
     def given(result: object) -> None:
-        functions.call(lambda batch, collector: result, "lazy", None, None)
+        bolt_function.call(lambda batch, collector: result, "lazy", None, None)
 
     waiting, done, bad, left = (Future[int]() for _ in range(4))
     done.set_result(1)

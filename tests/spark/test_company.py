@@ -5,12 +5,13 @@ import pytest
 from pyspark.sql import DataFrame
 
 from acker.ledger.client import Ledger
-from acker.spark import Collector, batch_roots, bolt, track
-from acker.spark.options import Options
-from acker.spark.queries.company import look_for_trackers
+from acker.spark import Collector, bolt, track
+from acker.spark.options.options import Options
+from acker.spark.queries import batch_roots
+from acker.spark.queries.conflicts import look_for_trackers
 from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.runtime.versions import spark_schema
 from acker.spark.source.reading import Offset, StreamingReader
-from acker.spark.versions import spark_schema
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams import StreamWriter

@@ -8,7 +8,7 @@ import pytest
 
 from acker.errors import ValidationError
 from acker.spark import dead_letters
-from acker.spark.versions import LEARNS_OFFSETS
+from acker.spark.runtime.versions import LEARNS_OFFSETS
 from acker.streams.dead_letters import dead_letters as letters
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.inspect.locate.why import why
 from acker.ledger.client import Ledger, open_ledger
 from acker.spark import bolt
-from acker.spark.collector import Collector
+from acker.spark.bolts.collector import Collector
 from acker.spark.queries.heartbeat import Heartbeat
 from acker.store import keys
 from acker.store.client import Store

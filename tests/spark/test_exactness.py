@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import concat, lit
 
-from acker.spark import Collector, bolt, staging
+from acker.spark import Collector, bolt
+from acker.spark.records import staging
 from acker.streams.commits import commit as commits
 from tests.helpers.attempts import BY, Attempts, at_once, first_attempt, names_in, numbers, staged_by
 from tests.helpers.exactness import FailingAfterStaging, consume, cut, words

@@ -1,4 +1,4 @@
-"""The object that names the store and the topology once (acker/spark/face.py)."""
+"""The object that names the store and the topology once (acker/spark/acker.py)."""
 
 import subprocess
 import sys
@@ -12,8 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 import acker.spark
 from acker import TopologyConfigError, UnknownTopology, ValidationError
 from acker.errors import UnknownStream
-from acker.spark import Acker, Collector, keywords
-from acker.spark.options import BATCH_WRITE, OPTIONS, READ, TRACK, WRITE
+from acker.spark import Acker, Collector
+from acker.spark.options import keywords
+from acker.spark.options.options import BATCH_WRITE, OPTIONS, READ, TRACK, WRITE
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.pipeline import Pipeline
 

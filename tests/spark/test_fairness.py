@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.errors import ValidationError
 from acker.ledger.client import open_ledger
 from acker.spark import bolt
-from acker.spark.collector import Collector
-from acker.spark.options import Options
+from acker.spark.bolts.collector import Collector
+from acker.spark.options.options import Options
 from acker.store.client import Store
 from acker.streams.log import fairness, schemas
 from acker.streams.sources.spout_options import SpoutOptions

@@ -15,9 +15,10 @@ from acker.drpc.answer_listener import Call
 from acker.drpc.client import Client
 from acker.drpc.removal import retire
 from acker.errors import AckerError, DRPCFailed, ValidationError
-from acker.spark import Acker, StepCollector, answering, gathered, staging
-from acker.spark.arrow import map_in_arrow
-from acker.spark.drpc import StepBolt
+from acker.spark import Acker, StepCollector, gathered
+from acker.spark.functions.spark_steps import StepBolt
+from acker.spark.records import function_results, staging
+from acker.spark.runtime.arrow import map_in_arrow
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import Stream
@@ -246,13 +247,15 @@ REFUSED = [
 
 
 def written(rows: DataFrame) -> list[Row]:
-    task = answering.AsJson(rows.schema["result"].dataType)
+    task = function_results.AsJson(rows.schema["result"].dataType)
     return map_in_arrow(rows, task, "_acker bigint, result string, _acker_failed string").collect()
 
 
 def test_a_result_is_of_any_type_that_json_has(pipeline: Pipeline) -> None:
     for text in [one for one, _ in VALUES] + BAD:
-        rows = answering.checked(pipeline.spark.sql(f"select 1L as _acker, {text} as result, 2 as more"))
+        rows = function_results.checked(
+            pipeline.spark.sql(f"select 1L as _acker, {text} as result, 2 as more")
+        )
         [row] = written(rows)
         if text in BAD:
             assert row["result"] is None
@@ -261,16 +264,16 @@ def test_a_result_is_of_any_type_that_json_has(pipeline: Pipeline) -> None:
             assert (row["_acker_failed"], json.loads(row["result"])) == (None, dict(VALUES)[text])
     for text, said in REFUSED:
         with pytest.raises(ValidationError, match=re.escape(said)):
-            answering.checked(pipeline.spark.sql(f"select 1L as _acker, {text} as result"))
+            function_results.checked(pipeline.spark.sql(f"select 1L as _acker, {text} as result"))
     for columns in ("1L as _acker", "1L as result", "array(1L) as _acker, 1L as result"):
         with pytest.raises(ValidationError, match="results: expected"):
-            answering.checked(pipeline.spark.sql(f"select {columns}"))
+            function_results.checked(pipeline.spark.sql(f"select {columns}"))
 
 
 def test_a_digit_of_a_decimal_is_not_lost(pipeline: Pipeline) -> None:
     number = "-12345678901234567890.123456789012345678"
     rows = pipeline.spark.sql(f"select 1L as _acker, cast('{number}' as decimal(38, 18)) as result")
-    [row] = written(answering.checked(rows))
+    [row] = written(function_results.checked(rows))
     assert row["result"] == number
 
 

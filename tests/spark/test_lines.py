@@ -14,7 +14,7 @@ from acker.ledger.client import open_ledger
 from acker.ledger.slabs import sections
 from acker.lines import Gather, Line, Out, Request
 from acker.spark import Bolt, bolt, gathered
-from acker.spark.collector import Collector
+from acker.spark.bolts.collector import Collector
 from acker.store.client import Store
 from acker.streams.log.gathers import Gathering, tasks_of
 from acker.streams.sources.spout_options import SpoutOptions

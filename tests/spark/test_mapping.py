@@ -17,7 +17,7 @@ from acker.errors import FailedException, ValidationError
 from acker.ledger.client import Ledger
 from acker.spark.records.calls import Calls
 from acker.spark.records.mapping import RecordMapper, mapped_schema
-from acker.spark.records.suspects import Suspects
+from acker.spark.records.poison import Suspects
 
 ROWS = StructType([StructField("n", LongType()), StructField("_acker", LongType())])
 SCHEMA = StructType([StructField("n", IntegerType()), StructField("text", StringType())])

@@ -8,10 +8,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
-from acker.spark.options import Options
+from acker.spark.options.options import Options
+from acker.spark.runtime.versions import spark_schema
 from acker.spark.source.partitions import deal
 from acker.spark.source.reading import Reader
-from acker.spark.versions import spark_schema
 from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter
 from acker.streams.log import schemas

@@ -11,7 +11,7 @@ from acker.inspect.operate.removal import remove
 from acker.ledger.client import open_ledger
 from acker.ledger.settings.config import SETTINGS
 from acker.spark import bolt, spouts
-from acker.spark.options import OPTIONS, Options
+from acker.spark.options.options import OPTIONS, Options
 from acker.store.client import TIMEOUTS, Store
 from acker.streams.dead_letters import dead_letters
 from acker.streams.dead_letters.dead_letters import Filter

@@ -2,7 +2,7 @@
 
 import pytest
 
-from acker.spark.queries.state import of_text
+from acker.spark.queries.stateful_operators import of_text
 
 SCAN = "MicroBatchScan[line#1, _acker#2L] (Python)"
 

@@ -13,9 +13,9 @@ from pyspark.sql.types import BooleanType
 from acker.errors import UnknownOffset
 from acker.ledger.client import Ledger
 from acker.spark import Collector, bolt, track
-from acker.spark.options import Options
+from acker.spark.options.options import Options
+from acker.spark.runtime.versions import spark_schema
 from acker.spark.source.reading import StreamingReader as SparkReader
-from acker.spark.versions import spark_schema
 from acker.streams import Stream
 from acker.streams.log import schemas, subscriptions
 from tests.helpers.exactness import consume

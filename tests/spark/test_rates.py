@@ -3,9 +3,9 @@
 import pyarrow as pa
 
 from acker.ledger.client import Ledger
-from acker.spark.options import Options
+from acker.spark.options.options import Options
+from acker.spark.runtime.versions import spark_schema
 from acker.spark.source.reading import StreamingReader
-from acker.spark.versions import spark_schema
 from acker.streams import Stream, StreamWriter
 from acker.streams.log import schemas
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from acker.errors import AckerError
 from acker.spark import AckerSource, Collector, bolt
-from acker.spark.options import Options
+from acker.spark.options.options import Options
 from acker.spark.source.writing import StreamingWriter
 from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.commits import commit as commits

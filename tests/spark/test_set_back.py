@@ -17,10 +17,10 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.slabs import NewSlab
-from acker.spark.options import Options
+from acker.spark.options.options import Options
+from acker.spark.runtime.versions import arrow_schema
 from acker.spark.source.partitions import SegmentsPartition
 from acker.spark.source.reading import Offset, StreamingReader
-from acker.spark.versions import arrow_schema
 from acker.store.client import Store
 from acker.streams import StreamWriter
 from acker.streams.commits import commit as commits

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from acker.spark.shipping import Shipped, version
+from acker.spark.runtime.pickling import Shipped, version
 from tests.helpers.exactness import consume
 from tests.helpers.pipeline import Pipeline
 

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from acker.ledger.client import open_ledger
 from acker.ledger.steps.step_registry import steps
 from acker.spark import bolt
-from acker.spark.collector import Collector
-from acker.spark.versions import LEARNS_OFFSETS
+from acker.spark.bolts.collector import Collector
+from acker.spark.runtime.versions import LEARNS_OFFSETS
 from acker.store.client import Store
 from acker.streams import Stream
 from tests.helpers.pipeline import Pipeline
@@ -37,7 +37,7 @@ def test_a_batch_that_is_slower_than_the_message_timeout_says_so(
         assert query.awaitTermination(240)
     finally:
         query.stop()
-    [said] = [one for one in caplog.records if one.name == "acker.spark.lateness"]
+    [said] = [one for one in caplog.records if one.name == "acker.spark.queries.lateness"]
     assert said.levelname == "WARNING"
     assert "bolt 'split', batch 0: 12 acks of its 12 rows came too late; the batch took " in said.getMessage()
     assert "the message timeout is 1 s: their trees expired meanwhile" in said.getMessage()

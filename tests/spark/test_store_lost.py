@@ -11,9 +11,9 @@ from acker.errors import StoreLost, ValidationError
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings import topologies
 from acker.spark import bolt, read_again, track
-from acker.spark.collector import Collector
-from acker.spark.queries.losses import Losses, check_commits
+from acker.spark.bolts.collector import Collector
 from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.queries.store_loss import Losses, check_commits
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import AckerError, FailedException, ValidationError
 from acker.spark import Acker, Collector, anchors
-from acker.spark.bolts import Bolt
+from acker.spark.bolts.bolt import Bolt
 from acker.testing import run_bolt
 
 production = Acker("redis://production.invalid:1/0", "shop")

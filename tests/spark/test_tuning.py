@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.spark import Collector, bolt, tuned
-from acker.spark.tuning import PIP_WORKERS, settings
+from acker.spark.runtime.tuning import PIP_WORKERS, settings
 from tests.helpers.pipeline import Pipeline
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType, Times
 from acker.spark.records.calls import Calls
 from acker.spark.records.mapping import RecordMapper
 from acker.spark.records.values import Columns, to_python
-from acker.spark.versions import arrow_schema
+from acker.spark.runtime.versions import arrow_schema
 from acker.streams import StreamWriter
 from acker.streams.types.column_types import fitted
 from tests.helpers.pipeline import Pipeline

@@ -11,7 +11,7 @@ import redis
 from acker import Topology, cli
 from acker.demo.options import Options as DemoOptions
 from acker.errors import MissingRights, StoreMisconfigured
-from acker.spark.options import Options
+from acker.spark.options.options import Options
 from acker.store.address import parse
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store

@@ -105,7 +105,7 @@ def same_rows(batch: DataFrame, plan: Plan | None) -> Iterator[None]:
     """While the block lasts, all that evaluates a batch gets the same rows, whatever its query calls.
 
     A row that is filtered out in each of two evaluations is in the result of neither, and would be acked.
-    Evaluations of what a query tracks by itself compare their rows (acker/spark/batch_roots.py).
+    Evaluations of what a query tracks by itself compare their rows (acker/spark/queries/batch_roots.py).
     """
     if plan is None or plan.steady or plan.others:
         yield

@@ -2,7 +2,7 @@
 
 The function may be anything but pure: it may fail today and work tomorrow. Spark may run a task again, so an
 exception must not have effects of its own. It is a row, marked by the column `_acker_failed`, and whether it
-is emitted or failed is decided by one and the same run: see `acker.spark.collector.Collector.map`.
+is emitted or failed is decided by one and the same run: see `acker.spark.bolts.collector.Collector.map`.
 """
 
 import secrets
@@ -20,10 +20,10 @@ from acker.ledger.slabs.causes import Cause, said_by
 from acker.ledger.user_functions.async_calls import Outcome
 from acker.ledger.user_functions.undone import undone
 from acker.spark.records.calls import Calls, Record
-from acker.spark.records.suspects import Suspects, halved
+from acker.spark.records.poison import Suspects, halved
 from acker.spark.records.values import Columns, Convert, to_python
-from acker.spark.shipping import Shipped
-from acker.spark.versions import arrow_schema
+from acker.spark.runtime.pickling import Shipped
+from acker.spark.runtime.versions import arrow_schema
 from acker.streams.log.segments import ANCHORS
 from acker.streams.staging.effects import EFFECT
 from acker.streams.staging.staging import FAILED
@@ -118,7 +118,7 @@ class RecordMapper(Shipped):
     def _carefully(
         self, parts: Iterator[pa.RecordBatch], run: int, suspects: Suspects
     ) -> Iterator[pa.RecordBatch]:
-        """As `_mapped`, by other processes: see `acker.spark.records.suspects`."""
+        """As `_mapped`, by other processes: see `acker.spark.records.poison`."""
 
         def work(part: pa.RecordBatch) -> pa.RecordBatch:
             [made] = self._mapped(iter([part]), run)

@@ -9,9 +9,9 @@ from pyspark.sql.types import StructType
 from acker.errors import SegmentGone
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.spark.shipping import Shipped
+from acker.spark.runtime.pickling import Shipped
+from acker.spark.runtime.versions import arrow_schema, spark_schema
 from acker.spark.source.partitions import PARTITION_ROWS
-from acker.spark.versions import arrow_schema, spark_schema
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import downtime

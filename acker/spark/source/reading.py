@@ -15,21 +15,21 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from acker.errors import UnknownOffset, UnreadableRecord
-from acker.spark.options import Options
-from acker.spark.queries import losses
-from acker.spark.queries.company import Company
+from acker.spark.options.options import Options
+from acker.spark.queries import store_loss
+from acker.spark.queries.conflicts import Company
 from acker.spark.queries.heartbeat import Heartbeat
-from acker.spark.queries.losses import Losses
-from acker.spark.shipping import Shipped
-from acker.spark.source.partitions import deal
-from acker.spark.source.rows import Rows
-from acker.spark.versions import (
+from acker.spark.queries.store_loss import Losses
+from acker.spark.runtime.pickling import Shipped
+from acker.spark.runtime.versions import (
     LEARNS_OFFSETS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from acker.spark.source.partitions import deal
+from acker.spark.source.rows import Rows
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import downtime, reader
@@ -82,7 +82,7 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         self._heartbeat = Heartbeat(self._rows.ledger, options.stream)
         self._company = Company(self._rows.ledger, options)
         # Only the source of a spout's replays: what other streams carry is in the hands of spouts.
-        own = options.stream.endswith(losses.REPLAYS)
+        own = options.stream.endswith(store_loss.REPLAYS)
         self._losses = Losses(self._rows.ledger, options.stream, options.after_loss) if own else None
 
     @property

@@ -7,11 +7,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from acker.errors import SegmentGone, ValidationError
-from acker.spark.anchoring import named_schema
-from acker.spark.options import Options
-from acker.spark.queries import microbatches, notes
+from acker.spark.options.options import Options
+from acker.spark.queries import microbatches, read_ranges
+from acker.spark.records.anchors import named_schema
+from acker.spark.runtime.versions import arrow_schema
 from acker.spark.source.partitions import SegmentsPartition
-from acker.spark.versions import arrow_schema
 from acker.store.operation import Operation
 from acker.streams import reader
 from acker.streams.log import schemas, segments
@@ -51,7 +51,7 @@ class Rows:
         if not isinstance(part, SegmentsPartition):
             return
         if part.batch is not None and (at := microbatches.of_task()):
-            notes.note(self.ledger, at, part.batch)
+            read_ranges.note(self.ledger, at, part.batch)
         for segment in part.members:
             [payload] = self.ledger.run(reader.payload_of(self.ledger, self.options.stream, [segment]))
             if payload is None:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from acker.spark.versions import SupportsTriggerAvailableNow
+from acker.spark.runtime.versions import SupportsTriggerAvailableNow
 
 
 class UnmadeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -19,15 +19,14 @@ from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
-from acker.spark import batch_roots, lateness
-from acker.spark.anchoring import check_names, named_schema
-from acker.spark.arrow import sound
-from acker.spark.options import Options
-from acker.spark.queries import company, losses, microbatches, verdicts
+from acker.spark.options.options import Options
+from acker.spark.queries import batch_roots, conflicts, lateness, microbatches, plan_check, store_loss
 from acker.spark.queries.microbatches import MicroBatch
-from acker.spark.queries.verdicts import Verdict
-from acker.spark.shipping import Shipped
-from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
+from acker.spark.queries.plan_check import Verdict
+from acker.spark.records.anchors import check_names, named_schema
+from acker.spark.runtime.arrow import sound
+from acker.spark.runtime.pickling import Shipped
+from acker.spark.runtime.versions import DataSourceStreamArrowWriter, arrow_schema
 from acker.streams.commits import anchoring, holding, record, runs
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
@@ -145,12 +144,12 @@ class _Stager:
 
     def commit_batch(self, batch: MicroBatch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
-        losses.check_commits(self.ledger, batch, None, self.after_loss, self.of_spout is not None)
+        store_loss.check_commits(self.ledger, batch, None, self.after_loss, self.of_spout is not None)
         read = batch_roots.inputs(self.ledger, batch)
         what = self._what(messages, read)
         if not what.inputs and any(segment.shards for _, segment in what.segments()):
             raise AckerError(batch_roots.unread(self.ledger, batch))
-        found = self.ledger.run(verdicts.read(self.ledger.core, batch))
+        found = self.ledger.run(plan_check.read(self.ledger.core, batch))
         origin = self._check_plan(batch, read, what, found)
         self._check(what, read, batch_roots.untracked(self.ledger, batch, what.staged))
         what = replace(what, origin=origin, by=self._mark(batch))
@@ -160,8 +159,8 @@ class _Stager:
         acks = lateness.report(self.ledger, f"{step.kind} {step.name!r}, batch {batch.number}", late)
         self.ledger.run(step_registry.register(self.ledger.core, replace(step, late=acks)))
         if what.roots():
-            losses.mark(self.ledger, batch)
-            company.look_for_trackers(self.ledger, batch, (one.how.spout for one in what.roots()))
+            store_loss.mark(self.ledger, batch)
+            conflicts.look_for_trackers(self.ledger, batch, (one.how.spout for one in what.roots()))
         batch_roots.forget(self.ledger, batch)
 
     def _check(self, what: Commit, inputs: tuple[Range | Roots, ...], untracked: bool) -> None:
@@ -184,7 +183,7 @@ class _Stager:
             others = batch_roots.time_of(self.ledger, batch) or (found.planned(batch) if found else "")
             origin = replace(origin, others=others)
         try:
-            verdicts.check_inputs(self.ledger, found, read, stateless=self.stateless)
+            plan_check.check_inputs(self.ledger, found, read, stateless=self.stateless)
         except UnsafePlan:
             if not self.ledger.run(record.known(core, batch.query, batch.number)):
                 raise

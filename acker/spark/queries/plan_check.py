@@ -5,7 +5,7 @@ State and trees do not go together. Spark's state swallows the replay of a recor
 tuples are acked with the batch that read them all the same. So nothing of such a query is acked.
 
 A query that writes by itself is committed by a process that does not see its plan: the driver, which does,
-leaves it a record of what it has found (acker/spark/queries/listening.py).
+leaves it a record of what it has found (acker/spark/queries/query_listener.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

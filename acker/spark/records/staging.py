@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from acker.ledger.client import Ledger
-from acker.spark.arrow import Function, map_in_arrow
 from acker.spark.records.mapping import RUN
-from acker.spark.shipping import Shipped
+from acker.spark.runtime.arrow import Function, map_in_arrow
+from acker.spark.runtime.pickling import Shipped
 from acker.streams.staging import staging
 from acker.streams.staging.staging import Staged, Staging
 

@@ -1,4 +1,7 @@
-"""Jobs: a batch job of Spark as one step, whose end commits all that it did, once (`acker.spark.bolts`)."""
+"""Jobs: a batch job of Spark as one step, whose end commits all that it did, once.
+
+See `acker.spark.bolts.bolt`.
+"""
 
 import functools
 import secrets
@@ -13,9 +16,10 @@ from acker.errors import AckerError, FailedException
 from acker.ledger.settings.config import check_name
 from acker.ledger.steps import step_totals
 from acker.ledger.steps.step_registry import Step
-from acker.spark import batch_roots, committing, lateness, options
-from acker.spark.collector import AT_WORK, Collector
-from acker.spark.queries import microbatches
+from acker.spark.bolts import committing
+from acker.spark.bolts.collector import AT_WORK, Collector
+from acker.spark.options import options
+from acker.spark.queries import batch_roots, lateness, microbatches
 from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import commit as commits
 from acker.streams.commits import runs

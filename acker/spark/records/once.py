@@ -19,11 +19,11 @@ from pyspark.sql.types import (
 
 from acker.errors import EffectsFull, ValidationError, shown
 from acker.ledger.client import Ledger
-from acker.spark.arrow import map_in_arrow
-from acker.spark.key_columns import canonical
+from acker.spark.records.key_columns import canonical
 from acker.spark.records.mapping import RUN
-from acker.spark.shipping import Shipped
-from acker.spark.versions import arrow_schema
+from acker.spark.runtime.arrow import map_in_arrow
+from acker.spark.runtime.pickling import Shipped
+from acker.spark.runtime.versions import arrow_schema
 from acker.streams.log.segments import ANCHORS
 from acker.streams.staging import effects
 from acker.streams.staging.effects import EFFECT
@@ -78,7 +78,7 @@ class _LookUp(Shipped):
 def digest(rows: DataFrame, step: str, key: Key) -> Column:
     """The digest of a key of rows, 16 bytes: MD5 of the step and the key as JSON; null where a part is null.
 
-    Keys that are equal by Spark's rules have one digest (`acker.spark.key_columns`).
+    Keys that are equal by Spark's rules have one digest (`acker.spark.records.key_columns`).
     """
     parts = [key] if isinstance(key, (str, Column)) else list(key)
     if not parts:

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterable
 
 from acker.ledger.client import Ledger
-from acker.spark import batch_roots
-from acker.spark.options import Options
+from acker.spark.options.options import Options
+from acker.spark.queries import batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command

@@ -14,9 +14,9 @@ from pyspark import TaskContext
 
 from acker.errors import AckerError, StagingExpired, UnreadableRecord
 from acker.ledger.client import Ledger
-from acker.spark.queries import microbatches, notes
+from acker.spark.queries import microbatches, read_ranges
 from acker.spark.queries.microbatches import MicroBatch
-from acker.spark.shipping import Shipped
+from acker.spark.runtime.pickling import Shipped
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
@@ -204,7 +204,7 @@ def _roots_of(batch: MicroBatch, fields: Mapping[str, str]) -> Iterator[Roots]:
 
 def inputs(ledger: Ledger, batch: MicroBatch) -> tuple[Range | Roots, ...]:
     """What a batch is made of, as its tasks have noted: ranges of streams, and roots."""
-    return (*notes.noted(ledger, batch), *registered(ledger, batch))
+    return (*read_ranges.noted(ledger, batch), *registered(ledger, batch))
 
 
 def sources(ledger: Ledger, batch: MicroBatch) -> set[str]:
@@ -231,7 +231,7 @@ def unread(ledger: Ledger, batch: MicroBatch) -> str:
 
 def forget(ledger: Ledger, batch: MicroBatch) -> None:
     """Drops what tasks have noted of a batch."""
-    notes.forget(ledger, batch)
+    read_ranges.forget(ledger, batch)
     ledger.store.send([command("UNLINK", _key(ledger, batch))])
 
 

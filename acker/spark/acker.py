@@ -14,11 +14,13 @@ from acker.collectors.topology import Topology
 from acker.drpc.linear_drpc import LinearDRPC
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import SETTINGS, Settings
-from acker.spark import bolts, jobs, options, spouts
-from acker.spark.bolts import Bolt
-from acker.spark.collector import Collector
-from acker.spark.drpc import SparkSteps
-from acker.spark.keywords import (
+from acker.spark import spouts
+from acker.spark.bolts import bolt, job
+from acker.spark.bolts.bolt import Bolt
+from acker.spark.bolts.collector import Collector
+from acker.spark.functions.spark_steps import SparkSteps
+from acker.spark.options import options
+from acker.spark.options.keywords import (
     BoltOptions,
     JobOptions,
     LetterOptions,
@@ -27,8 +29,8 @@ from acker.spark.keywords import (
     TrackOptions,
     WriteOptions,
 )
-from acker.spark.queries import again
-from acker.spark.source import data_source
+from acker.spark.queries import rewind_checkpoint
+from acker.spark.source import acker_source
 from acker.store.address import shown
 from acker.store.client import Store
 from acker.streams.dead_letters.filters import Filter
@@ -87,13 +89,13 @@ class Acker:
         self, name: str, **given: Unpack[BoltOptions]
     ) -> Callable[[Callable[[DataFrame, Collector], object]], Bolt]:
         """Makes a function of a batch and a collector one for foreachBatch. See `acker.spark.bolt`."""
-        return bolts.bolt(url=self.url, topology=self.topology, name=name, **self._given, **given)
+        return bolt.bolt(url=self.url, topology=self.topology, name=name, **self._given, **given)
 
     def job(
         self, spark: SparkSession, name: str, *, run: str | None = None, **given: Unpack[JobOptions]
     ) -> AbstractContextManager[Collector]:
         """A batch job as one step: its end commits all that it did, once. See `acker.spark.job`."""
-        return jobs.job(
+        return job.job(
             spark, url=self.url, topology=self.topology, name=name, run=run, **self._given, **given
         )
 
@@ -131,7 +133,7 @@ class Acker:
 
     def write_stream(self, rows: DataFrame, stream: str, **given: Unpack[WriteOptions]) -> DataStreamWriter:
         """The writer of a streaming DataFrame to a stream, to be started: it acks what the query has read."""
-        data_source.register(rows.sparkSession)
+        acker_source.register(rows.sparkSession)
         return rows.writeStream.format("acker").options(**self._texts(stream, given))
 
     def write(
@@ -141,7 +143,7 @@ class Acker:
 
         run: names the write: under the same name nothing is written to that stream again (known for 29 days).
         """
-        data_source.register(rows.sparkSession)
+        acker_source.register(rows.sparkSession)
         texts = self._texts(stream, {**given, "run": run})
         rows.write.format("acker").options(**texts).mode("append").save()
 
@@ -197,7 +199,9 @@ class Acker:
 
     def read_again(self, checkpoint: str, *, batch: int | None = None) -> int:
         """Sets the checkpoint of a query that has ended with StoreLost back. See `acker.spark.read_again`."""
-        return again.read_again(checkpoint, url=self.url, topology=self.topology, batch=batch, **self._given)
+        return rewind_checkpoint.read_again(
+            checkpoint, url=self.url, topology=self.topology, batch=batch, **self._given
+        )
 
     def _ledger(self) -> Ledger:
         return options.of_step("any", {"url": self.url, "topology": self.topology, **self._given}).ledger()
@@ -212,9 +216,9 @@ class Acker:
         self, spark: SparkSession, stream: str, schema: StructType | str | None, given: ReadOptions
     ) -> StructType | str:
         """Looked up here, where an error comes without Spark's traceback around it."""
-        data_source.register(spark)
+        acker_source.register(spark)
         parsed = options.Options.parse(self._texts(stream, given))
         if schema is None:
-            return data_source.schema_of(parsed)
-        data_source.topology_of(parsed)
+            return acker_source.schema_of(parsed)
+        acker_source.topology_of(parsed)
         return schema

@@ -1,7 +1,7 @@
 """What the driver knows of its queries when they start, and others have to: where there is a JVM beside it.
 
 A listener learns of each query of a session before that begins. It leaves what the query's plan has
-(verdicts.py) for the process that commits for a query that writes by itself, and warns of what
+(plan_check.py) for the process that commits for a query that writes by itself, and warns of what
 nobody else would. Spark waits for it at the start of a query only; batches cost one empty call each.
 """
 
@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
-from acker.spark.options import OPTIONS, Options
-from acker.spark.queries import catching_up, verdicts
-from acker.spark.queries.state import AnalyzedPlan, Source
-from acker.spark.versions import LEARNS_OFFSETS
+from acker.spark.options.options import OPTIONS, Options
+from acker.spark.queries import catching_up, plan_check
+from acker.spark.queries.stateful_operators import AnalyzedPlan, Source
+from acker.spark.runtime.versions import LEARNS_OFFSETS
 from acker.store.client import Store
 from acker.streams.commits import release
 
@@ -114,7 +114,7 @@ class _Listener:
             execution, _, started = self._started.pop(run)
             ledgers = [_impatient(ledger) for ledger in started]
             for ledger in ledgers:
-                ledger.run(verdicts.forget(ledger.core, query, run))
+                ledger.run(plan_check.forget(ledger.core, query, run))
             if _TEMPORARY in str(execution.resolvedCheckpointRoot()):
                 _give_back(ledgers, execution)
         except (*_BROKEN, AckerError) as error:
@@ -134,7 +134,7 @@ class _Listener:
             application=self.spark.conf.get("spark.app.name") or "",
         )
         for ledger in ledgers:
-            ledger.run(verdicts.record(ledger.core, query, run, verdict))
+            ledger.run(plan_check.record(ledger.core, query, run, verdict))
         if not found.sources:
             return
         name = str(event.name() or query)

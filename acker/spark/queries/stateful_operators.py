@@ -10,8 +10,8 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from acker.spark.batch_roots import TRACKS
-from acker.spark.queries.verdicts import ANY, Verdict
+from acker.spark.queries.batch_roots import TRACKS
+from acker.spark.queries.plan_check import ANY, Verdict
 from acker.streams.log.subscriptions import DEFAULT
 
 _LOGICAL = {

@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 
 from acker.errors import SchemaMismatch
 from acker.ledger.settings.config import DEAD_LETTERS
-from acker.spark.options import Options
-from acker.spark.shipping import Shipped
-from acker.spark.versions import (
+from acker.spark.options.options import Options
+from acker.spark.runtime.pickling import Shipped
+from acker.spark.runtime.versions import (
     LEARNS_OFFSETS,
     ReadAllAvailable,
     ReadLimit,

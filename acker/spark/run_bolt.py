@@ -22,11 +22,11 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.slabs.slabs import NewSlab
-from acker.spark import functions
-from acker.spark.bolts import Bolt
-from acker.spark.drpc import StepBolt
-from acker.spark.face import Acker
-from acker.spark.versions import arrow_schema
+from acker.spark.acker import Acker
+from acker.spark.bolts import bolt_function
+from acker.spark.bolts.bolt import Bolt
+from acker.spark.functions.spark_steps import StepBolt
+from acker.spark.runtime.versions import arrow_schema
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
@@ -120,7 +120,7 @@ def run_bolt(
     acker = Acker(place, topology)
     with acker.job(spark, bolt.name) as collector:
         batch = collector.take(_INPUT, StructType([*rows.schema.fields, StructField(ANCHORS, LongType())]))
-        functions.call(bolt.function, bolt.name, batch, collector)
+        bolt_function.call(bolt.function, bolt.name, batch, collector)
     held = collector.holds | (after._held if after else set())
     by_anchor = {one.anchor: one.row for one in given.values()}
     emitted = {}

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from acker.drpc.out import as_json
 from acker.errors import ValidationError
 from acker.spark.records.mapping import cause_of
-from acker.spark.shipping import Shipped
+from acker.spark.runtime.pickling import Shipped
 from acker.streams.log.segments import ANCHORS
 from acker.streams.staging.effects import EFFECT
 from acker.streams.staging.results import RESULT

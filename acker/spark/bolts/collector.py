@@ -19,21 +19,21 @@ from acker.ledger.ids import Ids
 from acker.ledger.settings.config import check_name, check_reason
 from acker.ledger.settings.settings import check_number
 from acker.ledger.slabs.causes import ending
-from acker.spark import once, staging
-from acker.spark.anchoring import named, named_type
-from acker.spark.arrow import Function, map_in_arrow
-from acker.spark.life import Life, in_life
-from acker.spark.options import Options
+from acker.spark.bolts.keep_alive import Resets
+from acker.spark.options.options import Options
 from acker.spark.queries import microbatches
 from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.records import once, staging
+from acker.spark.records.anchors import named, named_type
 from acker.spark.records.calls import Calls, RecordFunction
 from acker.spark.records.mapping import CARRIED, RUN, RecordMapper
-from acker.spark.records.suspects import Suspects
-from acker.spark.resets import Resets
+from acker.spark.records.poison import Suspects
+from acker.spark.records.staging import StagedRows
+from acker.spark.runtime.arrow import Function, map_in_arrow
+from acker.spark.runtime.scope import Life, in_life
+from acker.spark.runtime.versions import arrow_schema
 from acker.spark.source.pinned import pinned
 from acker.spark.source.writing import record_schema
-from acker.spark.staging import StagedRows
-from acker.spark.versions import arrow_schema
 from acker.streams.log import holders, schemas, segments
 from acker.streams.log.segments import ANCHORS
 from acker.streams.log.subscriptions import DEFAULT, Range

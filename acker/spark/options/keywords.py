@@ -1,6 +1,6 @@
 """The options of calls as keyword arguments (PEP 692): editors complete them, type checkers refuse others.
 
-`acker.spark.options.Options` tells what each is, and checks them all: these only name them.
+`acker.spark.options.options.Options` tells what each is, and checks them all: these only name them.
 """
 
 from typing import Literal, TypedDict

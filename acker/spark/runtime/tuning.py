@@ -6,7 +6,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
-PIP_WORKERS = {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parent / "startup")}
+PIP_WORKERS = {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parent.parent / "startup")}
 """What lets workers start sooner; see `tuned`."""
 
 
@@ -39,8 +39,8 @@ def tuned(
     local_checkpoints: the queries' checkpoints lie on a local disk. Not for other file systems: there Spark
     would rename a checkpoint's files in a way that may not be atomic.
     pip_workers: the workers' Python has pyspark from pip, as it has in local mode, and acker at the same
-    place as here. A query starts a second sooner then (acker/spark/startup/sitecustomize.py). Sets the
-    workers' PYTHONPATH (`spark.executorEnv.PYTHONPATH`), so not where something else does: YARN, for one.
+    place as here. A query starts a second sooner then (acker/spark/runtime/startup/sitecustomize.py). Sets
+    the workers' PYTHONPATH (`spark.executorEnv.PYTHONPATH`), so not where something else does: YARN, for one.
     """
     for name, value in settings(local_checkpoints=local_checkpoints, pip_workers=pip_workers).items():
         builder = builder.config(name, value)

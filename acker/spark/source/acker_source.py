@@ -13,13 +13,13 @@ from pyspark.sql.types import StructType
 
 from acker.errors import UnknownStream, UnknownTopology, ValidationError
 from acker.ledger.client import Ledger
-from acker.spark.options import BATCH_WRITE, READ, WRITE, Options
-from acker.spark.source import letters
-from acker.spark.source.letters import DeadLetterReader, DeadLetterStreamingReader
+from acker.spark.options.options import BATCH_WRITE, READ, WRITE, Options
+from acker.spark.runtime.versions import spark_schema
+from acker.spark.source import dead_letters
+from acker.spark.source.dead_letters import DeadLetterReader, DeadLetterStreamingReader
 from acker.spark.source.reading import Reader, StreamingReader
 from acker.spark.source.unmade import UnmadeReader
 from acker.spark.source.writing import BatchWriter, StreamingWriter
-from acker.spark.versions import spark_schema
 from acker.streams.log import schemas
 from acker.streams.log.gathers import FINISHED
 
@@ -30,7 +30,7 @@ _registered = WeakSet[SparkSession]()
 
 
 class AckerSource(DataSource):
-    """Streams of a topology as a data source: `acker.spark.options.Options` lists its options."""
+    """Streams of a topology as a data source: `acker.spark.options.options.Options` lists its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -82,7 +82,7 @@ def schema_of(options: Options) -> StructType:
     found = _awaited(options, lambda: ledger.run(schemas.read(ledger.core, options.stream)))
     if options.requests:
         found = found.append(pa.field(FINISHED, pa.bool_()))
-    return spark_schema(letters.schema(found) if options.dead_letters else found)
+    return spark_schema(dead_letters.schema(found) if options.dead_letters else found)
 
 
 def topology_of(options: Options) -> Ledger:
@@ -106,7 +106,7 @@ def register(spark: SparkSession) -> None:
     """Makes `format("acker")` known to a session, and the plans of its queries to acker; once for each."""
     classic = hasattr(spark, "sparkContext")  # there is no JVM beside a client of Spark Connect
     if classic:
-        from acker.spark.queries.listening import listen
+        from acker.spark.queries.query_listener import listen
 
         listen(spark)
         known = spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(AckerSource.name())

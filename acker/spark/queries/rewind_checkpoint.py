@@ -12,7 +12,7 @@ from typing import Any
 
 from acker.errors import ValidationError, shown
 from acker.ledger.settings.settings import check_number
-from acker.spark.options import of_step
+from acker.spark.options.options import of_step
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams.commits.record import RECORD_TTL

@@ -19,22 +19,27 @@ from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
 from acker.ledger.steps import step_totals
 from acker.ledger.steps.step_registry import Step
-from acker.spark import batch_roots, committing, functions, lateness, options
-from acker.spark.collector import Collector
+from acker.spark.bolts import bolt_function, committing
+from acker.spark.bolts.collector import Collector
+from acker.spark.options import options
 from acker.spark.queries import (
-    company,
-    losses,
+    batch_roots,
+    conflicts,
+    lateness,
     microbatches,
-    notes,
+    plan_check,
     plans,
+    read_ranges,
     renamed,
-    state,
-    verdicts,
+    store_loss,
+)
+from acker.spark.queries import (
+    stateful_operators as state,
 )
 from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.queries.plan_check import Verdict
 from acker.spark.queries.plans import Plan
-from acker.spark.queries.verdicts import Verdict
-from acker.spark.shipping import Shipped
+from acker.spark.runtime.pickling import Shipped
 from acker.streams.commits import commit as commits
 from acker.streams.commits import record
 from acker.streams.commits.origins import Origin
@@ -59,7 +64,7 @@ class Bolt(Shipped):
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Runs the function on a batch, or finishes what an earlier run of the batch has stored."""
-        functions.check_called(batch, batch_id)
+        bolt_function.check_called(batch, batch_id)
         if operator := plans.part_by(batch):
             raise AckerError(
                 f"bolt {self.name!r} was called with a part of its batch ({operator}), and would ack all of "
@@ -72,7 +77,7 @@ class Bolt(Shipped):
         core, begun = ledger.core, time.monotonic()
         _check_first(ledger, at, self.name)
         last = _last(ledger, at)
-        losses.check_commits(ledger, at, last, self._options.after_loss)
+        store_loss.check_commits(ledger, at, last, self._options.after_loss)
         if last is None and at.number:
             renamed.look(ledger, at, self.name)
         plan = plans.planned(batch.sparkSession, at.query)
@@ -82,17 +87,17 @@ class Bolt(Shipped):
             self._check_topology(ledger, plan)
             found = self._verdict(batch.sparkSession, at)
             if found is not None:
-                verdicts.check(ledger, found, plan.named if plan is not None else ())
+                plan_check.check(ledger, found, plan.named if plan is not None else ())
             collector = self._collector(batch.sparkSession, at)
             with committing.discarding(ledger, collector), plans.same_rows(batch, plan):
                 failed = committing.failure(
                     self.name,
                     at.number,
-                    lambda: functions.call(self.function, self.name, batch, collector),
+                    lambda: bolt_function.call(self.function, self.name, batch, collector),
                 )
                 collector.life.end(wait=failed is None)
                 inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
-                verdicts.check_inputs(ledger, found, inputs, stateless=self._options.stateless)
+                plan_check.check_inputs(ledger, found, inputs, stateless=self._options.stateless)
                 self._check_read(inputs)
             if origin is None:
                 ranges = [one for one in inputs if isinstance(one, Range)]
@@ -111,8 +116,8 @@ class Bolt(Shipped):
                 step = replace(step, seconds=seconds, late=acks)
                 committing.register(ledger, batch.sparkSession, step, what, found.others if found else ())
                 if what.roots():
-                    losses.mark(ledger, at)
-                    company.look_for_trackers(ledger, at, (one.how.spout for one in what.roots()))
+                    store_loss.mark(ledger, at)
+                    conflicts.look_for_trackers(ledger, at, (one.how.spout for one in what.roots()))
         batch_roots.forget(ledger, at)
         _note_done(ledger, at, self.name)
 
@@ -191,7 +196,7 @@ def _origin(ledger: Ledger, batch: DataFrame, at: MicroBatch) -> Origin | None:
     if not ledger.run(record.known(ledger.core, at.query, at.number)):
         return None
     batch.write.format("noop").mode("overwrite").save()
-    return Origin.of(notes.noted(ledger, at), batch_roots.time_of(ledger, at))
+    return Origin.of(read_ranges.noted(ledger, at), batch_roots.time_of(ledger, at))
 
 
 def _read(ledger: Ledger, at: MicroBatch, plan: Plan | None) -> tuple[Range | Roots, ...]:
@@ -244,14 +249,15 @@ def bolt(
     Returning acks the tuples of the batch, all that were read from streams. Raising FailedException fails
     their trees, and nothing is emitted; PermanentFailure fails them for good, so that their records are dead
     letters at once. Any other exception is Spark's: nothing is committed, the batch can
-    run again. settings: as of the data source (`acker.spark.options.Options`). Raises ValidationError.
+    run again. settings: as of the data source (`acker.spark.options.options.Options`). Raises
+    ValidationError.
     """
 
     def decorate(*functions_given: Callable[[DataFrame, Collector], object]) -> Bolt:
-        function = functions.check_function(functions_given)
+        function = bolt_function.check_function(functions_given)
         return Bolt(function, name, {"url": url, "topology": topology, **settings})
 
-    functions.check_given(given, {"url": url, "topology": topology, "name": name})
+    bolt_function.check_given(given, {"url": url, "topology": topology, "name": name})
     check_name(name, "name")
     return decorate
 

@@ -12,10 +12,8 @@ from acker.ledger.client import Ledger
 from acker.ledger.slabs.causes import Cause, said_by
 from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
-from acker.spark import (
-    batch_roots,
-)
-from acker.spark.collector import Collector
+from acker.spark.bolts.collector import Collector
+from acker.spark.queries import batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import anchoring, holding
 from acker.streams.commits.contents import Commit

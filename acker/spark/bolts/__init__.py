@@ -1,0 +1,1 @@
+"""Bolts and jobs: a function of a batch and its collector."""

@@ -1,0 +1,1 @@
+"""Functions (`acker.drpc`) whose steps Spark jobs work on."""

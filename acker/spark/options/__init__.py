@@ -1,0 +1,1 @@
+"""Options of the data source, of bolts and of spouts."""

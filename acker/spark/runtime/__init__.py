@@ -1,0 +1,1 @@
+"""What tasks and drivers need to run acker: pickling, versions, session settings."""
