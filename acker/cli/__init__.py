@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs `acker`, and exits with one of the statuses of `acker.cli.statuses`."""
+    """Runs `acker`, and exits with one of the statuses of `acker.cli.shared.statuses`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed, as by >&-: nobody wants what is written there
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the end

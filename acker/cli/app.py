@@ -9,28 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from acker.cli import (
-    configure,
-    dead_letters,
-    demo,
-    drpc,
-    find,
-    health,
-    lines,
-    places,
-    read,
-    redrive,
-    remove,
-    serve,
-    server,
-    streams,
-    tick,
-    write,
-)
-from acker.cli.group import add, group
-from acker.cli.options import JsonBefore, TimeoutBefore, UrlBefore
-from acker.cli.output import one_line
-from acker.cli.statuses import Status, status_of
+from acker.cli import demo, functions, health, lines, records, serve, server, streams, tick, topologies, trees
+from acker.cli.dead_letters import dead_letters, redrive
+from acker.cli.shared.group import add, group
+from acker.cli.shared.options import JsonBefore, TimeoutBefore, UrlBefore
+from acker.cli.shared.output import one_line
+from acker.cli.shared.statuses import Status, status_of
 from acker.errors import AckerError
 
 # Typer carries its own copy of click since some version.
@@ -38,18 +22,18 @@ _USAGE_ERROR: Any = getattr(typer, "TyperException", None) or importlib.import_m
 _COMPLETE = "_ACKER_COMPLETE"
 
 app = group("Look at and look after the ledgers of a store.", completion=True)
-add(app, "topologies", read.topologies)
-add(app, "stats", read.stats)
+add(app, "topologies", topologies.topologies)
+add(app, "stats", topologies.stats)
 add(app, "health", health.health)
-add(app, "configure", configure.configure, more=configure.SETTINGS_HELP)
-add(app, "trees", read.trees)
-add(app, "tree", read.tree, anchors=True)
-add(app, "find", find.find, anchors=True)
-add(app, "why", places.why, anchors=True)
-add(app, "stuck", places.stuck)
-add(app, "drops", places.drops)
-add(app, "fail", write.fail, anchors=True)
-add(app, "reset-timeout", write.reset_timeout, anchors=True)
+add(app, "configure", topologies.configure, more=topologies.SETTINGS_HELP)
+add(app, "trees", trees.trees)
+add(app, "tree", trees.tree, anchors=True)
+add(app, "find", records.find, anchors=True)
+add(app, "why", trees.why, anchors=True)
+add(app, "stuck", streams.stuck)
+add(app, "drops", streams.drops)
+add(app, "fail", trees.fail, anchors=True)
+add(app, "reset-timeout", trees.reset_timeout, anchors=True)
 add(app, "lines", lines.lines, anchors=True)
 add(app, "streams", streams.streams)
 add(app, "unsubscribe", streams.unsubscribe)
@@ -59,8 +43,8 @@ add(app, "dead-letters", dead_letters.dead_letters)
 add(app, "dead-letter", dead_letters.dead_letter)
 add(app, "replay", redrive.replay)
 add(app, "discard", redrive.discard)
-add(app, "remove", remove.remove)
-app.add_typer(drpc.app, name="drpc")
+add(app, "remove", topologies.remove)
+app.add_typer(functions.app, name="drpc")
 add(app, "tick", tick.tick)
 add(app, "serve", serve.serve)
 add(app, "server", server.server)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from acker.cli.output import duration, facts, row, show, show_json, table
-from acker.cli.statuses import Status
+from acker.cli.shared.output import duration, facts, row, show, show_json, table
+from acker.cli.shared.statuses import Status
 from acker.demo import options as demo_options
 from acker.errors import NotInstalled
 from acker.ledger.settings.config import Settings

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acker.cli import options
-from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import duration, facts, row, show, show_json, table
-from acker.cli.statuses import Status
+from acker.cli.shared import options
+from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.shared.output import duration, facts, row, show, show_json, table
+from acker.cli.shared.statuses import Status
 from acker.errors import needing_pyarrow
 
 if TYPE_CHECKING:

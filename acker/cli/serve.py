@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from acker.cli.options import Url
-from acker.cli.statuses import Status
+from acker.cli.shared.options import Url
+from acker.cli.shared.statuses import Status
 from acker.embedded import EmbeddedServer
 from acker.embedded.server import check_port
 from acker.errors import NotInstalled, ValidationError

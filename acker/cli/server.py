@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from acker.cli.options import Json
-from acker.cli.output import show_json
-from acker.cli.statuses import Status
-from acker.cli.stopping import stop_on_signals
+from acker.cli.shared.options import Json
+from acker.cli.shared.output import show_json
+from acker.cli.shared.statuses import Status
+from acker.cli.shared.stopping import stop_on_signals
 from acker.embedded import EmbeddedServer
 from acker.embedded.server import check_port
 from acker.errors import StoreUnavailable

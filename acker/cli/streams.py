@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from acker.cli import options
-from acker.cli.options import Json, StreamName, Timeout, TopologyName, Url
-from acker.cli.output import duration, row, show, show_json, table
+from acker.cli.shared import options
+from acker.cli.shared.options import Json, StreamName, Timeout, TopologyName, Url
+from acker.cli.shared.output import all_pages, duration, page_status, printable, row, show, show_json, table
+from acker.cli.shared.statuses import Status
 from acker.errors import UnknownReader, UnknownStream, needing_pyarrow
 from acker.inspect.as_json import topology_forms
 from acker.streams.log.stream_totals import stream_totals
@@ -122,3 +123,48 @@ def give_back(
         show_json({"segments": done})
     else:
         show(f"{done} segment{'' if done == 1 else 's'} given back")
+
+
+def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> Status:
+    """What each subscription has not acked: who has taken it since when, and how much nobody has."""
+    with needing_pyarrow("to look into streams"):
+        from acker.inspect.as_json import place_forms
+        from acker.inspect.locate import stuck as looking
+
+    ledger = options.ledger(url, timeout, topology)
+    pages = all_pages(lambda cursor: ledger.run(looking.stuck(ledger.core, cursor=cursor)))
+    found = [one for page in pages for one in page.stuck]
+    if as_json:
+        show_json({"stuck": [place_forms.stuck(one) for one in found], "cursor": pages[-1].cursor})
+        return page_status(pages)
+    made = table(
+        "stream", "subscription", "taken by", "segments", "rows", "oldest",
+        right=("segments", "rows", "oldest"),
+    )  # fmt: skip
+    for one in found:
+        for share in one.shares:
+            row(
+                made,
+                one.stream,
+                one.subscription or "(waits for one)",
+                printable(share.holder.text()) if share.holder else "nobody",
+                f"{share.segments:,}{' or more' if one.partly else ''}",
+                f"{share.rows:,}",
+                duration(share.oldest),
+            )
+    show(made if found else "nothing is stuck")
+    return page_status(pages)
+
+
+def drops(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+    """What streams have dropped, by their limits or with a subscription: their trees expire, or failed."""
+    with needing_pyarrow("to look into streams"):
+        from acker.inspect.as_json import place_forms
+        from acker.inspect.locate import drops as looking
+
+    ledger = options.ledger(url, timeout, topology)
+    found = ledger.run(looking.drops(ledger.core))
+    if as_json:
+        show_json({"drops": [place_forms.drop(one) for one in found]})
+    else:
+        show(*(printable(one.text()) for one in found) if found else ["nothing was dropped"])

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acker.cli import options
-from acker.cli.options import Json, Timeout, Url
-from acker.cli.output import one_line, row, show, show_json, table
-from acker.cli.statuses import Status
-from acker.cli.stopping import stop_on_signals
+from acker.cli.shared import options
+from acker.cli.shared.options import Json, Timeout, Url
+from acker.cli.shared.output import one_line, row, show, show_json, table
+from acker.cli.shared.statuses import Status
+from acker.cli.shared.stopping import stop_on_signals
 from acker.errors import AckerError, StoreUnavailable, UnknownTopology
 from acker.ledger.calls.calls import Ticked
 from acker.ledger.client import open_ledger

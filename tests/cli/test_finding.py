@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from acker.cli import find
+from acker.cli import records
 from acker.ledger.client import Ledger
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
@@ -76,7 +76,7 @@ def test_any_message_id_is_found_and_its_tree_reported_of_when_it_has_ended(
 def test_a_search_that_is_cut_says_how_far_it_came_and_goes_on(
     acker: Acker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(find, "_ATTEMPTS", 100)
+    monkeypatch.setattr(records, "_ATTEMPTS", 100)
     anchors = track(ledger, *["m"] * 150)
     cut = acker("find", "words", "m")
     reported = re.fullmatch(r"looked at (\d+) of 150 trees and dead letters: (--cursor) (\S+)\n", cut.error)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from acker.cli.output import duration, one_line, printable
+from acker.cli.shared.output import duration, one_line, printable
 from acker.inspect.as_json.values import message_id_fields
 
 

@@ -112,7 +112,7 @@ def test_the_ticker_is_a_process_that_ticks_and_stops_when_reported(
 def test_a_signal_that_another_thread_gets_stops_the_command() -> None:
     program = """
 import signal, threading, time
-from acker.cli.stopping import stop_on_signals, wait_until
+from acker.cli.shared.stopping import stop_on_signals, wait_until
 stop = stop_on_signals()
 signals = lambda: (time.sleep(0.2), signal.pthread_kill(threading.get_ident(), signal.SIGINT), time.sleep(60))
 threading.Thread(target=signals, daemon=True).start()

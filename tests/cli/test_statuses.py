@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from acker.cli.app import app
-from acker.cli.statuses import HELP, Status
+from acker.cli.shared.statuses import HELP, Status
 from acker.collectors.topology import Topology
 from acker.ledger.client import Ledger
 from acker.streams import Stream, StreamWriter

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from acker.cli import drpc
+from acker.cli import functions
 from acker.cli.app import run
-from acker.cli.stopping import Stop
+from acker.cli.shared.stopping import Stop
 from acker.collectors.topology import Topology
 from acker.store import keys
 from acker.store.operation import command
@@ -155,7 +155,7 @@ def test_a_command_whose_function_is_registered_otherwise_meanwhile_ends(
     monkeypatch.setenv("ACKER_URL", valkey_url)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(drpc, "stop_on_signals", Stop)
+    monkeypatch.setattr(functions, "stop_on_signals", Stop)
     topology = Topology(valkey_url, "t")
     working = partial(topology.ledger.store.send, [command("HEXISTS", keys.FUNCTIONS, "count")])
 
@@ -176,7 +176,7 @@ def test_a_command_whose_function_is_registered_otherwise_meanwhile_ends(
 def test_threads_that_cannot_be_are_refused_before_the_topology_is_made(
     valkey_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drpc, "_found", lambda _: counting())
+    monkeypatch.setattr(functions, "_found", lambda _: counting())
     assert run(["drpc", "work", "m:f", "--topology", "t", "--threads", "0", "--url", valkey_url]) == 2
     assert "threads: expected int from 1 to 64, got 0" in capsys.readouterr().err
     assert run(["topologies", "--json", "--url", valkey_url]) == 0

@@ -5,12 +5,15 @@ Message ids and reasons are anybody's bytes: nothing of them may reach a termina
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from acker.cli.shared.statuses import Status
 
 
 def printable(value: bytes | str) -> str:
@@ -111,3 +114,22 @@ def show(*things: Table | str) -> None:
     console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 240)
     for thing in things:
         console.print(Text(printable(thing)) if isinstance(thing, str) else thing)
+
+
+_MOST_PAGES = 100
+
+
+P = TypeVar("P", bound=Any)
+
+
+def page_status(pages: list[Any]) -> Status:
+    """DONE, or PARTLY where there are further pages."""
+    return Status.DONE if pages[-1].cursor is None else Status.PARTLY
+
+
+def all_pages(read: Callable[[str | None], P]) -> list[P]:
+    """All pages, each of them bounded, up to a hundred."""
+    found = [read(None)]
+    while found[-1].cursor is not None and len(found) < _MOST_PAGES:
+        found.append(read(found[-1].cursor))
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from acker.cli.statuses import Status
+from acker.cli.shared.statuses import Status
 
 _LOOK = 1.0
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acker.cli import options
-from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import duration, printable, row, show, show_json, step_batch, table
-from acker.cli.statuses import Status
+from acker.cli.shared import options
+from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.shared.output import duration, printable, row, show, show_json, step_batch, table
+from acker.cli.shared.statuses import Status
 from acker.errors import needing_pyarrow
 from acker.inspect.as_json.values import instant
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from acker.cli import completion
+from acker.cli.shared import completion
 from acker.errors import ValidationError
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import check_id
@@ -19,7 +19,7 @@ Url = Annotated[
 ]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the store.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of tables.")]
-# The same before the command; `acker.cli.group` gives them to it.
+# The same before the command; `acker.cli.shared.group` gives them to it.
 _BEFORE = "Of the command: it may stand before it, too."
 UrlBefore = Annotated[str | None, typer.Option("--url", help=_BEFORE, show_default=False)]
 TimeoutBefore = Annotated[float | None, typer.Option("--timeout", help=_BEFORE, show_default=False)]

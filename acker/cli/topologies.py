@@ -1,35 +1,32 @@
-"""`acker topologies`, `stats`, `trees` and `tree`: looking, without changing anything."""
+"""`acker topologies`, `stats`, `configure`, `remove`: topologies, their settings, and their end."""
 
-import sys
-from collections.abc import Callable
 from typing import Annotated, Any, cast
 
 import typer
 
-from acker.cli import options
 from acker.cli.health import in_short, shown
-from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import duration, facts, printable, row, show, show_json, step_batch, table
-from acker.cli.statuses import Status
-from acker.errors import UnknownTopology, UnknownTree, ValidationError
-from acker.inspect.as_json import topology_forms, tree_forms
+from acker.cli.shared import options
+from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.shared.output import duration, facts, printable, row, show, show_json, table
+from acker.cli.shared.statuses import Status
+from acker.errors import UnknownTopology, ValidationError
+from acker.inspect.as_json import topology_forms
 from acker.inspect.as_json.values import instant
+from acker.inspect.operate.configure import configure as configuring
+from acker.inspect.operate.removal import remove as removing
+from acker.inspect.operate.removal import remove_spout
 from acker.inspect.topology import health as rules
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.totals import Totals, totals
 from acker.inspect.topology.unreadable_topology import Damaged, damaged
-from acker.inspect.trees import failures, pages
-from acker.inspect.trees.failure import Failure
-from acker.inspect.trees.pages import TreesPage
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.settings.config import SETTINGS, Settings, TopologyConfig, check_name
+from acker.ledger.settings.suggestions import meant
 from acker.ledger.settings.topologies import names as topology_names
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.steps.step_totals import StepTotals
-from acker.ledger.trees import trees as ledger_trees
-from acker.ledger.trees.buckets import BUCKETS, Bucket
-from acker.ledger.trees.trees import Tree
+from acker.ledger.trees.buckets import BUCKETS
 from acker.store.client import Store
 from acker.streams.log.stream_totals import stream_totals
 
@@ -115,105 +112,6 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
             show("", _steps_table(at_work))
         if done:
             show("", _done_table(done))
-
-
-def trees(
-    topology: TopologyName,
-    bucket: Annotated[
-        str | None, typer.Option(help=f"Only those in one bucket: {', '.join(BUCKETS)}.")
-    ] = None,
-    spout: Annotated[str | None, typer.Option(help="Only those of one spout.")] = None,
-    shard: Annotated[int | None, typer.Option(help="Only those of one shard.")] = None,
-    older_than: Annotated[float, typer.Option(help="Only those tracked so many seconds ago or more.")] = 0.0,
-    message_id: Annotated[
-        str | None,
-        typer.Option(help="Only those with a message id, finished ones too; goes with no other filter."),
-    ] = None,
-    message_id_base64: Annotated[
-        str | None, typer.Option(help="The same for a message id that is no text, as base64.")
-    ] = None,
-    limit: Annotated[int, typer.Option(help="How many to show at most: 1 to 1,000.")] = 100,
-    cursor: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
-    url: Url = "",
-    timeout: Timeout = 10.0,
-    as_json: Json = False,
-) -> None:
-    """Trees in flight, the next ones to expire first; a page at a time."""
-    if message_id is not None and message_id_base64 is not None:
-        raise ValidationError("--message-id and --message-id-base64 name the same thing")
-    given = message_id if message_id_base64 is None else message_id_base64
-    wanted = None if given is None else options.message_id(given, message_id_base64 is not None)
-    if wanted is not None and (bucket, spout, shard, older_than) != (None, None, None, 0.0):
-        raise ValidationError("--message-id goes with no other filter")
-    ledger = options.ledger(url, timeout, topology)
-
-    def read(limit: int, cursor: str | None) -> TreesPage:
-        if wanted is not None:
-            return ledger.run(pages.find(ledger.core, wanted, limit=limit, cursor=cursor))
-        return ledger.run(
-            pages.trees(
-                ledger.core,
-                bucket=cast("Bucket | None", bucket),
-                spout=spout,
-                shard=shard,
-                older_than=older_than,
-                limit=limit,
-                cursor=cursor,
-            )
-        )
-
-    page = _full_page(read, limit, cursor)
-    if as_json:
-        show_json({"trees": [tree_forms.tree(tree) for tree in page.trees], "cursor": page.cursor})
-        return
-    show(_trees_table(page.trees) if page.trees else "no trees")
-    if page.cursor is not None:
-        sys.stderr.write(f"more: --cursor {page.cursor}\n")
-
-
-def tree(
-    topology: TopologyName,
-    anchor: Annotated[str, typer.Argument(metavar="ANCHOR", show_default=False)],
-    url: Url = "",
-    timeout: Timeout = 10.0,
-    as_json: Json = False,
-) -> None:
-    """One tree, by its anchor."""
-    number = options.anchor(anchor)
-    ledger = options.ledger(url, timeout, topology)
-    found = ledger.run(ledger_trees.tree(ledger.core, number))
-    if found is None:
-        ended = ledger.run(failures.find(ledger.core, number))
-        how = "never tracked, or finished and confirmed"
-        if ended is not None:
-            how = f"it {_ended(ended)}"
-        raise UnknownTree(f"topology {topology!r} knows no tree {number}: {how}")
-    if as_json:
-        show_json(tree_forms.tree(found))
-        return
-    rows = _tree_facts(found)
-    outcome = ledger.run(failures.how_ended(ledger.core, found))
-    if outcome is not None:
-        rows.append(("outcome", printable(outcome if isinstance(outcome, str) else _ended(outcome))))
-    show(facts(rows))
-
-
-def _ended(tree: Failure) -> str:
-    """How a tree failed or expired, for people."""
-    by = step_batch(tree.cause.step, tree.cause.batch)
-    why = f", by {by}" if by else ""
-    why += f": {tree.cause.reason}" if tree.cause.reason else ""
-    return f"{tree.status} at {instant(tree.at)}, {duration(tree.age)} after its track{why}"
-
-
-def _full_page(read: Callable[[int, str | None], TreesPage], limit: int, cursor: str | None) -> TreesPage:
-    """Goes on through pages that are not full, each of them bounded, until one is or there are no more."""
-    page = read(limit, cursor)
-    found = list(page.trees)
-    while page.cursor is not None and len(found) < limit:
-        page = read(limit - len(found), page.cursor)
-        found += page.trees
-    return TreesPage(tuple(found), page.cursor)
 
 
 def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None], judged: Health) -> None:
@@ -322,49 +220,85 @@ def _done_table(found: list[StepTotals]) -> Any:
     return made
 
 
-def _time_left(tree: Tree) -> str:
-    if tree.time_left_earliest is None:
-        return "-"
-    if tree.time_left_latest is None:
-        return f"{duration(tree.time_left_earliest)} or more: no ticks"
-    return f"{duration(tree.time_left_earliest)} to {duration(tree.time_left_latest)}"
+SETTINGS_HELP = "\n\n".join(
+    f"{name}: {one.values}, by default {one.preset}. {one.words}" for name, one in SETTINGS.items()
+)
 
 
-def _state(tree: Tree) -> str:
-    return tree.state if tree.failure is None else f"{tree.state}, failed"
+def configure(
+    topology: TopologyName,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SETTING=NUMBER", help="Changes a setting; all are changed at once."),
+    ] = None,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Show the settings of a topology, or change some of them for all programs.
+
+    Bounds change at any time, the message timeout while nothing is in flight, the number of ackers never.
+    """
+    check_name(topology, "topology")
+    asked = dict(_change(text) for text in changes or [])
+    store = options.store(url, timeout)
+    found = store.run(configuring(topology, cast(Settings, asked)))
+    if as_json:
+        show_json(topology_forms.stored(found))
+    else:
+        show(facts([(name, _shown(value)) for name, value in found.settings.items()]))
 
 
-def _trees_table(trees: tuple[Tree, ...]) -> Any:
-    made = table(
-        "anchor", "state", "spout", "message id", "age", "time left", "shard", "bucket",
-        right=("anchor", "age", "time left", "shard"),
-    )  # fmt: skip
-    for tree in trees:
-        row(
-            made,
-            tree.anchor,
-            _state(tree),
-            tree.spout or "-",
-            "-" if tree.message_id is None else printable(tree.message_id),
-            duration(tree.age),
-            _time_left(tree),
-            tree.shard,
-            tree.bucket or "-",
+def _shown(value: object) -> str:
+    return f"{value:,.10g}" if isinstance(value, int | float) else str(value)
+
+
+def _change(text: str) -> tuple[str, int | float | str]:
+    name, equals, given = text.partition("=")
+    if name not in SETTINGS:
+        raise ValidationError(
+            f"--set {name}: no setting of a topology{meant(name, SETTINGS)}; known are {', '.join(SETTINGS)}"
         )
-    return made
+    kind = SETTINGS[name].kind
+    try:
+        if not equals:
+            raise ValueError("no value")
+        return name, kind(given)
+    except ValueError:
+        what = {int: "a whole number", float: "a number"}.get(kind, SETTINGS[name].values)
+        raise ValidationError(f"--set {name}: expected {name}={what}, got {text!r}") from None
 
 
-def _tree_facts(tree: Tree) -> list[tuple[str, object]]:
-    return [
-        ("anchor", tree.anchor),
-        ("state", _state(tree)),
-        *([("reason", tree.failure)] if tree.failure is not None else []),
-        ("ack value", tree.value),
-        ("spout", tree.spout or "-"),
-        ("message id", "-" if tree.message_id is None else printable(tree.message_id)),
-        ("tracked at", f"{instant(tree.tracked_at)}, {duration(tree.age)} ago"),
-        ("time left", _time_left(tree)),
-        ("shard", tree.shard),
-        ("bucket", tree.bucket or "-"),
-        ("slab", f"{tree.slab}, index {tree.index}"),
-    ]
+def remove(
+    topology: TopologyName,
+    yes: Annotated[bool, typer.Option("--yes", help="It is meant: nothing brings it back.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also with trees in flight: no spout hears of them again.")
+    ] = False,
+    spout: Annotated[
+        str, typer.Option("--spout", help="Only this spout, which must owe nothing: makes room for another.")
+    ] = "",
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Remove a topology with all that it holds: streams, kept rows, dead letters. Stop its jobs first.
+
+    Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced.
+    """
+    check_name(topology, "topology")
+    what = f"spout {spout!r} of topology {topology!r}" if spout else f"topology {topology!r}"
+    if not yes:
+        raise ValidationError(f"{what} would be gone for good: if that is meant, add --yes")
+    if spout:
+        if force:
+            raise ValidationError("--force: a spout that owes something is not removed")
+        ledger = open_ledger(options.store(url, timeout), topology, create=False)
+        ledger.run(remove_spout(ledger.core, spout))
+        show_json({"topology": topology, "spout": spout}) if as_json else show(f"{what} removed")
+        return
+    dropped = options.store(url, timeout).run(removing(topology, force=force))
+    if as_json:
+        show_json({"topology": topology, "dropped": dropped})
+    else:
+        show(f"{topology} removed" + (f", with {dropped:,} trees" if dropped else ""))

@@ -9,10 +9,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acker.cli import options
-from acker.cli.letter_options import filtered, letters_module, opened_for
-from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import (
+from acker.cli.dead_letters.filter_options import filtered, letters_module, opened_for
+from acker.cli.shared import options
+from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.shared.output import (
     end_progress,
     facts,
     printable,
@@ -23,8 +23,8 @@ from acker.cli.output import (
     step_batch,
     table,
 )
-from acker.cli.statuses import Status
-from acker.cli.stopping import between_pages
+from acker.cli.shared.statuses import Status
+from acker.cli.shared.stopping import between_pages
 from acker.errors import ValidationError
 from acker.inspect.as_json.values import instant
 from acker.ledger.client import Ledger

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acker.cli.letter_options import filtered, letters_module, opened_for
-from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import end_progress, one_line, progress, show, show_json
-from acker.cli.statuses import Status
-from acker.cli.stopping import Stop, between_pages
+from acker.cli.dead_letters.filter_options import filtered, letters_module, opened_for
+from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.shared.output import end_progress, one_line, progress, show, show_json
+from acker.cli.shared.statuses import Status
+from acker.cli.shared.stopping import Stop, between_pages
 from acker.errors import (
     AckerError,
     SpoutPendingFull,

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from acker.cli.statuses import HELP, Status
+from acker.cli.shared.statuses import HELP, Status
 
 _WIDTH = {"max_content_width": 1_000}
 """Help is as wide as the terminal is."""

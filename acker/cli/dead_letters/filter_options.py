@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acker.cli import options
-from acker.cli.statuses import Status
+from acker.cli.shared import options
+from acker.cli.shared.statuses import Status
 from acker.errors import UnknownSpout, needing_pyarrow
 from acker.ledger.client import Ledger
 

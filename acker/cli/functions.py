@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acker.cli import options
-from acker.cli.group import add, group
-from acker.cli.options import FunctionName, Json, JsonBefore, Timeout, TimeoutBefore, Url, UrlBefore
-from acker.cli.output import duration, row, show, show_json, table
-from acker.cli.statuses import Status
-from acker.cli.stopping import stop_on_signals, wait_until
+from acker.cli.shared import options
+from acker.cli.shared.group import add, group
+from acker.cli.shared.options import FunctionName, Json, JsonBefore, Timeout, TimeoutBefore, Url, UrlBefore
+from acker.cli.shared.output import duration, row, show, show_json, table
+from acker.cli.shared.statuses import Status
+from acker.cli.shared.stopping import stop_on_signals, wait_until
 from acker.errors import (
     AckerError,
     FunctionConflict,

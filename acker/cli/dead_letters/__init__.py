@@ -1,0 +1,1 @@
+"""Commands of dead letters: list, show, replay, discard, redrive."""

@@ -1,0 +1,302 @@
+"""`acker topologies`, `stats`, `trees` and `tree`: looking, without changing anything."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, cast
+
+import typer
+
+from acker.cli.shared import options
+from acker.cli.shared.options import Anchors, Json, Timeout, TopologyName, Url
+from acker.cli.shared.output import (
+    all_pages,
+    duration,
+    facts,
+    page_status,
+    printable,
+    row,
+    show,
+    show_json,
+    step_batch,
+    table,
+)
+from acker.cli.shared.statuses import Status
+from acker.errors import UnknownTree, ValidationError, needing_pyarrow
+from acker.inspect.as_json import tree_forms
+from acker.inspect.as_json.values import instant
+from acker.inspect.operate import manual
+from acker.inspect.trees import failures, pages
+from acker.inspect.trees.failure import Failure
+from acker.inspect.trees.pages import TreesPage
+from acker.ledger.steps import step_totals
+from acker.ledger.trees import trees as ledger_trees
+from acker.ledger.trees.buckets import BUCKETS, Bucket
+from acker.ledger.trees.trees import Tree, trees_at
+
+
+def trees(
+    topology: TopologyName,
+    bucket: Annotated[
+        str | None, typer.Option(help=f"Only those in one bucket: {', '.join(BUCKETS)}.")
+    ] = None,
+    spout: Annotated[str | None, typer.Option(help="Only those of one spout.")] = None,
+    shard: Annotated[int | None, typer.Option(help="Only those of one shard.")] = None,
+    older_than: Annotated[float, typer.Option(help="Only those tracked so many seconds ago or more.")] = 0.0,
+    message_id: Annotated[
+        str | None,
+        typer.Option(help="Only those with a message id, finished ones too; goes with no other filter."),
+    ] = None,
+    message_id_base64: Annotated[
+        str | None, typer.Option(help="The same for a message id that is no text, as base64.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many to show at most: 1 to 1,000.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Trees in flight, the next ones to expire first; a page at a time."""
+    if message_id is not None and message_id_base64 is not None:
+        raise ValidationError("--message-id and --message-id-base64 name the same thing")
+    given = message_id if message_id_base64 is None else message_id_base64
+    wanted = None if given is None else options.message_id(given, message_id_base64 is not None)
+    if wanted is not None and (bucket, spout, shard, older_than) != (None, None, None, 0.0):
+        raise ValidationError("--message-id goes with no other filter")
+    ledger = options.ledger(url, timeout, topology)
+
+    def read(limit: int, cursor: str | None) -> TreesPage:
+        if wanted is not None:
+            return ledger.run(pages.find(ledger.core, wanted, limit=limit, cursor=cursor))
+        return ledger.run(
+            pages.trees(
+                ledger.core,
+                bucket=cast("Bucket | None", bucket),
+                spout=spout,
+                shard=shard,
+                older_than=older_than,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    page = _full_page(read, limit, cursor)
+    if as_json:
+        show_json({"trees": [tree_forms.tree(tree) for tree in page.trees], "cursor": page.cursor})
+        return
+    show(_trees_table(page.trees) if page.trees else "no trees")
+    if page.cursor is not None:
+        sys.stderr.write(f"more: --cursor {page.cursor}\n")
+
+
+def tree(
+    topology: TopologyName,
+    anchor: Annotated[str, typer.Argument(metavar="ANCHOR", show_default=False)],
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """One tree, by its anchor."""
+    number = options.anchor(anchor)
+    ledger = options.ledger(url, timeout, topology)
+    found = ledger.run(ledger_trees.tree(ledger.core, number))
+    if found is None:
+        ended = ledger.run(failures.find(ledger.core, number))
+        how = "never tracked, or finished and confirmed"
+        if ended is not None:
+            how = f"it {_ended(ended)}"
+        raise UnknownTree(f"topology {topology!r} knows no tree {number}: {how}")
+    if as_json:
+        show_json(tree_forms.tree(found))
+        return
+    rows = _tree_facts(found)
+    outcome = ledger.run(failures.how_ended(ledger.core, found))
+    if outcome is not None:
+        rows.append(("outcome", printable(outcome if isinstance(outcome, str) else _ended(outcome))))
+    show(facts(rows))
+
+
+def _ended(tree: Failure) -> str:
+    """How a tree failed or expired, for people."""
+    by = step_batch(tree.cause.step, tree.cause.batch)
+    why = f", by {by}" if by else ""
+    why += f": {tree.cause.reason}" if tree.cause.reason else ""
+    return f"{tree.status} at {instant(tree.at)}, {duration(tree.age)} after its track{why}"
+
+
+def _full_page(read: Callable[[int, str | None], TreesPage], limit: int, cursor: str | None) -> TreesPage:
+    """Goes on through pages that are not full, each of them bounded, until one is or there are no more."""
+    page = read(limit, cursor)
+    found = list(page.trees)
+    while page.cursor is not None and len(found) < limit:
+        page = read(limit - len(found), page.cursor)
+        found += page.trees
+    return TreesPage(tuple(found), page.cursor)
+
+
+def _time_left(tree: Tree) -> str:
+    if tree.time_left_earliest is None:
+        return "-"
+    if tree.time_left_latest is None:
+        return f"{duration(tree.time_left_earliest)} or more: no ticks"
+    return f"{duration(tree.time_left_earliest)} to {duration(tree.time_left_latest)}"
+
+
+def _state(tree: Tree) -> str:
+    return tree.state if tree.failure is None else f"{tree.state}, failed"
+
+
+def _trees_table(trees: tuple[Tree, ...]) -> Any:
+    made = table(
+        "anchor", "state", "spout", "message id", "age", "time left", "shard", "bucket",
+        right=("anchor", "age", "time left", "shard"),
+    )  # fmt: skip
+    for tree in trees:
+        row(
+            made,
+            tree.anchor,
+            _state(tree),
+            tree.spout or "-",
+            "-" if tree.message_id is None else printable(tree.message_id),
+            duration(tree.age),
+            _time_left(tree),
+            tree.shard,
+            tree.bucket or "-",
+        )
+    return made
+
+
+def _tree_facts(tree: Tree) -> list[tuple[str, object]]:
+    return [
+        ("anchor", tree.anchor),
+        ("state", _state(tree)),
+        *([("reason", tree.failure)] if tree.failure is not None else []),
+        ("ack value", tree.value),
+        ("spout", tree.spout or "-"),
+        ("message id", "-" if tree.message_id is None else printable(tree.message_id)),
+        ("tracked at", f"{instant(tree.tracked_at)}, {duration(tree.age)} ago"),
+        ("time left", _time_left(tree)),
+        ("shard", tree.shard),
+        ("bucket", tree.bucket or "-"),
+        ("slab", f"{tree.slab}, index {tree.index}"),
+    ]
+
+
+def fail(
+    topology: TopologyName,
+    anchors: Anchors,
+    reason: Annotated[str, typer.Option(help="Reported to the spout.")] = "failed by hand",
+    retry: Annotated[bool, typer.Option(help="Whether another attempt may follow.")] = True,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> Status:
+    """Fail trees: final and at once. Anchors that name no tree are passed over.
+
+    Exit status 5 where some name no tree, 4 where none does.
+    """
+    numbers = sorted({options.anchor(anchor) for anchor in anchors})
+    ledger = options.ledger(url, timeout, topology)
+    done = ledger.run(manual.fail(ledger.core, numbers, reason, retry=retry))
+    if len(done.unknown) == len(numbers):
+        raise _unknown(topology, numbers)
+    status = Status.PARTLY if done.unknown else Status.DONE
+    if as_json:
+        unknown = [str(anchor) for anchor in done.unknown]
+        show_json({"failed": done.failed, "late": done.late, "waiting": done.waiting, "unknown": unknown})
+        return status
+    show(
+        facts(
+            [
+                ("failed", done.failed),
+                ("finished before", done.late),
+                ("not tracked yet", done.waiting),
+                ("unknown", len(done.unknown)),
+            ]
+        )
+    )
+    return status
+
+
+def reset_timeout(
+    topology: TopologyName,
+    anchors: Anchors,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> Status:
+    """Give trees, and all others of their slabs, the whole message timeout again.
+
+    Exit status 5 where some anchors name no tree, 4 where none does.
+    """
+    numbers = sorted({options.anchor(anchor) for anchor in anchors})
+    ledger = options.ledger(url, timeout, topology)
+    known = sorted({tree.anchor for tree in ledger.run(trees_at(ledger.core, numbers))})
+    if not known:
+        raise _unknown(topology, numbers)
+    slabs = ledger.run(manual.reset_timeout(ledger.core, known))
+    if as_json:
+        show_json({"slabs": slabs})
+    else:
+        show(f"{slabs} slab{'' if slabs == 1 else 's'} reset")
+    if len(known) == len(numbers):
+        return Status.DONE
+    sys.stderr.write(f"acker: {len(numbers) - len(known):,} of the anchors name no tree (any more)\n")
+    return Status.PARTLY
+
+
+def _unknown(topology: str, numbers: list[int]) -> UnknownTree:
+    more = " and none of the others" if numbers[1:] else ""
+    return UnknownTree(f"topology {topology!r} knows no tree {numbers[0]}{more} (any more)")
+
+
+def why(
+    topology: TopologyName,
+    anchor: Annotated[str, typer.Argument(metavar="ANCHOR", show_default=False)],
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Count the tree's rows in each place, which reads the segments.")
+    ] = False,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> Status:
+    """Where a tree is: in which streams, for whom, since when, who has taken it, and whether that is all.
+
+    Exit status 4 where the store knows no such tree, 5 where the search was cut.
+    """
+    with needing_pyarrow("to look into streams"):
+        from acker.inspect.as_json import place_forms
+        from acker.inspect.locate import why as looking
+
+    number = options.anchor(anchor)
+    ledger = options.ledger(url, timeout, topology)
+    pages = all_pages(
+        lambda cursor: ledger.run(looking.why(ledger.core, number, rows=rows, cursor=cursor)),
+    )
+    answer = replace(pages[-1], places=tuple(place for page in pages for place in page.places))
+    status = Status.MISSING if answer.rest == looking.UNKNOWN else page_status(pages)
+    if as_json:
+        show_json(place_forms.why(answer))
+        return status
+    known = []
+    if answer.tree is not None:
+        name = answer.tree.message_id
+        known = [
+            ("state", answer.tree.state),
+            ("spout", answer.tree.spout or "-"),
+            ("message id", "-" if name is None else printable(name)),
+            ("age", duration(answer.tree.age)),
+        ]
+    found = f"{len(answer.places):,} place{'' if len(answer.places) == 1 else 's'}"
+    if answer.tree is not None and answer.tree.state != "finished":
+        known.append(("found", f"{found}, and these are all" if answer.complete else found))
+    if answer.seen:
+        known.append(("its slab", printable(step_totals.text(answer.seen))))
+    if answer.rest:
+        known.append(("but" if answer.places else "answer", printable(answer.rest)))
+    show(facts([("anchor", number), *known]))
+    if answer.places:
+        show("", *(printable(f"- {place.text()}") for place in answer.places))
+    if answer.trace:
+        show("", *(printable(f"{instant(event.at)}  {event.text()}") for event in answer.trace))
+    return status
