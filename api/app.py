@@ -1,9 +1,9 @@
-"""The app for `uvicorn api.app:app`, set up by the environment (`api.settings`)."""
+"""The app for `uvicorn api.app:app`, set up by the environment (`api.settings.settings`)."""
 
 from acker.errors import AckerError
 from api.asgi import logs
 from api.main import create_app, freeze
-from api.settings import settings
+from api.settings.settings import settings
 
 try:
     _settings = settings()

@@ -13,22 +13,20 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
-from api import background, openapi, problems
+from api import openapi, problems
 from api.asgi.access import Access
 from api.asgi.dashboard import Dashboard
 from api.asgi.head import Head
 from api.asgi.logs import Requests
 from api.asgi.prefix import Prefix
+from api.background import background
 from api.routes import (
-    access,
     dead_letters,
     drpc,
     events,
     graph,
-    health,
     lines,
     messages,
-    metrics,
     outcomes,
     places,
     records,
@@ -37,8 +35,9 @@ from api.routes import (
     topologies,
     trees,
 )
-from api.service import Service
-from api.settings import Settings
+from api.routes.service import access, health, metrics
+from api.service.service import Service
+from api.settings.settings import Settings
 from api.streams.live import Live
 
 PREFIX = "/api/v1"

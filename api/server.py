@@ -10,7 +10,7 @@ from api.asgi import logs
 from api.asgi.access import is_loopback
 from api.asgi.connections import limited
 from api.main import create_app, freeze
-from api.settings import Settings
+from api.settings.settings import Settings
 
 GRACE_SECONDS = 10
 """Seconds that requests have to end when the service is stopped."""

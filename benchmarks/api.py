@@ -29,7 +29,7 @@ from acker.ledger.slabs.slabs import NewSlab
 from acker.store import keys
 from acker.store.client import Store
 from api.main import create_app, freeze
-from api.settings import Settings
+from api.settings.settings import Settings
 from benchmarks.options import Number
 
 FAILED = 10_000

@@ -44,7 +44,7 @@ def serve(
     from api.asgi.dashboard import preparing
     from api.server import check_address
     from api.server import serve as run
-    from api.settings import settings
+    from api.settings.settings import settings
 
     check_address(settings(url=url), host)
     check_port(port, host)

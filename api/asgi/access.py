@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import problems
 from api.asgi.dashboard import SERVICES
 from api.problems import Refused
-from api.settings import Settings
-from api.tokens import Scope as TokenScope
-from api.tokens import Token
+from api.settings.settings import Settings
+from api.settings.tokens import Scope as TokenScope
+from api.settings.tokens import Token
 
 _HEALTH = frozenset({"/healthz", "/readyz"})
 _ACCESS, _CALLS = "/api/v1/access", "/api/v1/drpc"

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api import problems
 from api.asgi.access import HEADERS
-from api.settings import Settings
+from api.settings.settings import Settings
 
 _SPARE_FILES = 128
 """Files that are left to the store's connections, the log and the dashboard."""

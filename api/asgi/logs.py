@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.settings import Settings
+from api.settings.settings import Settings
 
 LINES = 1_000
 """Most lines that wait for whoever reads the log."""

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from api.fields import Answer
-from api.tokens import Scope
+from api.settings.tokens import Scope
 
 
 class AccessState(Answer):

@@ -30,7 +30,7 @@ from api.models.dead_letters import (
     Those,
 )
 from api.problems import declared, known_cursor, not_found, unknown_spout
-from api.service import LedgerDep
+from api.service.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}/dead-letters", tags=["dead letters"])
 

@@ -42,7 +42,7 @@ from api.models.drpc import (
 )
 from api.problems import Refused, declared, not_found
 from api.routes.messages import IdempotencyKey
-from api.service import Service, ServiceDep
+from api.service.service import Service, ServiceDep
 from api.streams.live import LiveDep
 
 _LOOK = 1.0

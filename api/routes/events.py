@@ -7,7 +7,7 @@ from starlette.responses import StreamingResponse
 
 from api.models.events import EventStream
 from api.problems import declared
-from api.service import LedgerDep, ServiceDep
+from api.service.service import LedgerDep, ServiceDep
 from api.streams import events as live_events
 from api.streams.live import CountedStream, LiveDep
 

@@ -6,7 +6,7 @@ from acker.inspect.as_json import place_forms
 from acker.inspect.topology.graph import graph
 from api.models.graph import Graph
 from api.problems import declared
-from api.service import LedgerDep, ServiceDep
+from api.service.service import LedgerDep, ServiceDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["topologies"])
 

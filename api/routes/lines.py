@@ -10,7 +10,7 @@ from acker.inspect.lines import overview
 from api.fields import Id
 from api.models.lines import LineRequest, Lines
 from api.problems import declared, not_found
-from api.service import LedgerDep
+from api.service.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}/lines", tags=["lines"])
 

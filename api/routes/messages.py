@@ -25,7 +25,7 @@ from api.models.messages import (
     TrackResult,
 )
 from api.problems import conflicts, contradiction, declared
-from api.service import LedgerDep, Service, ServiceDep
+from api.service.service import LedgerDep, Service, ServiceDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["messages"])
 

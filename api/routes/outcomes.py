@@ -9,7 +9,7 @@ from acker.inspect.trees import failures
 from api.fields import ByMessageId, Cursor, Name
 from api.models.outcomes import Outcomes, outcome
 from api.problems import declared, known_cursor, unknown_spout
-from api.service import LedgerDep
+from api.service.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["outcomes"])
 

@@ -13,7 +13,7 @@ from acker.inspect.locate.why import why
 from api.fields import Cursor, Id
 from api.models.places import Drops, StuckPage, Why
 from api.problems import declared, known_cursor, unknown_cursor
-from api.service import LedgerDep
+from api.service.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["trees"])
 

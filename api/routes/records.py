@@ -12,7 +12,7 @@ from acker.ledger.settings.config import MESSAGE_ID_BYTES
 from api.fields import ByMessageId, Cursor
 from api.models.records import Records
 from api.problems import declared, known_cursor
-from api.service import LedgerDep
+from api.service.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["records"])
 

@@ -15,7 +15,7 @@ from api.fields import Cursor, Name
 from api.models.spouts import ConfirmBody, Confirmed, Spout, SpoutOutcomes, SpoutOutcomesPage
 from api.problems import conflicts, declared, known_cursor, not_found, unknown_spout
 from api.routes.messages import IdempotencyKey
-from api.service import LedgerDep, ServiceDep
+from api.service.service import LedgerDep, ServiceDep
 from api.streams import outcomes
 from api.streams.live import CountedStream, LiveDep
 

@@ -14,7 +14,7 @@ from acker.ledger.trees.buckets import BUCKETS
 from api.models.stats import COUNTED, LatencySeries, Stats, Window, WindowTotals
 from api.models.topologies import Latency
 from api.problems import declared
-from api.service import LedgerDep, ServiceDep
+from api.service.service import LedgerDep, ServiceDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["stats"])
 

@@ -38,7 +38,7 @@ from api.models.topologies import (
     TopologyState,
 )
 from api.problems import Refused, contradiction, declared, differs
-from api.service import LedgerDep, Service, ServiceDep
+from api.service.service import LedgerDep, Service, ServiceDep
 
 _AT_ONCE = 8
 

@@ -28,7 +28,7 @@ from api.models.trees import (
     TreeState,
 )
 from api.problems import Refused, declared, not_found, unknown_cursor, unknown_spout
-from api.service import LedgerDep
+from api.service.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["trees"])
 

@@ -29,7 +29,7 @@ from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.failures import Numbers
 from acker.ledger.calls import messages
 from api.problems import Refused
-from api.service import Service
+from api.service.service import Service
 from api.streams import encoding
 from api.streams.encoding import Frame
 

@@ -18,7 +18,7 @@ from acker.inspect.trees.outcome_pages import EntryOutcomes, OutcomesPage
 from acker.ledger.outcomes.outcomes import Receipt
 from api.fields import instant
 from api.models.spouts import EndedTree, SpoutOutcomes
-from api.service import Service
+from api.service.service import Service
 from api.streams.encoding import RETRY_MS
 from api.streams.events import PING_SECONDS
 from api.streams.live import Live

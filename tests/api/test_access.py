@@ -11,8 +11,8 @@ from acker.errors import ValidationError
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from api.asgi.access import Rate, is_loopback
-from api.settings import Settings, settings
-from api.tokens import Tokens
+from api.settings.settings import Settings, settings
+from api.settings.tokens import Tokens
 from tests.helpers import patient
 from tests.helpers.api import OPERATE, READ, TOKENS, calling, serving
 

@@ -28,9 +28,9 @@ from acker.store.client import Store
 from acker.streams.commits.contents import Commit
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
-from api import otel
-from api.service import Service
-from api.settings import Settings
+from api.background import otel
+from api.service.service import Service
+from api.settings.settings import Settings
 from tests.helpers.api import serving
 from tests.helpers.servers import wait_until
 from tests.helpers.streaming import commit, consume, stage, take
@@ -236,7 +236,7 @@ async def test_what_the_collector_does_not_take_waits_until_it_does(
     batches = [one for one in spans if one.parent is None and "acker.batch" in facts(one)]
     assert len(batches) == 1
     assert await first.looks() + await second.looks() == []
-    assert [one.message for one in caplog.records if one.name == "api.otel"] == [
+    assert [one.message for one in caplog.records if one.name == "api.background.otel"] == [
         "traces wait in the store: the collector does not take them",
         "the collector takes traces again",
     ]

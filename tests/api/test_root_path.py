@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from api.main import create_app
-from api.settings import Settings
+from api.settings.settings import Settings
 from tests.helpers import patient
 from tests.helpers.api import OPERATE, READ, TOKENS
 from tests.helpers.servers import wait_until

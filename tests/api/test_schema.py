@@ -15,7 +15,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from api import openapi
 from api.main import create_app
-from api.settings import Settings
+from api.settings.settings import Settings
 from tests.helpers import patient
 from tests.helpers.api import OPERATE, TOKENS, serving
 from tests.helpers.ledgers import Trees

@@ -8,8 +8,8 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.steps import step_registry
 from acker.store.client import Store
-from api.service import Service
-from api.settings import Settings
+from api.service.service import Service
+from api.settings.settings import Settings
 from api.streams.live import Live
 from tests.helpers.api import READ, calling
 from tests.helpers.damages import DAMAGES, SHARD, damage, two

@@ -8,7 +8,7 @@ import httpx
 import uvicorn
 
 from api.main import create_app
-from api.settings import Settings
+from api.settings.settings import Settings
 from tests.helpers import patient
 from tests.helpers.servers import wait_until
 

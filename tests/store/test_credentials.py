@@ -16,7 +16,7 @@ from acker.store.address import parse
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
-from api.settings import settings
+from api.settings.settings import settings
 from tests.helpers.new_server import NewServer
 
 ASKED = [command("EXISTS", b"anything")]

@@ -6,7 +6,7 @@ from acker.drpc.client import Client
 from acker.drpc.registry import MOST, Description
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from api.settings import Settings
+from api.settings.settings import Settings
 
 
 class Callers:

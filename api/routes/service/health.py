@@ -7,7 +7,7 @@ from pydantic import Field
 
 from api.fields import Answer
 from api.problems import declared
-from api.service import ServiceDep
+from api.service.service import ServiceDep
 
 router = APIRouter(tags=["health"])
 

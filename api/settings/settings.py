@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from acker.errors import ValidationError
 from acker.store.address import parse
-from api.tokens import Tokens
+from api.settings.tokens import Tokens
 
 
 class Settings(BaseSettings):

@@ -11,7 +11,7 @@ from acker.ledger.tick.async_ticker import AsyncTicker
 from acker.lines.coordinate_all import Coordinating
 from acker.store.client import Store
 from acker.streams.spouts.settler import Settler
-from api.service import Service
+from api.service.service import Service
 from api.streams.live import Live
 
 _ATTEMPTS = 20
@@ -35,7 +35,7 @@ async def running(service: Service, live: Live) -> AsyncIterator[None]:
             for one in (Coordinating(store), Settler(store))
         ]
     if settings.otel:
-        from api.otel import Exporter, otlp
+        from api.background.otel import Exporter, otlp
 
         tasks.append(asyncio.create_task(Exporter(service, otlp()).run(), name="exporter"))
     try:

@@ -19,8 +19,8 @@ from acker.store import keys
 from acker.store.async_client import AsyncStore
 from acker.store.operation import Request
 from api.fields import Name
-from api.functions import Callers
-from api.settings import Settings
+from api.service.functions import Callers
+from api.settings.settings import Settings
 
 _HISTORIES = 8
 """Topologies whose history is kept in memory once it is looked at: at most some 8 MB each."""

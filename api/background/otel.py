@@ -36,7 +36,7 @@ from acker.inspect.trees.traces import TraceEvent
 from acker.ledger.calls import traces as recording
 from acker.ledger.settings import topologies
 from acker.ledger.trees import trees as ledger_trees
-from api.service import Service
+from api.service.service import Service
 
 SECONDS = 5.0
 """Between two looks for trees that are over."""

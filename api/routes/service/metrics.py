@@ -22,7 +22,7 @@ from acker.ledger.outcomes import latency_histogram
 from acker.ledger.outcomes.counts import UNREADABLE
 from acker.ledger.trees.buckets import BUCKETS
 from api.problems import declared
-from api.service import Service, ServiceDep
+from api.service.service import Service, ServiceDep
 from api.streams.live import LiveDep
 
 TOPOLOGIES = 200

@@ -1,0 +1,1 @@
+"""The service: its store, its ledgers, and the functions that it calls."""
