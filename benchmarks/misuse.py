@@ -19,7 +19,7 @@ ACKERS = 2
 STEP = 0.1
 """Seconds between two steps."""
 WRITERS = 1_000_000
-"""Writers that a shard remembers, if nothing else is set (lua/includes/once.lua)."""
+"""Writers that a shard remembers, if nothing else is set (lua/ledger/includes/once.lua)."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Status(StrEnum):
 
 
 KINDS = {b"r": Status.ANSWERED, b"f": Status.FAILED, b"t": Status.TIMED_OUT}
-"""How an answer that is stored begins, and what it says (lua/answer.lua)."""
+"""How an answer that is stored begins, and what it says (lua/drpc/answer.lua)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Seen:
 
 
 def ended(answer: bytes) -> Seen:
-    """An answer as it is stored (lua/answer.lua), or the beginning of one."""
+    """An answer as it is stored (lua/drpc/answer.lua), or the beginning of one."""
     took, _, rest = answer[1:].decode("utf-8", "replace").partition(" ")
     steps, _, text = rest.partition(" ")
     seconds = int(took) / 1000 if took.isascii() and took.isdigit() else 0.0
@@ -98,7 +98,7 @@ def cancel(core: Core, what: Description, request: str) -> Operation[bool]:
 def answer(
     core: Core, what: Description, request: str, text: str, anchor: str = "0", *, sure: bool = True
 ) -> Request:
-    """Answers a request, where it has no answer. text: the answer, as lua/answer.lua takes it.
+    """Answers a request, where it has no answer. text: the answer, as lua/drpc/answer.lua takes it.
 
     sure: also where a result is asked for that is not there; else the reply is 2 then, and nothing is done.
     """

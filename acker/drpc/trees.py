@@ -40,7 +40,7 @@ def _named(core: Core, slabs: Sequence[bytes], request: bytes) -> Operation[list
     replies = yield [
         command("HMGET", core.shards[shard].message_ids, *members) for shard, members in by_shard.items()
     ]
-    # Those of a large slab are kept in pieces beside it (lua/includes/id_pieces.lua).
+    # Those of a large slab are kept in pieces beside it (lua/ledger/includes/id_pieces.lua).
     likely = [
         slab
         for members, reply in zip(by_shard.values(), replies, strict=True)

@@ -115,7 +115,7 @@ def header_of(core: Core, slab: bytes) -> Request:
 
 
 def progress(core: Core, one: Place) -> bytes:
-    """The key of what is known of a group (lua/note_arrivals.lua)."""
+    """The key of what is known of a group (lua/lines/note_arrivals.lua)."""
     return keys.Stream(core.config.name, one.stream).progress(one.group)
 
 

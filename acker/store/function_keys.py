@@ -9,13 +9,13 @@ class Function:
     def __init__(self, topology: str, function: str) -> None:
         self._prefix = prefix = f"acker:{{{topology}@{function}}}:".encode()
         self.calls = prefix + b"calls"
-        """Hash: request -> who has begun it, and when, of those without answer (lua/call.lua)."""
+        """Hash: request -> who has begun it, and when, of those without answer (lua/drpc/call.lua)."""
         self.deadlines = prefix + b"deadlines"
         """Sorted set: request -> until when it is to be answered (ms)."""
         self.answers = prefix + b"answers"
         """Stream: the requests that were answered last."""
         self.counted = prefix + b"counted"
-        """Hash: what became of calls, altogether and of late (lua/answer.lua)."""
+        """Hash: what became of calls, altogether and of late (lua/drpc/answer.lua)."""
 
     def answer(self, request: str) -> bytes:
         """String: the answer to a request. It has a time to live."""

@@ -16,7 +16,7 @@ def config(topology: str) -> bytes:
 
 
 def history(topology: str, step: int) -> bytes:
-    """Stream: readings of a topology's counters, one every `step` seconds (lua/record_history.lua)."""
+    """Stream: readings of a topology's counters, one every `step` seconds (record_history.lua)."""
     return f"acker:{{{topology}}}:history:{step}".encode()
 
 
@@ -41,17 +41,17 @@ def streams(topology: str) -> bytes:
 
 
 def lines(topology: str) -> bytes:
-    """Hash: the lines of a topology (lua/declare_line.lua)."""
+    """Hash: the lines of a topology (declare_line.lua)."""
     return f"acker:{{{topology}}}:lines".encode()
 
 
 def commits(topology: str, writer: str) -> bytes:
-    """Hash: the last commits of a writer of streams (lua/begin_commit.lua)."""
+    """Hash: the last commits of a writer of streams (begin_commit.lua)."""
     return f"acker:{{{topology}}}:commits:{writer}".encode()
 
 
 def committing(topology: str) -> bytes:
-    """Hash: commits that are under way, and when each was last seen to be (lua/beat_commit.lua)."""
+    """Hash: commits that are under way, and when each was last seen to be (beat_commit.lua)."""
     return f"acker:{{{topology}}}:committing".encode()
 
 
@@ -99,7 +99,7 @@ def steps(topology: str) -> bytes:
 
 
 def step_numbers(topology: str) -> bytes:
-    """Hash: name of a step -> the number by which marks name it (lua/number_step.lua)."""
+    """Hash: name of a step -> the number by which marks name it (number_step.lua)."""
     return f"acker:{{{topology}}}:step_numbers".encode()
 
 
@@ -115,16 +115,16 @@ class Stream:
         self.schema = prefix + b"schema"
         """String: the schema of its rows."""
         self.subscriptions = prefix + b"subscriptions"
-        """Hash: its subscriptions, and counts (lua/includes/streams.lua)."""
+        """Hash: its subscriptions, and counts (streams.lua)."""
         self.drops = prefix + b"drops"
-        """Stream: what it has dropped lately (lua/drop_segments.lua)."""
+        """Stream: what it has dropped lately (drop_segments.lua)."""
 
     def payload(self, token: str) -> bytes:
         """String: the rows of a segment. It has a time to live until the segment is published."""
         return self._prefix + b"payload:" + token.encode()
 
     def owed(self, token: str) -> bytes:
-        """Hash: which subscriptions a segment is for, and what they did (lua/note_segments.lua)."""
+        """Hash: which subscriptions a segment is for, and what they did (note_segments.lua)."""
         return self._prefix + b"owed:" + token.encode()
 
     @property
@@ -134,7 +134,7 @@ class Stream:
 
     @property
     def gone(self) -> bytes:
-        """Sorted set: groups of a stream that gathers which have gone, by when (ms; lua/release.lua)."""
+        """Sorted set: groups of a stream that gathers which have gone, by when (ms; release.lua)."""
         return self._prefix + b"gone"
 
     def gathered(self, group: str, task: int) -> bytes:
@@ -142,16 +142,16 @@ class Stream:
         return self._prefix + b"gathered:%s:%d" % (group.encode(), task)
 
     def progress(self, group: str) -> bytes:
-        """Hash: which requests of a group are over in a section (lua/note_arrivals.lua)."""
+        """Hash: which requests of a group are over in a section (note_arrivals.lua)."""
         return self._prefix + b"progress:" + group.encode()
 
     @property
     def volumes(self) -> bytes:
-        """String: about how many rows of each key were written lately (lua/count_volumes.lua)."""
+        """String: about how many rows of each key were written lately (count_volumes.lua)."""
         return self._prefix + b"volumes"
 
     def workers(self, slot: int) -> bytes:
-        """Hash: reader of a worker -> until when it counts as alive (lua/lease.lua)."""
+        """Hash: reader of a worker -> until when it counts as alive (lease.lua)."""
         return self._prefix + b"workers:%d" % slot
 
     def taken(self, slot: int, reader: str) -> bytes:
@@ -159,7 +159,7 @@ class Stream:
         return self._prefix + b"taken:%d:" % slot + reader.encode()
 
     def bound(self, slot: int, reader: str) -> bytes:
-        """Hash: which commits have a reader's segments, and if some were given back (lua/bind_reader.lua)."""
+        """Hash: which commits have a reader's segments, and if some were given back (bind_reader.lua)."""
         return self._prefix + b"bound:%d:" % slot + reader.encode()
 
     def holder(self, slot: int, reader: str) -> bytes:
@@ -175,7 +175,7 @@ class Stream:
         return self._prefix + b"returned:%d" % slot
 
     def readers(self, slot: int) -> bytes:
-        """Hash: a subscription's readers (lua/claim_segments.lua)."""
+        """Hash: a subscription's readers (claim_segments.lua)."""
         return self._prefix + b"readers:%d" % slot
 
     def beats(self, slot: int) -> bytes:
@@ -183,7 +183,7 @@ class Stream:
         return self._prefix + b"beats:%d" % slot
 
     def stale(self, token: str, slot: int) -> bytes:
-        """String: the stale rows of a segment were counted for a subscription (lua/count_stale.lua)."""
+        """String: the stale rows of a segment were counted for a subscription (count_stale.lua)."""
         return self._prefix + b"stale:" + token.encode() + b":%d" % slot
 
     def skipped(self, token: str) -> bytes:
@@ -191,7 +191,7 @@ class Stream:
         return self._prefix + b"skipped:" + token.encode()
 
     def marker(self, token: str) -> bytes:
-        """String: a segment without a commit was published (lua/publish_once.lua)."""
+        """String: a segment without a commit was published (publish_once.lua)."""
         return self._prefix + b"published:" + token.encode()
 
 
@@ -236,7 +236,7 @@ class Spout:
         return self._prefix + b"rows:" + token.encode()
 
     def declared(self) -> list[bytes]:
-        """The keys that every script on kept rows declares first (lua/includes/kept.lua)."""
+        """The keys that every script on kept rows declares first (kept.lua)."""
         prefix = self._prefix
         return [self.kept, self.slabs, prefix + b"masks", prefix + b"left", self.counts, self.times]
 
@@ -246,12 +246,12 @@ FUNCTIONS = b"acker:functions"
 
 
 def around_shard(topology: str, shards: int) -> tuple[bytes, bytes]:
-    """The parts of keys of shards before and behind their number, in their tag (lua/claim_and_look.lua)."""
+    """The parts of keys of shards before and behind their number, in their tag (claim_and_look.lua)."""
     return f"acker:{{{topology}:".encode(), f"/{shards}}}:".encode()
 
 
 class Shard:
-    """The keys of one shard of a topology (lua/includes/shard.lua says what each holds).
+    """The keys of one shard of a topology (shard.lua says what each holds).
 
     shards: how many the topology has. It is part of every key: the shard of a tree follows from it, so a
     process that knows a topology of another number, removed and made anew since, finds no shard of this one.
@@ -305,7 +305,7 @@ class Shard:
 
     @property
     def recent(self) -> bytes:
-        """Stream: the latest trees that failed or expired (lua/includes/recent.lua)."""
+        """Stream: the latest trees that failed or expired (recent.lua)."""
         return self._prefix + b"recent"
 
     def bucket(self, number: int) -> bytes:
@@ -322,7 +322,7 @@ class Shard:
 
     @property
     def step_counts(self) -> bytes:
-        """Hash: what each step has done in this shard, by its number (lua/includes/marks.lua)."""
+        """Hash: what each step has done in this shard, by its number (marks.lua)."""
         return self._prefix + b"step_counts"
 
     def marks(self, rotation: int) -> bytes:
@@ -335,7 +335,7 @@ class Shard:
 
     @property
     def traces(self) -> bytes:
-        """Stream: the traces of this shard that were begun lately (lua/note_trace.lua)."""
+        """Stream: the traces of this shard that were begun lately (note_trace.lua)."""
         return self._prefix + b"traces"
 
     def trace(self, anchor: int) -> bytes:
@@ -357,11 +357,11 @@ class Shard:
         return [prefix + slab for slab in slabs]
 
     def staged(self, token: str, slot: int) -> bytes:
-        """Hash: a segment's XOR vectors for this shard and a subscription (lua/stage.lua)."""
+        """Hash: a segment's XOR vectors for this shard and a subscription (stage.lua)."""
         return self._prefix + b"staged:" + token.encode() + b":%d" % slot
 
     def made(self, commit: str) -> bytes:
-        """Hash: what a commit has emitted and failed in this shard (lua/includes/made.lua)."""
+        """Hash: what a commit has emitted and failed in this shard (made.lua)."""
         return self._prefix + b"made:" + commit.encode()
 
     def failing(self, token: str) -> bytes:

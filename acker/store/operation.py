@@ -77,7 +77,7 @@ def script(
 
 
 def chain(members: Sequence[Request]) -> Request:
-    """A request that has the server run scripts one after another, as one (lua/chain.lua).
+    """A request that has the server run scripts one after another, as one (lua/store/chain.lua).
 
     Each has the line `@chained` in its header. Answered None by a cluster; else with the replies of those
     that were run. Sent again it runs all again: each takes effect once by itself.

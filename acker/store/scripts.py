@@ -1,8 +1,8 @@
 """The Lua scripts: found in the package (or beside it in a checkout), put together, hashed once.
 
-Each script's header says what its KEYS and ARGV are, and each has a function that gives it these: in `lua.py`
-of the layer that calls it. `python -m acker.store.scripts --expand DIR` writes the
-scripts as the server gets them.
+Each script's header says what its KEYS and ARGV are, and each has a function that gives it these: in
+`scripts.py` of the same folder of acker/. `python -m acker.store.scripts --expand DIR` writes the scripts as
+the server gets them.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from acker.errors import AckerError
 from acker.store import rights
 
 _SCRIPT = re.compile(r'^--- @script "(\w+)"$', re.MULTILINE)
-_INCLUDE = re.compile(r'^--- @include "(\w+)"$', re.MULTILINE)
+_INCLUDE = re.compile(r'^--- @include "([\w/]+)"$', re.MULTILINE)
 _HEADER = re.compile(r"(?:(?:#|--(?!- @(?:include|script|chained_scripts))).*\n)*")
 _CHAINED = re.compile(r"^--- @chained (.+)$", re.MULTILINE)
 _CHAINED_SCRIPTS = "--- @chained_scripts\n"
@@ -30,7 +30,7 @@ class Script:
 
     commands: what it may call, in capitals: it asks first whether its user may run all of them.
     reads: it changes nothing, so that it may be called by who has the right to read only.
-    chained: it may be part of a chain (lua/chain.lua).
+    chained: it may be part of a chain (lua/store/chain.lua).
     """
 
     name: str
@@ -51,31 +51,38 @@ def _folder() -> Traversable:
     raise AckerError("acker's Lua scripts are missing from this installation: install the wheel again")
 
 
-def _names(folder: Traversable) -> list[str]:
-    return sorted(f.name[:-4] for f in folder.iterdir() if f.name.endswith(".lua"))
+def _files(folder: Traversable) -> dict[str, Traversable]:
+    """Scripts by name, from all folders but those of shared pieces."""
+    found: dict[str, Traversable] = {}
+    for entry in folder.iterdir():
+        if entry.name.endswith(".lua"):
+            found[entry.name[:-4]] = entry
+        elif entry.is_dir() and entry.name != "includes":
+            found |= _files(entry)
+    return dict(sorted(found.items()))
 
 
 def _parts(folder: Traversable, name: str) -> tuple[str, str]:
     """A script's header, and its code with the shared pieces put in, and other scripts as functions."""
 
     def include(match: re.Match[str]) -> str:
-        return (folder / "includes" / f"{match[1]}.lua").read_text("utf-8")
+        return folder.joinpath(*f"{match[1]}.lua".split("/")).read_text("utf-8")
 
     def script(match: re.Match[str]) -> str:
         return _FUNCTION.format(name=match[1], code=_parts(folder, match[1])[1])
 
-    own = (folder / f"{name}.lua").read_text("utf-8")
+    own = _files(folder)[name].read_text("utf-8")
     begins = _HEADER.match(own).end()  # type: ignore[union-attr]
     return own[:begins], _SCRIPT.sub(script, _INCLUDE.sub(include, own[begins:]))
 
 
 def _chained(folder: Traversable) -> str:
-    """Lua that has each script which may be part of a chain (lua/chain.lua) as a function.
+    """Lua that has each script which may be part of a chain (lua/store/chain.lua) as a function.
 
     The rights that they need are the chain's, which asks for all of them first.
     """
     made = [_CHAIN]
-    for name in _names(folder):
+    for name in _files(folder):
         header, code = _parts(folder, name)
         if done := _CHAINED.search(header):
             made.append(_MEMBER.format(name=name, code=code, done=done[1]))
@@ -123,7 +130,7 @@ def _expand(folder: Traversable, name: str) -> Script:
 def load_all() -> dict[str, Script]:
     """All scripts by name."""
     folder = _folder()
-    return {name: _expand(folder, name) for name in _names(folder)}
+    return {name: _expand(folder, name) for name in _files(folder)}
 
 
 def get(name: str) -> Script:

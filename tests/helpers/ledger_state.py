@@ -16,7 +16,7 @@ from tests.helpers.model import Model, signed
 
 TRACKED = 2
 WAITING_SLAB = 256
-"""Bytes that a slab counts which waits, beside its words and reasons (lua/includes/waiting.lua)."""
+"""Bytes that a slab counts which waits, beside its words and reasons (lua/ledger/includes/waiting.lua)."""
 Reported = tuple[str, int, str, str]
 
 

@@ -9,22 +9,24 @@ import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from acker.drpc import scripts as of_drpc
-from acker.inspect import scripts as of_inspect
-from acker.ledger.calls import scripts as of_ledger
+import acker
 from acker.ledger.calls.calls import Call
 from acker.ledger.calls.core import Core
 from acker.ledger.settings.config import TopologyConfig
 from acker.store import function_keys, keys, scripts
-from acker.streams.log import scripts as of_streams
-from acker.streams.sources import scripts as of_spouts
-from acker.workers import scripts as of_lines
 
+PACKAGE = Path(acker.__file__).parent
+MODULES = [
+    import_module(".".join(("acker", *path.relative_to(PACKAGE).with_suffix("").parts)))
+    for path in sorted(PACKAGE.rglob("scripts.py"))
+    if path.parent.name != "store"
+]
 CONFIG = TopologyConfig("t")
 GIVEN = {
     TopologyConfig: CONFIG,
@@ -35,7 +37,7 @@ GIVEN = {
 }
 FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     (name, function)
-    for module in (of_ledger, of_inspect, of_streams, of_spouts, of_lines, of_drpc)
+    for module in MODULES
     for name, function in vars(module).items()
     if inspect.isfunction(function) and function.__module__ == module.__name__ and name[0] != "_"
 ]
@@ -71,8 +73,8 @@ def declared(text: str, what: str) -> tuple[int, int, int]:
     assert block is not None, "the header does not say it"
     alone = each = nested = number = 0
     first, *lines = block[1].splitlines()
-    if shared := re.match(r"those of includes/(\w+)\.lua(, then)?$", first):
-        include = Path(__file__).parents[2] / "lua" / "includes" / f"{shared[1]}.lua"
+    if shared := re.match(r"those of ([\w/]+)\.lua(, then)?$", first):
+        include = Path(__file__).parents[2] / "lua" / f"{shared[1]}.lua"
         alone, *_ = declared(include.read_text(), what)
     else:
         lines.insert(0, first)

@@ -114,7 +114,7 @@ def _ended(request: str, stored: bytes, at: float | None) -> CallHead:
 
 
 def _begun(who: bytes) -> float | None:
-    """When a call was begun (lua/call.lua)."""
+    """When a call was begun (lua/drpc/call.lua)."""
     at = who.rpartition(b" ")[2]
     return int(at) / 1000 if at.isdigit() and b" " in who else None
 

@@ -1,6 +1,6 @@
 """What became of the calls of a function, exactly: how many had a result, how fast, and why others had none.
 
-Each answer counts itself, once, where it is given (lua/answer.lua); here the counts are read.
+Each answer counts itself, once, where it is given (lua/drpc/answer.lua); here the counts are read.
 """
 
 from collections import Counter
@@ -73,7 +73,7 @@ class Counted:
         return sorted(found, key=lambda one: (-one.calls, one.status, one.steps, one.text))
 
     def add(self, what: str, calls: int) -> None:
-        """Adds a count (lua/answer.lua)."""
+        """Adds a count (lua/drpc/answer.lua)."""
         status = KINDS.get(what[:1].encode())
         if what == "r":
             self.answered += calls

@@ -97,7 +97,10 @@ def look(core: Core, lying: Sequence[Lying], slabs: Mapping[int, frozenset[bytes
 
 
 def _words(chunk: Chunk, fields: Sequence[bytes]) -> Iterable[tuple[bytes, Ids, Ids]]:
-    """The wanted slabs of a chunk (lua/stage.lua), with the indexes and words of their trees."""
+    """The wanted slabs of a chunk, with the indexes and words of their trees.
+
+    See lua/streams/staging/stage.lua.
+    """
     counts, indexes, deltas, ones, lengths, packed = fields
     sparse, alone, dense = len(counts) // 2, len(ones) // 8, len(lengths) // 2
     if chunk.slabs != sparse + dense + alone:

@@ -1,4 +1,4 @@
-"""A tree that failed or expired, and how a shard keeps it (lua/includes/recent.lua)."""
+"""A tree that failed or expired, and how a shard keeps it (lua/ledger/includes/recent.lua)."""
 
 import logging
 import struct

@@ -1,8 +1,8 @@
 """The latest trees that failed or expired, kept after their spouts have confirmed them.
 
-lua/includes/recent.lua writes them; each shard keeps at least the topology's `outcomes_kept` of them. They
-are for people to look at: a spout gets its own by `acker.ledger.outcomes.outcomes`. Entries that cannot be
-read are passed over.
+lua/ledger/includes/recent.lua writes them; each shard keeps at least the topology's `outcomes_kept` of them.
+They are for people to look at: a spout gets its own by `acker.ledger.outcomes.outcomes`. Entries that cannot
+be read are passed over.
 """
 
 import heapq

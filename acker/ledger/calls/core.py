@@ -117,7 +117,7 @@ class Core:
         staged: Mapping[int, bytes] = MappingProxyType({}),
         emitted: int = 0,
     ) -> Submission[list[str]]:
-        """Tracks slabs; the result has for each, in order: A, D, C, R, W or U (lua/track.lua).
+        """Tracks slabs; the result has for each, in order: A, D, C, R, W or U (lua/ledger/calls/track.lua).
 
         limit: most trees that a shard may hold, where that is not its share of the high-water mark. how,
         staged: of roots, once or again, and the keys of their staged vectors, by shard. emitted: how many

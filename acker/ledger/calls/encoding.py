@@ -57,7 +57,7 @@ class UpdateCall:
 class TreesCall:
     """The trees that one call names in one shard: slabs, how many indexes each has (u16), indexes (u16).
 
-    reasons, why: where they fail, what lua/fail.lua takes of that.
+    reasons, why: where they fail, what lua/ledger/calls/fail.lua takes of that.
     """
 
     shard: int
@@ -264,7 +264,8 @@ def fail_calls(anchors: Ids, causes: Sequence[bytes], ackers: int) -> list[Trees
         here = np.flatnonzero(groups.shards == shard)
         slab_of_member = np.repeat(here, groups.sizes[here])
         members = _members(groups, here)
-        # A slab of many has its message ids read (lua/includes/recent.lua); its first member stands for that.
+        # A slab of many has its message ids read (lua/ledger/includes/recent.lua); its first member stands
+        # for that.
         ends = np.cumsum(groups.sizes[here])
         weights = np.ones(len(members), dtype=np.int64)
         weights[(ends - groups.sizes[here])[groups.indexes[members[ends - 1]] > 0]] = CALL_FAILS // CALL_MANY

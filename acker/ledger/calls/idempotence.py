@@ -1,4 +1,4 @@
-"""Calls that take effect once, however often they are sent (lua/includes/once.lua).
+"""Calls that take effect once, however often they are sent (lua/ledger/includes/once.lua).
 
 The idea is Kafka's idempotent producer: a call carries a stamp, its writer's id and its number for the shard,
 and the shard remembers the last number of each writer, with its reply. A call is sent until it is answered,

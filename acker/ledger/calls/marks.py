@@ -1,4 +1,7 @@
-"""Marks: which step has acked tuples of which slabs, when and in which batch (lua/includes/marks.lua)."""
+"""Marks: which step has acked tuples of which slabs, when and in which batch.
+
+See lua/ledger/includes/marks.lua.
+"""
 
 import hashlib
 import struct
@@ -37,7 +40,7 @@ class Mark:
         check_number(self.batch, "batch of a mark", -1, 2**63 - 1, int)
 
     def packed(self) -> bytes:
-        """What lua/includes/marks.lua takes: 8 bytes."""
+        """What lua/ledger/includes/marks.lua takes: 8 bytes."""
         return _BY.pack(self.step, min(self.batch, _NO_BATCH - 1) if self.batch >= 0 else _NO_BATCH)
 
 

@@ -2,7 +2,7 @@
 
 All that is for a shard takes effect, or nothing: what needs several calls of a shard is written to a journal
 first, and whoever finds it there finishes it. A call is named by a key, which makes its writer and numbers
-(lua/includes/once.lua): sent again under the same key it takes effect once, and is answered the same.
+(lua/ledger/includes/once.lua): sent again under the same key it takes effect once, and is answered the same.
 """
 
 import hashlib

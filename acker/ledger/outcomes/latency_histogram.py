@@ -1,6 +1,6 @@
 """The latency histogram: fixed buckets on a logarithmic scale, eight to each doubling: 9 % of error at most.
 
-The scripts write it (lua/includes/outcomes.lua); here it is read. The idea is HdrHistogram's.
+The scripts write it (lua/ledger/includes/outcomes.lua); here it is read. The idea is HdrHistogram's.
 """
 
 import math

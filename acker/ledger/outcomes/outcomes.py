@@ -84,7 +84,7 @@ class Entry:
 
 
 def digest(fields: Mapping[bytes, bytes]) -> bytes:
-    """What tells an entry from another of its id (lua/confirm.lua has the same)."""
+    """What tells an entry from another of its id (lua/ledger/outcomes/confirm.lua has the same)."""
     said = b"".join(fields.get(name, b"") for name in (b"at", b"status", b"whole", b"part"))
     return hashlib.sha1(said, usedforsecurity=False).hexdigest()[:16].encode()
 
@@ -127,7 +127,10 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
 
 
 def split_reasons(packed: bytes) -> list[bytes]:
-    """The reasons of an entry (lua/includes/outcomes.lua). ValueError and struct.error for anything else."""
+    """The reasons of an entry (lua/ledger/includes/outcomes.lua).
+
+    ValueError and struct.error for anything else.
+    """
     reasons, at = [], 0
     while at < len(packed):
         (length,) = struct.unpack_from("<H", packed, at)
@@ -328,7 +331,10 @@ def drop(core: Core, spout: str, unreadable: Sequence[Receipt]) -> Operation[boo
 
 
 def pieces(core: Core, slab: bytes, packed: bytes, count: int) -> Operation[list[tuple[bytes | None, int]]]:
-    """A slab's message ids as kept (lua/includes/id_pieces.lua), each piece with its number of trees."""
+    """A slab's message ids as kept, each piece with its number of trees.
+
+    See lua/ledger/includes/id_pieces.lua.
+    """
     if packed or count <= headers.PIECE_TREES:
         return [(packed, count)]
     key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids

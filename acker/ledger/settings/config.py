@@ -201,7 +201,7 @@ class TopologyConfig:
         return min(self.slab_limit, self.shard_limit)
 
     def rejection(self, letter: str) -> str:
-        """Why a track is rejected, which was answered with R or W (lua/track.lua)."""
+        """Why a track is rejected, which was answered with R or W (lua/ledger/calls/track.lua)."""
         if letter == "R":
             return f"topology {self.name!r} is over its high-water mark of {self.high_water_mark:,} trees"
         return (

@@ -2,7 +2,7 @@
 
 No clock of a server says so for sure: it may be set, and a replica that is promoted has another one. What a
 ticker has measured itself is so. Each one tells what it has when it looks after a shard, the shard keeps the
-most that it has learned (lua/rotate.lua), and goes on from there with the next ticker.
+most that it has learned (lua/ledger/tick/rotate.lua), and goes on from there with the next ticker.
 """
 
 import time

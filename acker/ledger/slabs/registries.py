@@ -1,4 +1,6 @@
-"""Which spouts a shard tells outcomes to, as it has them (lua/includes/shard.lua): by numbers of its own.
+"""Which spouts a shard tells outcomes to, as it has them: by numbers of its own.
+
+See lua/ledger/includes/shard.lua.
 
 A number is good in that shard only, and never given twice there. Nobody else keeps one: a spout goes
 by its name everywhere else, in the keys of its outcomes too.
@@ -27,7 +29,7 @@ def readable(registry: bytes) -> bool:
 
 
 def with_spout(registry: bytes, name: str) -> bytes:
-    """What a registry is after a track for a spout was accepted (lua/track.lua has the same)."""
+    """What a registry is after a track for a spout was accepted (lua/ledger/calls/track.lua has the same)."""
     if any(name == other for _, other in spouts(registry)):
         return registry
     counts, _, rest = registry.partition(b"/")

@@ -86,7 +86,7 @@ def everywhere(anchors: Ids, known: Mapping[int, int] | None = None) -> Ids:
 
 
 def counted(records: Iterable[bytes]) -> dict[int, int] | None:
-    """How many sections lines have, by their numbers, as they are stored (lua/declare_line.lua).
+    """How many sections lines have, by their numbers, as they are stored (lua/lines/declare_line.lua).
 
     Of a line that cannot be read it is the most; None where not even its number can.
     """

@@ -1,6 +1,6 @@
 """Slabs: those to be tracked, their message ids as the store keeps them, and their headers read back.
 
-lua/includes/shard.lua writes the headers, lua/includes/id_pieces.lua the message ids.
+lua/ledger/includes/shard.lua writes the headers, lua/ledger/includes/id_pieces.lua the message ids.
 """
 
 import struct

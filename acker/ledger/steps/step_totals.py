@@ -1,7 +1,7 @@
 """What each step has done, by its marks: what it has acked and failed, how old trees were, and when last.
 
 A step has a number, made of its name, by which the shards count (`acker.ledger.calls.marks`,
-lua/includes/marks.lua). Steps that come after 255 others share the number 0.
+lua/ledger/includes/marks.lua). Steps that come after 255 others share the number 0.
 """
 
 import logging

@@ -44,7 +44,7 @@ class Reasons:
     """Why trees expire that rotations have set aside, as far as that was looked for.
 
     texts: `MOST_REASONS` at most. codes: name of a slab -> which of its trees has which reason, as
-    lua/drain.lua takes it. looks: at which shards was looked, by number.
+    lua/ledger/tick/drain.lua takes it. looks: at which shards was looked, by number.
     """
 
     texts: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from acker.store.operation import Request, Word, script
 
 
 def _read(name: str, shard: Shard, own: Sequence[bytes], args: Sequence[Word]) -> Request:
-    """A read of a shard: the keys of lua/includes/read.lua come first."""
+    """A read of a shard: the keys of lua/ledger/trees/includes/read.lua come first."""
     return script(name, [*shard.declared(())[:4], shard.ones, shard.early, *own], args)
 
 

@@ -78,7 +78,7 @@ def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
 def trees_of(
     core: Core, shard: int, clock: Clock, slabs: Sequence[bytes], described: Sequence[Reply]
 ) -> list[Tree]:
-    """Trees from what a script says of slabs (lua/includes/read.lua)."""
+    """Trees from what a script says of slabs (lua/ledger/trees/includes/read.lua)."""
     facts = [headers.FIXED.unpack_from(header) for _, header, *_ in described]
     names = registries.names(clock.spouts)
     found = []

@@ -1,6 +1,7 @@
 """Which roots a batch has: tasks register what they staged, the commit takes what is registered.
 
-Exactness is lua/register_roots.lua's: whatever Spark runs again, rows that were registered keep their roots.
+Exactness is lua/streams/sources/register_roots.lua's: whatever Spark runs again, rows that were registered
+keep their roots.
 """
 
 import json
@@ -178,7 +179,7 @@ def untracked(ledger: Ledger, batch: MicroBatch, staged: Sequence[Staged]) -> bo
 
 
 def parse_registered(batch: MicroBatch, found: Reply) -> tuple[Roots, ...]:
-    """What `registered` makes of the hash of a batch (lua/register_roots.lua)."""
+    """What `registered` makes of the hash of a batch (lua/streams/sources/register_roots.lua)."""
     try:
         fields = {name.decode(): value.decode() for name, value in pairs(found).items()}
         return tuple(_roots_of(batch, fields))

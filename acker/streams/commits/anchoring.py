@@ -251,7 +251,10 @@ def _check_known(trees: Ids, anchors: Ids, what: str) -> None:
 
 
 def _read(core: Core, places: Sequence[bytes]) -> Operation[list[list[Ids] | None]]:
-    """The trees of staged vectors (lua/stage.lua), a part for each chunk; None where they are gone."""
+    """The trees of staged vectors (lua/streams/staging/stage.lua), a part for each chunk.
+
+    None where they are gone.
+    """
     heads = yield [vectors.head(key) for key in places]
     found: list[list[Ids] | None] = [None if head[0] is None else [] for head in heads]
     waiting: list[tuple[int, bytes, int, list[bytes]]] = []

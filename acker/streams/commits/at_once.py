@@ -1,9 +1,9 @@
 """Commits that one server carries out at once: as one script, of all that commit.py does phase by phase.
 
-Each phase asks the store, in the script, for what the one before has done (`@chained`, lua/chain.lua): where
-it has not, the script ends there, and commit.py goes on from what is stored, as it does where somebody has
-died. Between two phases nobody else has a turn, and a replica has what all of them did or nothing of it; so
-whatever was checked holds to the end. What is staged is staged after the commit is stored, by the same
+Each phase asks the store, in the script, for what the one before has done (`@chained`, lua/store/chain.lua):
+where it has not, the script ends there, and commit.py goes on from what is stored, as it does where somebody
+has died. Between two phases nobody else has a turn, and a replica has what all of them did or nothing of it;
+so whatever was checked holds to the end. What is staged is staged after the commit is stored, by the same
 script: a copy that comes late finds the commit, and stages nothing again.
 """
 

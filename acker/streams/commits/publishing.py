@@ -149,7 +149,10 @@ def _parts(members: Iterable[tuple[str, Segment]]) -> list[tuple[str, list[Segme
 def holding(
     core: Core, members: Iterable[tuple[str, Segment]], ttl: int
 ) -> list[tuple[Request, list[Segment]]]:
-    """Requests that let the rows of staged segments live for so many seconds (lua/hold.lua), and whose."""
+    """Requests that let the rows of staged segments live for so many seconds, and whose.
+
+    See lua/streams/commits/hold.lua.
+    """
     name = core.config.name
     return [(scripts.hold(keys.Stream(name, stream), part, ttl), part) for stream, part in _parts(members)]
 
@@ -224,7 +227,10 @@ def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl:
 
 
 def _end(core: Core, stream: str, segment: Segment, gone: bytes) -> Operation[None]:
-    """Ends the tuples of a segment for slots that are gone (stream.gone, lua/includes/streams.lua)."""
+    """Ends the tuples of a segment for slots that are gone.
+
+    Stream.gone, lua/streams/includes/streams.lua.
+    """
     nobody = gone.startswith(b"x")
     parts = [Range(stream, int(slot), "", 0, 0) for slot in gone.removeprefix(b"x").split(b",") if slot]
     if nobody:

@@ -1,4 +1,7 @@
-"""The record of a writer's commits (lua/begin_commit.lua): what the last ones do, and how far they are."""
+"""The record of a writer's commits: what the last ones do, and how far they are.
+
+See lua/streams/commits/begin_commit.lua.
+"""
 
 from collections.abc import Sequence
 

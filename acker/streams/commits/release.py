@@ -1,7 +1,8 @@
 """Giving back what a reader took: no commit of it becomes final after that, and none is cut short by it.
 
-A commit binds its readers before it is final (lua/bind_reader.lua). A bound segment stays until it is clear
-what becomes of the commit: one that is final is finished, so that it acks its segments; any other is dropped.
+A commit binds its readers before it is final (lua/streams/log/bind_reader.lua). A bound segment stays until
+it is clear what becomes of the commit: one that is final is finished, so that it acks its segments; any other
+is dropped.
 """
 
 from acker.errors import AckerError, CommitOrderError

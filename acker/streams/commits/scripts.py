@@ -19,7 +19,8 @@ def gather(
 ) -> Request:
     """Publishes staged segments of a stream that gathers: group and task of each, and the segment.
 
-    open_at: when the group of each was seen to be open, as lua/gather.lua takes it. known: ms.
+    open_at: when the group of each was seen to be open, as lua/streams/commits/gather.lua takes it. known:
+    ms.
     """
     own = [stream.gathering, stream.subscriptions]
     args: list[Word] = [ttl, known]

@@ -29,7 +29,7 @@ from acker.streams.upkeep import scripts as upkeep_scripts
 _TTL = 86400
 """Seconds for which a commit that nobody carries out any more is known: it tells where its trees were."""
 _SLABS, _TREES = 500, 16_384
-"""Slabs of a call of lua/keep_waiting.lua, and trees after which it stops."""
+"""Slabs of a call of lua/streams/upkeep/keep_waiting.lua, and trees after which it stops."""
 _log = logging.getLogger(__name__)
 
 

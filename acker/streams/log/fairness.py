@@ -3,8 +3,8 @@
 A reader names the column of a key, as that of the request. From then on what is written to the stream is
 counted by key, and goes into one of four lanes: the first rows of a key into lane 0, what comes after them
 into lane 1, when there are 32 times as many into lane 2, and so on. A claim serves the lanes in turn
-(lua/includes/lanes.lua). So keys with few rows have lane 0 nearly for themselves and are done soon, and those
-with many go on at the same time.
+(lua/streams/includes/lanes.lua). So keys with few rows have lane 0 nearly for themselves and are done soon,
+and those with many go on at the same time.
 
 Rows are counted when they are staged, about, and for some minutes: what is counted only says in which order
 rows are read. Each is read once, as of any stream.
@@ -28,7 +28,10 @@ from acker.streams.types import equality
 
 LANES = 4
 LIGHT = 32_768
-"""Rows of a key up to which it has lane 0; up to 32 times as many it has the next one (lua/release.lua)."""
+"""Rows of a key up to which it has lane 0; up to 32 times as many it has the next one.
+
+See lua/streams/commits/release.lua.
+"""
 FACTOR = 32
 SEGMENT_ROWS = 32_768
 """Rows of a segment, at most: nothing is given in smaller parts."""
@@ -37,7 +40,7 @@ COUNTED_KEYS = 256
 COUNTED_TTL = 600
 """Seconds after which counting begins anew."""
 _DEPTH, _WIDTH = 4, 4_096
-"""Of the sketch (lua/count_volumes.lua): 64 KiB for a stream, whatever is written to it."""
+"""Of the sketch (lua/streams/log/count_volumes.lua): 64 KiB for a stream, whatever is written to it."""
 _NONE = -1
 
 

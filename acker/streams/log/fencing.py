@@ -18,7 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 class Bound(NamedTuple):
-    """A commit that has segments of a reader: a field of `bound` and its value (lua/bind_reader.lua)."""
+    """A commit that has segments of a reader: a field of `bound` and its value.
+
+    See lua/streams/log/bind_reader.lua.
+    """
 
     commit: str
     place: str

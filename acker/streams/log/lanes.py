@@ -1,6 +1,6 @@
 """Where a subscription that reads fairly is: it has a cursor in each lane of its stream.
 
-See lua/includes/lanes.lua; which segments go into which lane, `acker.streams.log.fairness` says.
+See lua/streams/includes/lanes.lua; which segments go into which lane, `acker.streams.log.fairness` says.
 """
 
 from collections.abc import Mapping, Sequence

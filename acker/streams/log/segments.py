@@ -49,9 +49,9 @@ class Segment:
 
     token: names it; 32 hexadecimal digits. seed: of its tuple ids. shards: where it has vectors.
     bytes: size of its payload. size: bytes of its rows before compression, by which a claim is bounded
-    (lua/claim_segments.lua); 0: not known. slots: numbers of the subscriptions that it was staged for. to:
-    where it waits in a stream that gathers (`acker.streams.log.gathers.destination`), "" in any other. lane:
-    0 to 3, of a stream that is read fairly (`acker.streams.log.fairness`).
+    (lua/streams/log/claim_segments.lua); 0: not known. slots: numbers of the subscriptions that it was staged
+    for. to: where it waits in a stream that gathers (`acker.streams.log.gathers.destination`), "" in any
+    other. lane: 0 to 3, of a stream that is read fairly (`acker.streams.log.fairness`).
     """
 
     token: str

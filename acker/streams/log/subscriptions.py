@@ -3,9 +3,9 @@
 As Storm gives each target task its own edge, each subscription has tuple ids of its own: what two of them ack
 would undo itself otherwise. A subscription has a number in its stream, its slot, and a segment is staged for
 the slots that there are then. A store that was emptied, or set back, gives a slot to no other subscription
-(lua/subscribe.lua): whoever goes on with one of before finds nothing by it. One that joins later sees what is
-staged from then on; what is staged while there is none waits for the first. A reader's segments are numbered
-1, 2, 3 ... as it takes them.
+(lua/streams/log/subscribe.lua): whoever goes on with one of before finds nothing by it. One that joins later
+sees what is staged from then on; what is staged while there is none waits for the first. A reader's segments
+are numbered 1, 2, 3 ... as it takes them.
 """
 
 import hashlib
@@ -185,7 +185,7 @@ class Told:
     """What a claim tells: segments that the reader has, and whether the stream may have more for it.
 
     now: the server's time (ms), and looks: what it read of each of them along with that
-    (lua/claim_and_look.lua); 0 and none where it did not.
+    (lua/streams/log/claim_and_look.lua); 0 and none where it did not.
     """
 
     taken: list[Taken] = field(default_factory=list)

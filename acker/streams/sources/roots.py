@@ -1,9 +1,10 @@
 """Roots: rows of which a spout makes trees. Tasks stage them, a commit keeps and tracks them (tracking.py).
 
 The n-th row of roots has the n-th tree of their slabs, and the n-th id of their seed as its tuple; so roots
-are a short record, whatever the number of rows. Their vectors are staged as applied (lua/stage.lua): trees
-know those tuples by their track, and the commit acks them when all that was emitted from them is applied.
-The rows are kept until each tree has been settled: acked, replayed, or a dead letter (kept_rows.py).
+are a short record, whatever the number of rows. Their vectors are staged as applied
+(lua/streams/staging/stage.lua): trees know those tuples by their track, and the commit acks them when all
+that was emitted from them is applied. The rows are kept until each tree has been settled: acked, replayed, or
+a dead letter (kept_rows.py).
 """
 
 import logging
@@ -39,7 +40,7 @@ from acker.streams.staging.vectors import VectorKey
 _log = logging.getLogger(__name__)
 
 MOST_SLABS = 1_000
-"""Most slabs of roots: what one call of lua/keep.lua takes."""
+"""Most slabs of roots: what one call of lua/streams/sources/keep.lua takes."""
 KEPT_ROWS = 131_072
 """Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
 _LATELY = 64

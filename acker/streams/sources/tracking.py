@@ -48,7 +48,7 @@ def check_room(core: Core, members: Iterable[Roots]) -> None:
 def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operation[None]:
     """Keeps the rows of staged roots and tracks them; the same again changes nothing.
 
-    A driver that comes late, when trees are over, tracks none of them again (lua/track.lua).
+    A driver that comes late, when trees are over, tracks none of them again (lua/ledger/calls/track.lua).
     replays: they take the place of trees that are not confirmed yet, or of a dead letter, which has looked
     for room before its commit was stored; so no limit applies to them.
     Raises SpoutPendingFull and TrackRejected; what there was room for is kept and tracked then. TrackConflict
@@ -200,7 +200,7 @@ def _slabs(roots: Roots, section: int, numbers: Sequence[int], named: Sequence[P
 
 
 def _check(core: Core, roots: Roots, letters: Sequence[str], slabs: Sequence[NewSlab]) -> None:
-    """Raises what the answers to tracks say (lua/track.lua)."""
+    """Raises what the answers to tracks say (lua/ledger/calls/track.lua)."""
     for letter in set(letters) & {"R", "W"}:
         raise TrackRejected(core.config.rejection(letter))
     for letter, slab in zip(letters, slabs, strict=bool(slabs)):

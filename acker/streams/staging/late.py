@@ -43,7 +43,7 @@ def note(core: Core, acked: Mapping[Range, Acked], unknown: int) -> Operation[La
     """Counts late acks with their subscriptions; None where there were none.
 
     unknown: trees that emitted tuples were for and that nobody knows any more: their acks are late, too.
-    Acks of trees that the commit has failed itself are not among them (lua/apply_staged.lua).
+    Acks of trees that the commit has failed itself are not among them (lua/streams/staging/apply_staged.lua).
     """
     late, rows, oldest = 0, 0, 0
     for what, one in acked.items():

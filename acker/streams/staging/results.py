@@ -14,7 +14,7 @@ from acker.streams.staging import scripts
 RESULT = "result"
 """Column of rows that give results: JSON."""
 TWICE = ""
-"""In place of a result: there were two (lua/give_results.lua). No JSON is empty."""
+"""In place of a result: there were two (lua/streams/staging/give_results.lua). No JSON is empty."""
 _PIECE_BYTES, _PIECE = 4 << 20, 256
 _KNOWN = 1_024
 _known: dict[str, list[str]] = {}

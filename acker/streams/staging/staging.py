@@ -287,7 +287,10 @@ def stage_vectors(
     slots: tuple[int, ...],
     state: str,
 ) -> tuple[list[Request], tuple[int, ...]]:
-    """The requests that stage a segment's vectors, as being in a state (lua/stage.lua), and their shards."""
+    """The requests that stage a segment's vectors, as being in a state, and their shards.
+
+    See lua/streams/staging/stage.lua.
+    """
     if not core.config.ackers or ANCHORS not in batches[0].schema.names:
         return [], ()
     table = pa.Table.from_batches(batches, schema=batches[0].schema)
@@ -319,7 +322,10 @@ def stage_vectors(
 def stage_deltas(
     core: Core, ttl: int, anchors: Ids, deltas: Ids, token: str, slot: int, state: str
 ) -> tuple[list[Request], tuple[int, ...]]:
-    """The requests that stage deltas of trees as vectors are staged (lua/stage.lua), and their shards."""
+    """The requests that stage deltas of trees as vectors are staged, and their shards.
+
+    See lua/streams/staging/stage.lua.
+    """
     by_shard: dict[int, list[UpdateCall]] = {}
     for call in encoding.update_calls(anchors, deltas, core.config.ackers):
         by_shard.setdefault(call.shard, []).append(call)
@@ -346,7 +352,7 @@ def _traced(core: Core, anchors: Ids) -> dict[int, bytes]:
 
 
 def _staged_fields(key: bytes, chunks: list[UpdateCall], state: str, tuples: int) -> dict[str, bytes | str]:
-    """The fields of a staged hash (lua/stage.lua)."""
+    """The fields of a staged hash (lua/streams/staging/stage.lua)."""
     slabs = [[*chunk.slabs, *chunk.singles] for chunk in chunks]
     words = sum(len(chunk.deltas) + len(chunk.ones) + sum(map(len, chunk.vectors)) for chunk in chunks) // 8
     vectors.note(key, slabs, words)

@@ -28,7 +28,7 @@ _PLACES = 256
 """Most places whose slabs are held in memory."""
 _FEW_WORDS, _TOGETHER = 16, 48
 """Words of vectors that are applied together with others, at most, and how many slabs a call has then. So it
-has at most 768 words, of what a script of the ledger may have at once (lua/includes/update.lua)."""
+has at most 768 words, of what a script of the ledger may have at once (lua/ledger/includes/update.lua)."""
 _KNOWN, _KNOWN_SLABS = 4_096, 64
 _known: dict[bytes, "_Staged"] = {}
 """Small vectors that this process has staged of late. They never change, and no two have one key."""
@@ -107,7 +107,10 @@ class Made:
         ]
 
     def needs(self, shard: int) -> str:
-        """What a shard must have noted, as lua/includes/made.lua takes it; "" where it needs nothing."""
+        """What a shard must have noted, as lua/ledger/includes/made.lua takes it.
+
+        "" where it needs nothing.
+        """
         elsewhere = f" {self.elsewhere}" if shard in self.noted_in else ""
         return f"{self.needed[shard]}{elsewhere}" if self.needed[shard] or elsewhere else ""
 
@@ -122,7 +125,9 @@ def apply(
     ours: bool = False,
     heads: Mapping[bytes, Reply] = NO_HEADS,
 ) -> Operation[Applied]:
-    """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
+    """Brings all chunks of vectors to a state (lua/streams/staging/apply_staged.lua).
+
+    The same again changes nothing.
 
     left: key of vectors -> trees that are left out of what is acked. ours: the commit at hand has staged
     them, so they are there, and have not been in that state. heads: what `head`

@@ -262,7 +262,7 @@ def _came_late(slab: bytes, header: Reply) -> bool:
 
 
 def _tracked(header: Reply) -> bool:
-    """Whether a slab is tracked by its header (lua/includes/shard.lua), which can be read."""
+    """Whether a slab is tracked by its header (lua/ledger/includes/shard.lua), which can be read."""
     return len(header) == _HEADER_BYTES and header[0] == _TRACKED
 
 

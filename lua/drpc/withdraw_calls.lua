@@ -1,0 +1,26 @@
+-- Takes calls of a function from their caller, who does not know whether their rows are written: from now on
+-- they are not (lua/drpc/own_calls.lua). Or forgets them.
+--
+-- KEYS  1 calls      hash (lua/drpc/call.lua); of a call that was taken from its caller that is "-" and the caller
+--       2 deadlines  sorted set (lua/drpc/call.lua)
+-- ARGV  1 caller
+--       2 forget     0: takes them; 1: forgets them, so that they can begin anew
+--       ... request
+-- Returns which of them were that caller's, or had been.
+-- Bounded by the caller: at most 1,024 requests a call.
+local found = {}
+for k = 3, #ARGV do
+  local request = ARGV[k]
+  local known = redis.call('HGET', KEYS[1], request)
+  local caller, rest = string.match(known or '', '^%-?(%S*)(.*)$')
+  if known and caller == ARGV[1] then
+    found[#found + 1] = request
+    if ARGV[2] == '1' then
+      redis.call('HDEL', KEYS[1], request)
+      redis.call('ZREM', KEYS[2], request)
+    else
+      redis.call('HSET', KEYS[1], request, '-' .. caller .. rest)
+    end
+  end
+end
+return found

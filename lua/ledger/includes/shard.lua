@@ -1,0 +1,319 @@
+-- What every operation on a shard starts with: its keys, the clock and small helpers.
+--
+-- KEYS  1 clock            hash    rotations, drained, spouts (below), most_writers where it is set by hand;
+--                             measured: stamp and age (ms) of the last rotation (rotate.lua);
+--                             rotated_at: when that was by the server's clock (ms), for readers;
+--                             passed: ms that were measured until then, altogether;
+--                             writers_at: when the writers were rotated, in those
+--       2 slabs            hash    slab -> header, from the first message until the last confirmation
+--       3 message_ids      hash    slab -> the spout's message ids, as packed by the spout
+--       4 failures         hash    slab -> the trees that failed before their track (ledger/includes/early.lua)
+--       5 confirmed        hash    slab -> how many of its outcomes are confirmed, once some are
+--       6 counters         hash    exact counts
+--       7 latency          hash    histogram bucket -> acked trees
+--       8 writers          hash    writer -> "sequence reply" of its last call
+--       9 writers_before   hash    the same, before the last rotation of the writers
+--      10 scratch          string  operand of BITOP; neither outlives a call
+--      11 bucket 0, 12 bucket 1, 13 bucket 2   sets of slabs; the nursery is `rotations % 3`
+--      14 operand          string  the other operand of BITOP
+--      15 recent           stream  the latest trees that failed or expired (ledger/includes/recent.lua)
+--      16 ones             hash    slab of one -> its ack value
+--      17 finished         hash    slab -> which of its trees are finished (ledger/includes/finished.lua)
+--      18 early           hash    slab -> words that wait for its track (ledger/includes/waiting.lua)
+--      ... outcomes        streams, one for each spout that ARGV[1] names, in its order
+--      then the keys that are the operation's own: mostly one ack vector for each slab it names
+-- ARGV  1 spouts of the shard, as the caller knows them
+--
+-- The spouts of a shard are "names,made/number:name/number:name ...": how many names follow, and how many
+-- numbers were given so far. A shard gives a spout its number with the first track, and never gives a number
+-- again: what
+-- the shard may lose of its end, it loses the slabs with that number too. So a slab is never another
+-- spout's,
+-- whatever becomes of the topology's configuration, which lies elsewhere. A caller that knows other spouts
+-- than
+-- the shard has is answered with those, and nothing else is done: what it declared would be other streams.
+-- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A
+-- slab of one, whose name is that of a negative anchor, has a field of `ones` instead.
+-- A header is kind, number of its spout, count of trees, rotation it entered the nursery at, time tracked
+-- (ms), digest.
+-- Nothing that is read back is taken for granted: no operation ends in the middle for what it cannot read.
+-- A word is the 8-byte ack value of one tree; zero is a tree that is not pending.
+local call, sub, find, rep, byte = redis.call, string.sub, string.find, string.rep, string.byte
+local pack, unpack_from, bxor, floor = struct.pack, struct.unpack, bit.bxor, math.floor
+
+local CLOCK, SLABS, MESSAGE_IDS, FAILURES, CONFIRMED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local COUNTERS, LATENCY, WRITERS, WRITERS_BEFORE, SCRATCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local BUCKETS, OPERAND = {[0] = KEYS[11], KEYS[12], KEYS[13]}, KEYS[14]
+local RECENT, ONES, FINISHED, EARLY = KEYS[15], KEYS[16], KEYS[17], KEYS[18]
+local OUTCOMES = 19
+local OWN = OUTCOMES + tonumber(string.match(ARGV[1], '^%d+') or 0)
+
+local WAITING, TRACKED = 1, 2
+local HEADER, HEADER_BYTES = '<BI4I2I4I8', 19
+local SLAB_TREES = 4096
+local ZERO = rep('\0', 8)
+
+-- A table whose functions are made when one of them is first asked for. To make them costs more than most
+-- calls do, and most calls need none of them.
+local function lazy(make)
+  return setmetatable({}, {__index = function(made, name)
+    setmetatable(made, nil)
+    make(made)
+    return made[name]
+  end})
+end
+
+local instant = call('TIME')
+local now = instant[1] * 1000 + floor(instant[2] / 1000)
+local rotations, registry = unpack(call('HMGET', CLOCK, 'rotations', 'spouts'))
+registry = registry or ''
+if not rotations then
+  rotations = 0
+  call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', 0)
+end
+rotations = tonumber(rotations)
+local declared = registry == ARGV[1]
+local readable = declared or registry == '' or find(registry, '^%d+,%d+')
+if not rotations or rotations < 0 or rotations % 1 ~= 0 or not readable then
+  return redis.error_reply('UNREADABLE the clock of this shard') -- before anything has changed
+end
+if not declared then return redis.error_reply('SPOUTS ' .. registry) end
+
+-- The spouts of the shard, read when a slab's header is: by number, its name and which of KEYS is its
+-- stream.
+local spouts = {names = nil, streams = nil}
+
+local function read_spouts()
+  spouts.names, spouts.streams = {}, {}
+  local place = OUTCOMES
+  for number, name in string.gmatch(registry, '/(%d+):([^/]+)') do -- bounded: by MOST_SPOUTS of track.lua
+    spouts.names[tonumber(number)], spouts.streams[tonumber(number)] = name, KEYS[place]
+    place = place + 1
+  end
+end
+
+function spouts.name(number)
+  if not spouts.names then read_spouts() end
+  return spouts.names[number]
+end
+
+function spouts.stream(number)
+  if not spouts.names then read_spouts() end
+  return spouts.streams[number]
+end
+
+-- The number of a spout here; nil where it has none.
+function spouts.number(name)
+  if not spouts.names then read_spouts() end
+  for number, other in pairs(spouts.names) do
+    if other == name then return number end
+  end
+end
+
+local counters = {changes = {}}
+
+function counters.add(name, by)
+  counters.changes[name] = (counters.changes[name] or 0) + by
+end
+
+-- Raises a count by so many, and returns it. One that cannot be read begins anew: to end here would leave a
+-- call half done.
+function counters.raise(hash, name, by)
+  local raised = redis.pcall('HINCRBY', hash, name, by)
+  if type(raised) ~= 'table' then return raised end
+  call('HSET', hash, name, by)
+  return by
+end
+
+-- Writes what add() summed up: one HINCRBY for each counter, whatever the number of trees.
+function counters.flush()
+  for name, by in pairs(counters.changes) do
+    if by ~= 0 then counters.raise(COUNTERS, name, by) end
+  end
+end
+
+local slabs = {known = {}}
+
+function slabs.name(key)
+  return sub(key, -8)
+end
+
+function slabs.header(kind, spout, count, tracked_at, digest)
+  return pack(HEADER, kind, spout, count, rotations, tracked_at) .. digest
+end
+
+-- 8 bytes that tell ack values from others: what a slab was tracked with can be compared later.
+function slabs.digest(values)
+  if #values == 8 then return values end
+  local hex = redis.sha1hex(values)
+  return pack('>I4I4', tonumber(sub(hex, 1, 8), 16), tonumber(sub(hex, 9, 16), 16))
+end
+
+-- Whether a header of these fields is that of a slab that was tracked.
+function slabs.is_tracked(kind, spout, count)
+  return kind == TRACKED and spouts.name(spout) and count >= 1 and count <= SLAB_TREES
+end
+
+-- What the first HEADER_BYTES of a header say; nil where this version writes no such header. Read once for
+-- all slabs of a call that were tracked by one call.
+function slabs.facts_of(fixed)
+  local facts = slabs.known[fixed]
+  if not facts then
+    local kind, spout, count, rotation, tracked_at = unpack_from(HEADER, fixed)
+    local tracked = slabs.is_tracked(kind, spout, count)
+    if not tracked and kind ~= WAITING then return nil end
+    local ms = math.max(0, now - tracked_at)
+    facts = {
+      kind = kind, tracked = tracked, spout = spout, count = count, rotation = rotation,
+      tracked_at = tracked_at, ms = ms, packed_ms = pack('<I4', math.min(ms, 4294967295)),
+      ended = 0, acked = 0,
+    }
+    slabs.known[fixed] = facts
+  end
+  return facts
+end
+
+-- What a header says; nil where it cannot be read.
+function slabs.facts(header)
+  if #header ~= HEADER_BYTES + 8 then return nil end
+  return slabs.facts_of(sub(header, 1, HEADER_BYTES))
+end
+
+-- Notes a slab whose record cannot be read, as a newer version or a hand may leave it. It is passed over
+-- and named in the reply, and all else that a call does is done: an error in the middle would leave the call
+-- half applied, and its resend would undo that half.
+slabs.refused, slabs.refusals = {}, ''
+
+function slabs.refuse(slab)
+  if slabs.refused[slab] then return end
+  slabs.refused[slab] = true
+  slabs.refusals = slabs.refusals .. string.format((' ' .. rep('%02x', 8)), byte(slab, 1, 8))
+end
+
+-- The counter that holds the pending trees of a slab that entered the nursery at `rotation`.
+function slabs.bucket_counter(rotation)
+  if rotations - rotation < 3 then return 'bucket:' .. rotation % 3 end
+  return 'expiring'
+end
+
+-- Takes slabs out of their buckets: note each, flush once. A slab that is set aside to be drained stays
+-- there: the drain passes over slabs whose header does not name it.
+slabs.leaving = {}
+
+function slabs.leave_bucket(slab, rotation)
+  if rotations - rotation >= 3 then return end
+  local bucket = rotation % 3
+  local members = slabs.leaving[bucket]
+  if not members then
+    members = {}
+    slabs.leaving[bucket] = members
+  end
+  members[#members + 1] = slab
+end
+
+-- The same at once, for up to 1,000 slabs that entered at one rotation.
+function slabs.leave_together(names, rotation)
+  if rotations - rotation < 3 and #names > 0 then call('SREM', BUCKETS[rotation % 3], unpack(names)) end
+end
+
+function slabs.flush()
+  for bucket, members in pairs(slabs.leaving) do call('SREM', BUCKETS[bucket], unpack(members)) end
+  slabs.leaving = {}
+end
+
+local vectors = {}
+
+function vectors.is_one(slab)
+  return byte(slab) >= 128
+end
+
+-- The ack vector of a slab; nil or false where it has none.
+function vectors.get(key, slab)
+  if vectors.is_one(slab) then return call('HGET', ONES, slab) end
+  return call('GET', key)
+end
+
+-- The word of one tree; zero where there is none.
+function vectors.word(key, slab, index)
+  local value
+  if vectors.is_one(slab) then
+    value = index == 0 and call('HGET', ONES, slab)
+  else
+    value = call('GETRANGE', key, index * 8, index * 8 + 7)
+  end
+  return value and value ~= '' and value or ZERO
+end
+
+function vectors.drop(key, slab)
+  if vectors.is_one(slab) then
+    call('HDEL', ONES, slab)
+  else
+    call('DEL', key)
+    call('HDEL', FINISHED, slab)
+  end
+end
+
+local words = lazy(function(words)
+  words.cache = {}
+
+  -- A vector of zeros.
+  function words.none(count)
+    local vector = words.cache[count]
+    if not vector then
+      vector = rep(ZERO, count)
+      words.cache[count] = vector
+    end
+    return vector
+  end
+
+  -- Indexes of the zero words of a vector and their number. A match between two words is passed over.
+  function words.zeros(vector)
+    local indexes, n, at = {}, 0, 1
+    while true do
+      local start = find(vector, ZERO, at, true)
+      if not start then return indexes, n end
+      local over = (start - 1) % 8
+      if over == 0 then
+        n = n + 1
+        indexes[n] = (start - 1) / 8
+        at = start + 8
+      else
+        at = start + 8 - over
+      end
+    end
+  end
+
+  -- How many words of a vector are not zero.
+  function words.count(vector)
+    local _, zeros = words.zeros(vector)
+    return #vector / 8 - zeros
+  end
+
+  -- The indexes of the words of a vector of `length` words that are not among `zeros`.
+  function words.others(zeros, length)
+    local indexes, n, z = {}, 0, 1
+    for index = 0, length - 1 do
+      if zeros[z] == index then
+        z = z + 1
+      else
+        n = n + 1
+        indexes[n] = index
+      end
+    end
+    return indexes, n
+  end
+
+  -- A copy of a vector with the words at `indexes` (ascending) made zero.
+  function words.clear(vector, indexes)
+    local pieces, n, at = {}, 0, 1
+    for i = 1, #indexes do
+      local word = indexes[i] * 8 + 1
+      pieces[n + 1] = sub(vector, at, word - 1)
+      pieces[n + 2] = ZERO
+      n = n + 2
+      at = word + 8
+    end
+    pieces[n + 1] = sub(vector, at)
+    return table.concat(pieces)
+  end
+end)

@@ -1,0 +1,16 @@
+-- Gives a step its number, by which marks name it (ledger/includes/marks.lua), for the life of the topology. It is
+-- made of the step's name, so no store gives it to another step, whatever it has lost.
+--
+-- KEYS  1 numbers  hash  name of a step -> its number
+-- ARGV  1 name
+--       2 number   from 1
+--       3 most     how many steps can have one
+-- Returns the number; 0 where so many others have one, or another has this one.
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return tonumber(ARGV[2]) end
+local known = redis.call('HVALS', KEYS[1]) -- at most 255
+if #known >= tonumber(ARGV[3]) then return 0 end
+for _, number in ipairs(known) do
+  if number == ARGV[2] then return 0 end
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+return tonumber(ARGV[2])

@@ -1,8 +1,0 @@
--- Stages the rows of a segment, or of roots.
---
--- KEYS  1 payload  string (lua/note_segments.lua, lua/keep.lua)
--- ARGV  1 ttl      seconds after which what nobody commits is gone
---       2 rows     the payload
--- Returns 1, or 0 where it is staged already.
---- @chained true
-return redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[1], 'NX') and 1 or 0

@@ -1,0 +1,20 @@
+-- Has a stream be read fairly: from now on what is written to it goes into lanes by how much there is of a
+-- key, and a subscription serves them in turn.
+--
+-- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
+-- ARGV  1 column         of the key
+--       2 slot           the subscription's number; or empty: only what is written
+-- Returns nil; else the column by which the stream is read fairly already, and nothing has changed. An error
+-- where it cannot be read how far the subscription has read.
+local found, lanes = redis.call('HGET', KEYS[1], 'fair'), 'lanes:' .. ARGV[2]
+if found and found ~= ARGV[1] then return found end
+local slot = ARGV[2] ~= '' and redis.call('HEXISTS', KEYS[1], 'slot:' .. ARGV[2]) == 1
+if slot and redis.call('HEXISTS', KEYS[1], lanes) == 0 then
+  local cursor = redis.call('HGET', KEYS[1], 'cursor:' .. ARGV[2]) or ''
+  if not string.match(cursor, '^%d+%-%d+$') then
+    return redis.error_reply('UNREADABLE how far subscription number ' .. ARGV[2] .. ' has read')
+  end
+  redis.call('HSET', KEYS[1], lanes, string.rep(cursor .. ' ', 4) .. '0')
+end
+if not found then redis.call('HSET', KEYS[1], 'fair', ARGV[1]) end
+return false

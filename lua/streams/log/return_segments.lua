@@ -1,0 +1,67 @@
+-- Takes back segments that a reader has taken and did not ack, so that others can have them. From then on no
+-- commit of what it had then becomes final. Bound segments stay until the caller has seen to their commit.
+-- The rows of segments that it has acked go: it asks for none again.
+--
+-- KEYS  1 taken        stream (lua/streams/log/claim_segments.lua)
+--       2 returned     stream
+--       3 readers      hash (lua/streams/log/claim_segments.lua)
+--       4 bound        hash (lua/streams/log/bind_reader.lua)
+--       ... payload, owed  of each segment (lua/streams/log/note_segments.lua)
+-- ARGV  1 slot
+--       2 reader
+--       3 dead         1: only where Spark has not logged a batch of the reader
+--       4 ttl          seconds for which it is known that segments were given back
+--       5 ended        how many commits have ended, or were given up
+--       ... field, value  of each of these, in `bound`
+--       ... number     of each segment among the taken
+-- Returns {how many there were to take back; then field and value of each commit that has segments}. A reader
+-- that has none any more is forgotten.
+-- Bounded by the caller: at most 500 segments a call, in the order of their numbers, and the few commits that
+-- one reader is in.
+local call, back, kept, first = redis.call, 0, false, 6 + 2 * tonumber(ARGV[5])
+local highest = tonumber(call('HGET', KEYS[4], 'given_back') or 0)
+if ARGV[3] == '1' and string.sub(call('HGET', KEYS[3], ARGV[2]) or '1', 1, 1) == '1' then return {0} end
+for at = 6, first - 1, 2 do
+  if call('HGET', KEYS[4], ARGV[at]) == ARGV[at + 1] then call('HDEL', KEYS[4], ARGV[at]) end
+end
+local bound, last = call('HGETALL', KEYS[4]), 0
+local found = {}
+for at = 1, #bound, 2 do
+  if bound[at] ~= 'given_back' then
+    last = math.max(last, tonumber(string.match(bound[at + 1], '^%d+') or 0))
+    found[#found + 1], found[#found + 2] = bound[at], bound[at + 1]
+  end
+end
+for k = 5, #KEYS, 2 do
+  local owed, number = KEYS[k + 1], ARGV[first + (k - 5) / 2]
+  local id = number .. '-0'
+  local one = call('XRANGE', KEYS[1], id, id)[1]
+  -- A bundle is given whole, and stays so: a store that was set back may have numbered anew what is bound.
+  if one and tonumber(number) <= last and one[2][7] == 'bundle' then
+    last = math.max(last, number + (tonumber(string.match(one[2][8], '^%d+')) or 0))
+  end
+  local state = call('HGET', owed, ARGV[1])
+  local open = one and state == '1'
+  if open and tonumber(number) <= last then
+    kept = true
+  elseif one then
+    call('XDEL', KEYS[1], id)
+    if open then
+      call('XADD', KEYS[2], '*', unpack(one[2]))
+      back = back + 1
+      highest = math.max(highest, tonumber(number))
+    elseif state == '2' then
+      call('HDEL', owed, ARGV[1])
+      if call('EXISTS', owed) == 0 then call('UNLINK', KEYS[k]) end
+    end
+  end
+end
+if back > 0 then
+  call('HSET', KEYS[4], 'given_back', string.format('%.0f', highest))
+  call('EXPIRE', KEYS[4], ARGV[4])
+end
+if call('XLEN', KEYS[1]) == 0 then
+  call('UNLINK', KEYS[1])
+  call('HDEL', KEYS[3], ARGV[2])
+end
+return {back, unpack(kept and found or {})}

@@ -1,0 +1,29 @@
+-- Drops segments that a stream has no room or no time for, whoever has not acked them: their trees expire.
+--
+-- KEYS  1 entries        stream
+--       2 subscriptions  hash (streams/includes/streams.lua)
+--       3 drops          stream  segments, rows, why of each drop, for people
+--       ... payload, owed     of each segment (lua/streams/log/note_segments.lua)
+-- ARGV  1 why       over which limit they are
+--       2 most      drops that are kept
+--       ... entry, rows, bytes  of each segment
+-- Returns how many there were. Bounded by the caller: at most 500 a call, each for at most 64
+-- subscriptions.
+--- @include "streams/includes/streams"
+local dropped, rows = 0, 0
+for k = 4, #KEYS, 2 do
+  local payload, owed, at = KEYS[k], KEYS[k + 1], 3 * (k - 4) / 2 + 2
+  if stream.remove(KEYS[1], KEYS[2], ARGV[at + 1], ARGV[at + 3]) then
+    local states = call('HGETALL', owed)
+    for s = 1, #states, 2 do
+      if states[s + 1] == '1' then stream.count(KEYS[2], 'dropped:' .. states[s], ARGV[at + 2]) end
+    end
+    call('UNLINK', payload, owed)
+    dropped, rows = dropped + 1, rows + tonumber(ARGV[at + 2])
+  end
+end
+stream.count(KEYS[2], 'dropped', dropped)
+if dropped > 0 then
+  redis.pcall('XADD', KEYS[3], 'MAXLEN', ARGV[2], '*', 'segments', dropped, 'rows', rows, 'why', ARGV[1])
+end
+return dropped

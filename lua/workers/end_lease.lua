@@ -1,0 +1,21 @@
+-- Takes a worker whose time is over for dead: from now on it begins nothing.
+--
+-- KEYS  1 workers  hash (lua/workers/lease.lua)
+-- ARGV  1 reader
+--       2 lease    ms for which a worker counts as alive at most
+-- Returns {1, what it has begun, why that was not committed}, either of them empty where it is not noted; {0}
+-- where it counts as alive, or is not known any more.
+local reader = ARGV[1]
+local found, begun, why = unpack(redis.call('HMGET', KEYS[1], reader, '!' .. reader, '?' .. reader))
+if not found then return {0} end
+local instant = redis.call('TIME')
+local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
+-- A value that is no number was not written by a worker, so none lives by it.
+local till, most = tonumber(found) or 0, now + tonumber(ARGV[2])
+if till >= now then
+  -- The clock was set back since: one that has died would count as alive until it has come there again.
+  if till > most then redis.call('HSET', KEYS[1], reader, string.format('%.0f', most)) end
+  return {0}
+end
+redis.call('HSET', KEYS[1], reader, 0)
+return {1, begun or '', why or ''}
