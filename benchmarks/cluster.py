@@ -21,7 +21,7 @@ from benchmarks.clients import Clients, opened
 from benchmarks.figures import Sample
 from benchmarks.ledger import new_slabs, track
 from benchmarks.servers import client
-from tests.helpers.clusters import Cluster
+from tests.helpers.servers.clusters import Cluster
 
 TITLE = "updates of a cluster by its masters"
 SHARDS = 12

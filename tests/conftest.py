@@ -1,4 +1,4 @@
-"""Fixtures that all tests share. See tests/helpers/servers.py for what they are made of."""
+"""Fixtures that all tests share. See tests/helpers/servers/servers.py for what they are made of."""
 
 import os
 import subprocess
@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, settings
 
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
-from tests.helpers import jvm
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import CLUSTERS, KINDS, Servers, binary, clean_database, raw_client
-from tests.helpers.sockets import note_sockets
+from tests.helpers.servers import jvm
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import CLUSTERS, KINDS, Servers, binary, clean_database, raw_client
+from tests.helpers.servers.sockets import note_sockets
 
 settings.register_profile(
     "acker",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from tests.helpers.api import TOKENS, calling, serving
+from tests.helpers.faces.api import TOKENS, calling, serving
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from acker.store.client import Store
 from api.asgi.access import Rate, is_loopback
 from api.settings.settings import Settings, settings
 from api.settings.tokens import Tokens
-from tests.helpers import patient
-from tests.helpers.api import OPERATE, READ, TOKENS, calling, serving
+from tests.helpers.faces import patient
+from tests.helpers.faces.api import OPERATE, READ, TOKENS, calling, serving
 
 
 @pytest.fixture(autouse=True)

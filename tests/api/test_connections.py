@@ -9,11 +9,11 @@ import pytest
 
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from tests.helpers import patient
-from tests.helpers.ledgers import Trees
-from tests.helpers.serve import running
-from tests.helpers.servers import wait_until
-from tests.helpers.streams_of_events import connected
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.faces import patient
+from tests.helpers.faces.serve import running
+from tests.helpers.faces.streams_of_events import connected
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from api.asgi import dashboard
-from tests.helpers import patient
-from tests.helpers.servers import wait_until
+from tests.helpers.faces import patient
+from tests.helpers.servers.servers import wait_until
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
-from tests.helpers import patient
-from tests.helpers.api import READ, TOKENS, calling, serving
-from tests.helpers.ledgers import Trees
-from tests.helpers.servers import wait_until
-from tests.helpers.streams_of_events import connected
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.faces import patient
+from tests.helpers.faces.api import READ, TOKENS, calling, serving
+from tests.helpers.faces.streams_of_events import connected
+from tests.helpers.servers.servers import wait_until
 
 EVENTS = "/topologies/words/events"
 

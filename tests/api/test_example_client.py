@@ -11,8 +11,8 @@ import pytest
 from acker.inspect.topology.totals import totals
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from tests.helpers.api import OPERATE, TOKENS, serving
-from tests.helpers.servers import wait_until
+from tests.helpers.faces.api import OPERATE, TOKENS, serving
+from tests.helpers.servers.servers import wait_until
 
 ROOT = Path(__file__).parents[2]
 BUILD = [sys.executable, str(ROOT / "dashboard" / "build.py")]

@@ -12,7 +12,7 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out
 from acker.errors import FailedException
-from tests.helpers.api import READ, calling, serving
+from tests.helpers.faces.api import READ, calling, serving
 
 CALL = "token-that-only-calls"
 

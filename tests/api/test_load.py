@@ -12,11 +12,11 @@ import pytest
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
-from tests.helpers import patient
-from tests.helpers.api import OPERATE, TOKENS
-from tests.helpers.ledgers import Trees, confirm_all
-from tests.helpers.serve import running
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.ledgers import Trees, confirm_all
+from tests.helpers.faces import patient
+from tests.helpers.faces.api import OPERATE, TOKENS
+from tests.helpers.faces.serve import running
+from tests.helpers.servers.servers import wait_until
 
 PAGES = ("", "/stats", "/stats?window=all", "/trees?limit=50", "/trees?message_id=message%201", "/outcomes")
 READERS, READS = 8, 5 * len(PAGES)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.asgi.logs import LINES, Lines
-from tests.helpers.servers import wait_until
+from tests.helpers.servers.servers import wait_until
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
-from tests.helpers.ledgers import counted
+from tests.helpers.builders.ledgers import counted
 
 PATH = "/topologies/words/messages"
 

@@ -31,9 +31,9 @@ from acker.streams.spout import StreamSpout
 from api.background import otel
 from api.service.service import Service
 from api.settings.settings import Settings
-from tests.helpers.api import serving
-from tests.helpers.servers import wait_until
-from tests.helpers.streaming import commit, consume, stage, take
+from tests.helpers.builders.streaming import commit, consume, stage, take
+from tests.helpers.faces.api import serving
+from tests.helpers.servers.servers import wait_until
 
 
 def traced(url: str, name: str = "t") -> Ledger:

@@ -13,7 +13,7 @@ from acker.streams import StreamReader
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.helpers.ledgers import Trees, confirm_all
+from tests.helpers.builders.ledgers import Trees, confirm_all
 
 HOSTILE = [b"<script>alert(1)</script>", b"\xff\xfe\x00", "é\u202e".encode(), b""]
 

@@ -13,9 +13,9 @@ from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from api.main import create_app
 from api.settings.settings import Settings
-from tests.helpers import patient
-from tests.helpers.api import OPERATE, READ, TOKENS
-from tests.helpers.servers import wait_until
+from tests.helpers.faces import patient
+from tests.helpers.faces.api import OPERATE, READ, TOKENS
+from tests.helpers.servers.servers import wait_until
 
 GUARDED = (
     "/api/v1/topologies",

@@ -16,9 +16,9 @@ from acker.store.client import Store
 from api import openapi
 from api.main import create_app
 from api.settings.settings import Settings
-from tests.helpers import patient
-from tests.helpers.api import OPERATE, TOKENS, serving
-from tests.helpers.ledgers import Trees
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.faces import patient
+from tests.helpers.faces.api import OPERATE, TOKENS, serving
 
 
 class _Topology:

@@ -19,11 +19,11 @@ from acker.ledger.client import open_ledger
 from acker.store import function_keys
 from acker.store.client import Store
 from acker.store.operation import command
-from tests.helpers import patient
-from tests.helpers.counting import counting
-from tests.helpers.ledgers import Trees
-from tests.helpers.serve import CLI, running
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.counting import counting
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.faces import patient
+from tests.helpers.faces.serve import CLI, running
+from tests.helpers.servers.servers import wait_until
 
 # The first to serve builds the dashboard, where that is not done.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

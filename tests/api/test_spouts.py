@@ -21,9 +21,9 @@ from acker.ledger.slabs.slabs import NewSlab
 from acker.store import keys
 from acker.store.client import Store
 from api.models.topologies import TopologySettings
-from tests.helpers.api import READ, calling
-from tests.helpers.ledgers import Trees, confirm_all
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.ledgers import Trees, confirm_all
+from tests.helpers.faces.api import READ, calling
+from tests.helpers.servers.servers import wait_until
 
 OUTCOMES = "/topologies/words/spouts/s/outcomes"
 

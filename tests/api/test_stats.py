@@ -3,9 +3,9 @@ import pytest
 
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from tests.helpers.api import TOKENS, calling, serving
-from tests.helpers.ledgers import Trees
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.faces.api import TOKENS, calling, serving
+from tests.helpers.servers.servers import wait_until
 
 
 def test_the_history_is_written_by_itself_and_adds_up_across_restarts(valkey_url: str) -> None:

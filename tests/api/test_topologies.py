@@ -11,9 +11,9 @@ from acker.store.client import Store
 from api.service.service import Service
 from api.settings.settings import Settings
 from api.streams.live import Live
-from tests.helpers.api import READ, calling
-from tests.helpers.damages import DAMAGES, SHARD, damage, two
-from tests.helpers.ledgers import Trees, confirm_all, reported
+from tests.helpers.builders.ledgers import Trees, confirm_all, reported
+from tests.helpers.faces.api import READ, calling
+from tests.helpers.faults.damages import DAMAGES, SHARD, damage, two
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.tick import tick
 from acker.store.client import Store
 from acker.streams import Stream
-from tests.helpers.ledgers import Trees, reported
-from tests.helpers.streaming import emit
+from tests.helpers.builders.ledgers import Trees, reported
+from tests.helpers.builders.streaming import emit
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from acker.embedded import EmbeddedServer
 from acker.ledger import ids
 from api.asgi.dashboard import prepare
 from docs.screenshots import ARGUMENTS
-from tests.helpers.api import serving
-from tests.helpers.browser import HOSTILE, NewPage, World, bury
-from tests.helpers.ledgers import Trees
-from tests.helpers.traffic import flowing
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.builders.traffic import flowing
+from tests.helpers.faces.api import serving
+from tests.helpers.faces.browser import HOSTILE, NewPage, World, bury
 
 ROOT = Path(__file__).parent.parent.parent
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")

@@ -14,9 +14,9 @@ from acker.streams import StreamReader
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.helpers.browser import NewPage, World, bury
-from tests.helpers.ledgers import Trees
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.faces.browser import NewPage, World, bury
+from tests.helpers.servers.servers import wait_until
 
 
 def filled(world: World, name: str) -> tuple[Ledger, Trees]:

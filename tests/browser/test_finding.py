@@ -12,10 +12,10 @@ from acker.ledger.client import Ledger
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.helpers.api import serving
-from tests.helpers.browser import HOSTILE, NewPage, World
-from tests.helpers.kept_rows import fail, lines, rows
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.kept_rows import fail, lines, rows
+from tests.helpers.faces.api import serving
+from tests.helpers.faces.browser import HOSTILE, NewPage, World
+from tests.helpers.servers.servers import wait_until
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 

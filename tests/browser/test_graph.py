@@ -9,11 +9,11 @@ from playwright.sync_api import Locator, Page, expect
 from acker.inspect.operate.removal import remove
 from acker.inspect.topology import health
 from acker.ledger.client import Ledger
-from tests.helpers import patient
-from tests.helpers.browser import NewPage, World
-from tests.helpers.graphs import at_work, chain
-from tests.helpers.servers import wait_until
-from tests.helpers.streaming import ack, emit, take
+from tests.helpers.builders.graphs import at_work, chain
+from tests.helpers.builders.streaming import ack, emit, take
+from tests.helpers.faces import patient
+from tests.helpers.faces.browser import NewPage, World
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -20,10 +20,10 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
-from tests.helpers.api import OPERATE, READ, TOKENS, serving
-from tests.helpers.browser import NewPage, World
-from tests.helpers.counting import Count, N, counting
-from tests.helpers.line_job import Job
+from tests.helpers.builders.counting import Count, N, counting
+from tests.helpers.builders.line_job import Job
+from tests.helpers.faces.api import OPERATE, READ, TOKENS, serving
+from tests.helpers.faces.browser import NewPage, World
 
 WIDE = {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

@@ -14,12 +14,12 @@ from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from tests.helpers import patient
-from tests.helpers.api import OPERATE, READ, TOKENS, serving
-from tests.helpers.browser import NewPage, World
-from tests.helpers.graphs import chain
-from tests.helpers.ledgers import Trees
-from tests.helpers.streaming import emit
+from tests.helpers.builders.graphs import chain
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.builders.streaming import emit
+from tests.helpers.faces import patient
+from tests.helpers.faces.api import OPERATE, READ, TOKENS, serving
+from tests.helpers.faces.browser import NewPage, World
 
 pytestmark = pytest.mark.slow
 

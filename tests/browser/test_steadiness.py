@@ -6,10 +6,10 @@ from acker.embedded import EmbeddedServer
 from acker.ledger import ids
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from tests.helpers.api import serving
-from tests.helpers.browser import NewPage, World, total, wait_until_complete
-from tests.helpers.ledgers import Trees
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.faces.api import serving
+from tests.helpers.faces.browser import NewPage, World, total, wait_until_complete
+from tests.helpers.servers.servers import wait_until
 
 
 def note_moves(page: Page) -> None:

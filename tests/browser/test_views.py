@@ -15,10 +15,10 @@ from acker.ledger.steps import step_totals
 from acker.store import keys
 from acker.streams import Stream
 from acker.streams.log import holders
-from tests.helpers.browser import HOSTILE, NewPage, World, bury, number, total, wait_until_complete
-from tests.helpers.ledgers import Trees
-from tests.helpers.servers import wait_until
-from tests.helpers.streaming import emit, take
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.builders.streaming import emit, take
+from tests.helpers.faces.browser import HOSTILE, NewPage, World, bury, number, total, wait_until_complete
+from tests.helpers.servers.servers import wait_until
 
 VIEWS = {
     "overview": "/",

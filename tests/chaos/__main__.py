@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from tests.chaos.runner import NotReady, Options, Run
-from tests.helpers.servers import KINDS
+from tests.helpers.servers.servers import KINDS
 
 
 def _say(line: str) -> None:

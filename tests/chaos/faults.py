@@ -17,7 +17,7 @@ from tests.chaos.pipeline import Pipeline, Supervised
 from tests.chaos.plan import Fault
 from tests.chaos.records import HANG, POISON
 from tests.chaos.source import INTERRUPTS
-from tests.helpers.proxy import Proxy, every_call_once
+from tests.helpers.faults.proxy import Proxy, every_call_once
 
 _POISONED = 3
 

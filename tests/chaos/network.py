@@ -7,7 +7,7 @@ import threading
 import time
 
 from tests.chaos.plan import CLIENT_TIMEOUT
-from tests.helpers.proxy import Proxy
+from tests.helpers.faults.proxy import Proxy
 
 LONGEST = 8 << 20
 """Bytes of a request that are gathered at most; what is longer is passed on and not looked at."""

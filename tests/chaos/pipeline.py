@@ -26,9 +26,9 @@ from tests.chaos.network import Network
 from tests.chaos.plan import CLIENT_TIMEOUT, Store
 from tests.chaos.records import Records
 from tests.chaos.rival import Rival
-from tests.helpers.clocks import ShiftedClock
-from tests.helpers.clusters import Cluster
-from tests.helpers.servers import binary
+from tests.helpers.servers.clocks import ShiftedClock
+from tests.helpers.servers.clusters import Cluster
+from tests.helpers.servers.servers import binary
 
 ROOT = Path(__file__).parent.parent.parent
 TOPOLOGY = "chaos"
@@ -275,8 +275,8 @@ def pipeline(
 ) -> Iterator[Pipeline]:
     """A pipeline whose store runs; its processes start with the first `look`. Leaves none behind.
 
-    kind: of server, as of tests/helpers/servers.py. directory: must be there, and empty. rate: records per
-    second.
+    kind: of server, as of tests/helpers/servers/servers.py. directory: must be there, and empty. rate:
+    records per second.
     """
     ensure_java()
     with ExitStack() as stack:

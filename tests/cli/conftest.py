@@ -5,7 +5,7 @@ import pytest
 from acker import cli
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
-from tests.helpers.cli import Acker, Run
+from tests.helpers.faces.cli import Acker, Run
 
 
 @pytest.fixture

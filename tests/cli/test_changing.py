@@ -15,8 +15,8 @@ from acker.ledger.tick import tick
 from acker.streams import StreamReader
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
-from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
-from tests.helpers.streaming import consume, emit
+from tests.helpers.builders.streaming import consume, emit
+from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 
 
 def test_trees_are_failed_by_hand(acker: Acker, ledger: Ledger) -> None:

@@ -11,9 +11,9 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from api.models.records import Records
-from tests.helpers.cli import HOSTILE, Acker, good, one_error, track
-from tests.helpers.kept_rows import fail, lines
-from tests.helpers.ledgers import confirm_all
+from tests.helpers.builders.kept_rows import fail, lines
+from tests.helpers.builders.ledgers import confirm_all
+from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, track
 
 
 def test_a_record_is_shown_with_its_attempts_and_leads_to_its_dead_letter(

@@ -11,7 +11,7 @@ from acker import cli
 from acker.ledger.client import Ledger
 from acker.streams import StreamWriter
 from tests.cli.test_statuses import TABLE, commands
-from tests.helpers.cli import Acker, good, one_error, track
+from tests.helpers.faces.cli import Acker, good, one_error, track
 
 
 @pytest.fixture

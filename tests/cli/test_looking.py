@@ -20,8 +20,8 @@ from acker.streams.log.subscriptions import Range
 from api.models.places import Drops, StuckPage, Why
 from api.models.topologies import Stored, StreamState, Topologies, TopologyState
 from api.models.trees import Tree, Trees
-from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
-from tests.helpers.damages import DAMAGES, damage, two
+from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
+from tests.helpers.faults.damages import DAMAGES, damage, two
 
 
 def test_topologies_are_listed(acker: Acker, ledger: Ledger) -> None:

@@ -15,8 +15,8 @@ import pytest
 from acker.embedded import EmbeddedServer
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
-from tests.helpers.cli import track
-from tests.helpers.servers import wait_until
+from tests.helpers.faces.cli import track
+from tests.helpers.servers.servers import wait_until
 
 # Real processes
 

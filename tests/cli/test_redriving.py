@@ -16,8 +16,8 @@ from acker.streams.dead_letters import dead_letters
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.helpers.cli import Acker, good
-from tests.helpers.kept_rows import fail, lines, rows
+from tests.helpers.builders.kept_rows import fail, lines, rows
+from tests.helpers.faces.cli import Acker, good
 
 MOST = 20
 

@@ -25,14 +25,14 @@ from acker.streams.log import subscriptions
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.helpers.cli import Acker, track
-from tests.helpers.counting import counting
-from tests.helpers.damages import damage, two
-from tests.helpers.kept_rows import fail, lines
+from tests.helpers.builders.counting import counting
+from tests.helpers.builders.kept_rows import fail, lines
+from tests.helpers.faces.cli import Acker, track
+from tests.helpers.faults.damages import damage, two
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-COUNTING = "from tests.helpers.counting import counting\n\nfunction = counting()\n"
+COUNTING = "from tests.helpers.builders.counting import counting\n\nfunction = counting()\n"
 DONE, TROUBLE, USAGE, STORE, MISSING, PARTLY, INTERRUPTED = Status
 AWAY = ("--url", "redis://127.0.0.1:1/0", "--timeout", "0.2")
 TABLE: dict[str, tuple[str, dict[str, Status]]] = {
@@ -147,7 +147,7 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
     "drpc show": ("count", {"count": DONE, "none": MISSING, f"count {'0' * 32}": MISSING, "count x": USAGE}),
     "drpc call": ("count 1", {"count 1 --wait 0.1": TROUBLE, "none 1": MISSING, "count {": USAGE}),
     "drpc work": (
-        "tests.helpers.counting:counting --topology words",
+        "tests.helpers.builders.counting:counting --topology words",
         {
             "tests.nowhere:f --topology words": MISSING,
             "tests:nothing --topology words": MISSING,

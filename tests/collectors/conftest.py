@@ -7,7 +7,7 @@ import pytest
 
 from acker import Topology
 from acker.embedded import EmbeddedServer
-from tests.helpers.collectors import Make
+from tests.helpers.builders.collectors import Make
 
 NewServer = Callable[..., EmbeddedServer]
 

@@ -16,7 +16,7 @@ from acker import (
     TupleError,
     ValidationError,
 )
-from tests.helpers.collectors import Make, reported, statuses
+from tests.helpers.builders.collectors import Make, reported, statuses
 
 pytestmark = pytest.mark.cluster(slow=True)
 

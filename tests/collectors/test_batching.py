@@ -10,8 +10,8 @@ import redis
 from acker import Outcome, SpoutPendingFull, Topology, ValidationError
 from acker.ledger import ids
 from acker.ledger.ids import seeded_ids
-from tests.helpers.collectors import Make, reported, statuses
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.collectors import Make, reported, statuses
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -13,8 +13,8 @@ from acker import AckerError, SpoutPendingFull, StoreUnavailable, Topology, Tupl
 from acker.collectors import outbox
 from acker.embedded import EmbeddedServer
 from acker.errors import BufferFull
-from tests.helpers.collectors import Make, reported, reported_unflushed, statuses
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.collectors import Make, reported, reported_unflushed, statuses
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from acker import Outcome, Topology, Tuple
-from tests.helpers.interrupts import interrupted, moments
+from tests.helpers.faults.interrupts import interrupted, moments
 
 FILES = tuple(
     f"acker/collectors/{name}.py"

@@ -12,8 +12,8 @@ from acker import (
     Tuple,
 )
 from acker.collectors.bolt import Bolt
-from tests.helpers.collectors import Make, reported, statuses
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.collectors import Make, reported, statuses
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
 

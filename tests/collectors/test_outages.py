@@ -20,8 +20,8 @@ from acker.ledger.calls.calls import HORIZON, Call
 from acker.ledger.client import Ledger
 from acker.ledger.ids import slab_of
 from acker.ledger.outcomes.outcomes import OutcomeReader
-from tests.helpers.collectors import reported_unflushed
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.collectors import reported_unflushed
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import redis
 from acker import StoreUnavailable, Topology, Tuple
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
-from tests.helpers.collectors import reported_unflushed
-from tests.helpers.proxy import proxied
+from tests.helpers.builders.collectors import reported_unflushed
+from tests.helpers.faults.proxy import proxied
 
 pytestmark = pytest.mark.slow
 

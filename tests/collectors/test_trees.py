@@ -11,7 +11,7 @@ from acker import (
     Topology,
     Tuple,
 )
-from tests.helpers.collectors import Make, reported, statuses
+from tests.helpers.builders.collectors import Make, reported, statuses
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -7,9 +7,9 @@ import pytest
 from acker import Topology, Tuple
 from acker.errors import UnreadableRecord
 from acker.ledger.ids import slab_of
-from tests.helpers.ledger_state import shard_key
-from tests.helpers.ledgers import Trees, counted
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.ledgers import Trees, counted
+from tests.helpers.models.ledger_state import shard_key
+from tests.helpers.servers.servers import wait_until
 
 
 def first(trees: Trees) -> int:

@@ -17,8 +17,8 @@ from acker.store.client import Store
 from acker.streams import StreamReader
 from acker.streams.dead_letters import dead_letters
 from acker.streams.spouts import settler
-from tests.helpers.demo_check import TEXT
-from tests.helpers.servers import wait_until
+from tests.helpers.faces.demo_check import TEXT
+from tests.helpers.servers.servers import wait_until
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

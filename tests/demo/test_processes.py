@@ -19,7 +19,7 @@ from acker.demo.supervisor import Demo, Signals
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from api.asgi.dashboard import folder
-from tests.helpers.servers import wait_until
+from tests.helpers.servers.servers import wait_until
 
 
 def child(tmp_path: Path, program: str) -> Child:

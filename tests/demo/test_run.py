@@ -16,9 +16,9 @@ from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from acker.streams.dead_letters import dead_letters
 from api.asgi.dashboard import prepare
-from tests.helpers.demo_run import PROGRAM, Run
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import wait_until
+from tests.helpers.faces.demo_run import PROGRAM, Run
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ import pytest
 
 from acker.collectors.topology import Topology
 from tests.helpers.owners import assert_owned
-from tests.helpers.servers import raw_client
+from tests.helpers.servers.servers import raw_client
 
 
 @pytest.fixture

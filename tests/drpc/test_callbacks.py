@@ -11,8 +11,8 @@ from acker.collectors.topology import Topology
 from acker.drpc import callbacks
 from acker.drpc.client import Client
 from acker.errors import DRPCFull
-from tests.helpers.counting import Held, counting
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.counting import Held, counting
+from tests.helpers.servers.servers import wait_until
 
 TIMEOUT = 60.0
 

@@ -21,9 +21,9 @@ from acker.errors import DRPCTimeout, StoreError, StoreUnavailable, UnreadableRe
 from acker.store import function_keys, keys
 from acker.store.client import Store
 from acker.store.operation import Request, command
-from tests.helpers.counting import Count, Held, N, counting, fan
-from tests.helpers.cuts import scripts_of
-from tests.helpers.new_server import NewServer
+from tests.helpers.builders.counting import Count, Held, N, counting, fan
+from tests.helpers.faults.cuts import scripts_of
+from tests.helpers.servers.new_server import NewServer
 
 
 def test_a_forked_child_gets_answers_of_its_own(topology: Topology) -> None:

@@ -14,8 +14,8 @@ from acker.streams.commits import at_once, holding
 from acker.streams.upkeep import stale
 from acker.workers import leases, worker
 from acker.workers.worker import Worker
-from tests.helpers.counting import Count, N, counting, fan
-from tests.helpers.new_server import NewServer
+from tests.helpers.builders.counting import Count, N, counting, fan
+from tests.helpers.servers.new_server import NewServer
 
 
 class Killed(BaseException):

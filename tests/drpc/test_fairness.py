@@ -12,7 +12,7 @@ from acker.store import keys
 from acker.store.operation import command
 from acker.streams.log import fairness
 from acker.workers.worker import Worker
-from tests.helpers.counting import Count
+from tests.helpers.builders.counting import Count
 
 BIG, SMALL, SMALL_ONES = 20_000, 5, 50
 N = {"of": pa.int64()}

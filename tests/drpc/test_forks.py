@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import os, sys, threading
 from acker import Topology
-from tests.helpers.counting import counting
+from tests.helpers.builders.counting import counting
 
 importing = threading.Event()
 

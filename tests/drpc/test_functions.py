@@ -28,7 +28,7 @@ from acker.errors import (
 from acker.store import function_keys, keys
 from acker.store.operation import Request, command
 from examples.reach import direct, generated, main, read, run
-from tests.helpers.counting import Count, N, counting, fan, of_result
+from tests.helpers.builders.counting import Count, N, counting, fan, of_result
 
 
 @pytest.mark.cluster(slow=True)

@@ -21,11 +21,11 @@ from acker.store import function_keys, keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.workers import leases
-from tests.helpers import tickers
-from tests.helpers.counting import Count, N, counting, fan
-from tests.helpers.leaks import assert_settled
-from tests.helpers.ledgers import Trees
-from tests.helpers.servers import wait_until
+from tests.helpers.builders import tickers
+from tests.helpers.builders.counting import Count, N, counting, fan
+from tests.helpers.builders.ledgers import Trees
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.servers.servers import wait_until
 
 CALLER = """
 import json, sys

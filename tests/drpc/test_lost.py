@@ -20,10 +20,10 @@ from acker.lines import Gather, Line, coordinator
 from acker.store.operation import Request
 from acker.streams.spouts import settler
 from acker.workers import leases
-from tests.helpers.counting import Count, counting, fan
-from tests.helpers.cuts import before_script
-from tests.helpers.servers import wait_until
-from tests.helpers.turns import Moment, moment, set_back
+from tests.helpers.builders.counting import Count, counting, fan
+from tests.helpers.faults.cuts import before_script
+from tests.helpers.faults.turns import Moment, moment, set_back
+from tests.helpers.servers.servers import wait_until
 
 
 @pytest.fixture(autouse=True)

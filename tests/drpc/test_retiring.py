@@ -13,10 +13,10 @@ from acker.errors import DRPCFailed, FailedException, FunctionConflict, Function
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams.log import subscriptions
-from tests.helpers.counting import Count, N, counting, fan
-from tests.helpers.cuts import before_script
-from tests.helpers.leaks import assert_settled
-from tests.helpers.servers import raw_client, wait_until
+from tests.helpers.builders.counting import Count, N, counting, fan
+from tests.helpers.faults.cuts import before_script
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.servers.servers import raw_client, wait_until
 
 
 class Part(Count):

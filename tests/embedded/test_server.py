@@ -12,8 +12,8 @@ import redis
 from acker.embedded import EmbeddedServer
 from acker.embedded import server as embedded
 from acker.errors import StoreUnavailable
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import wait_until
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import wait_until
 
 
 def client(server: EmbeddedServer) -> "redis.Redis":

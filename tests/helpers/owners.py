@@ -1,6 +1,6 @@
 """Owners of what lives for ever: rows must be of a segment that is read, or that waits for a live request.
 
-A key with a time to live needs no owner. See `tests.helpers.leaks` for the kinds of keys.
+A key with a time to live needs no owner. See `tests.helpers.models.leaks` for the kinds of keys.
 """
 
 import json

@@ -12,9 +12,9 @@ from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.trees import trees as ledger_trees
 from acker.store import keys
-from tests.helpers.ledger_state import shard_key
-from tests.helpers.ledgers import Trees, opened
-from tests.helpers.unreadable import break_header, first, slab_of, together
+from tests.helpers.builders.ledgers import Trees, opened
+from tests.helpers.faults.unreadable import break_header, first, slab_of, together
+from tests.helpers.models.ledger_state import shard_key
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from acker.ledger.client import Ledger
-from tests.helpers.ledgers import opened
+from tests.helpers.builders.ledgers import opened
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from acker.ledger.trees import trees
 from acker.store.async_client import AsyncStore
 from acker.store.client import CONNECTIONS, Store
 from acker.store.operation import command
-from tests.helpers.servers import wait_until
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -19,10 +19,10 @@ from acker.store.client import Store
 from acker.streams.sources import kept_rows
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
-from tests.helpers.leaks import assert_no_leaks
-from tests.helpers.ledger_state import age_writers, shard_key
-from tests.helpers.ledgers import Trees, opened, reported
-from tests.helpers.servers import Raw, wait_until
+from tests.helpers.builders.ledgers import Trees, opened, reported
+from tests.helpers.models.leaks import assert_no_leaks
+from tests.helpers.models.ledger_state import age_writers, shard_key
+from tests.helpers.servers.servers import Raw, wait_until
 
 Found = TypeVar("Found")
 

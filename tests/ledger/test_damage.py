@@ -21,8 +21,8 @@ from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader, Receipt, digest
 from acker.ledger.slabs.slabs import NewSlab
-from tests.helpers.ledger_state import read_all, shard_key, told
-from tests.helpers.ledgers import Trees, opened
+from tests.helpers.builders.ledgers import Trees, opened
+from tests.helpers.models.ledger_state import read_all, shard_key, told
 
 _numbers = count()
 SIZES = (1, 1, 2, 5, 400)

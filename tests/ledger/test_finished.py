@@ -9,9 +9,9 @@ import redis
 
 from acker.ledger import ids
 from acker.ledger.client import Ledger
-from tests.helpers.leaks import assert_settled
-from tests.helpers.ledger_state import shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
+from tests.helpers.builders.ledgers import Trees, confirm_all, counted, opened, reported
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.models.ledger_state import shard_key
 
 pytestmark = pytest.mark.cluster(slow=True)
 

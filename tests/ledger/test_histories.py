@@ -1,7 +1,7 @@
 """Any history of calls, however cut up, mixed and resent, leaves the ledger as the model says.
 
-After every step all of the store is compared with tests/helpers/model.py: each tree's state, the buckets,
-each counter, and what the spouts learnt.
+After every step all of the store is compared with tests/helpers/models/model.py: each tree's state, the
+buckets, each counter, and what the spouts learnt.
 """
 
 import os
@@ -33,10 +33,10 @@ from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
 from acker.ledger.slabs.slabs import NewSlab
 from acker.ledger.tick import tick
 from acker.store.client import Store
-from tests.helpers.leaks import assert_settled
-from tests.helpers.ledger_state import assert_same, read_all, told, trees_of
-from tests.helpers.model import Model, signed
-from tests.helpers.servers import raw_client
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.models.ledger_state import assert_same, read_all, told, trees_of
+from tests.helpers.models.model import Model, signed
+from tests.helpers.servers.servers import raw_client
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -14,12 +14,12 @@ from acker import Outcome, Topology, Tuple
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
 from acker.ledger.outcomes.outcomes import OutcomeReader
-from tests.helpers.collectors import reported_unflushed
-from tests.helpers.durability import replica_of
-from tests.helpers.ledgers import Trees, opened
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import wait_until
-from tests.helpers.turns import moment, set_back
+from tests.helpers.builders.collectors import reported_unflushed
+from tests.helpers.builders.ledgers import Trees, opened
+from tests.helpers.faults.turns import moment, set_back
+from tests.helpers.servers.durability import replica_of
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import wait_until
 
 AN_HOUR = 3_600_000
 NEVER_EXPIRES: dict[str, Any] = {"message_timeout": 60.0, "ackers": 1, "timeout": 60.0}

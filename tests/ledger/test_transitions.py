@@ -13,9 +13,9 @@ from acker.ledger.client import Ledger
 from acker.ledger.outcomes import counts
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.tick import tick
-from tests.helpers.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
-from tests.helpers.ledger_state import WAITING_SLAB, shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
+from tests.helpers.builders.ledgers import Trees, confirm_all, counted, opened, reported
+from tests.helpers.models.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
+from tests.helpers.models.ledger_state import WAITING_SLAB, shard_key
 
 pytestmark = pytest.mark.cluster
 

@@ -23,9 +23,18 @@ from acker.streams.commits.contents import Commit
 from acker.streams.log import schemas
 from acker.streams.staging import staging
 from acker.streams.staging.staging import Staged, Staging
-from tests.helpers.ledger_state import shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
-from tests.helpers.unreadable import BROKEN, break_header, counter, expire, first, slab_of, states, together
+from tests.helpers.builders.ledgers import Trees, confirm_all, counted, opened, reported
+from tests.helpers.faults.unreadable import (
+    BROKEN,
+    break_header,
+    counter,
+    expire,
+    first,
+    slab_of,
+    states,
+    together,
+)
+from tests.helpers.models.ledger_state import shard_key
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -11,9 +11,9 @@ from acker.ledger import ids
 from acker.ledger.calls.calls import Failed, Updated
 from acker.ledger.client import Ledger
 from acker.ledger.trees import trees as ledger_trees
-from tests.helpers.leaks import assert_settled
-from tests.helpers.ledger_state import WAITING_SLAB, shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
+from tests.helpers.builders.ledgers import Trees, confirm_all, counted, opened, reported
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.models.ledger_state import WAITING_SLAB, shard_key
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -6,9 +6,9 @@ import pytest
 
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from tests.helpers.line_job import Job
+from tests.helpers.builders.line_job import Job
 from tests.helpers.owners import assert_owned
-from tests.helpers.servers import raw_client
+from tests.helpers.servers.servers import raw_client
 
 
 @pytest.fixture

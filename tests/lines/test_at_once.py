@@ -27,10 +27,10 @@ from acker.streams.spouts import settler
 from acker.workers import leases
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
-from tests.helpers.cuts import Killed
-from tests.helpers.leaks import assert_settled
-from tests.helpers.line_job import Job
-from tests.helpers.streaming import counters
+from tests.helpers.builders.line_job import Job
+from tests.helpers.builders.streaming import counters
+from tests.helpers.faults.cuts import Killed
+from tests.helpers.models.leaks import assert_settled
 
 WHO = [(who, killed) for who in ("spout", "fan", "coordinator", "count") for killed in (False, True)]
 WHO.remove(("spout", True))  # whoever writes learns of nothing, and writes again

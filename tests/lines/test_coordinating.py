@@ -14,8 +14,8 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.spouts import settler
-from tests.helpers.api import serving
-from tests.helpers.line_job import Job
+from tests.helpers.builders.line_job import Job
+from tests.helpers.faces.api import serving
 
 
 def job_of(url: str, name: str) -> Job:

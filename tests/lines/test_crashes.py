@@ -20,11 +20,11 @@ from acker.streams.commits import at_once
 from acker.streams.spouts import settler
 from acker.workers import leases
 from acker.workers.worker import Worker
-from tests.helpers.cuts import after_each_request
-from tests.helpers.leaks import assert_settled
-from tests.helpers.line_job import Job
-from tests.helpers.servers import wait_until
-from tests.helpers.streaming import counters
+from tests.helpers.builders.line_job import Job
+from tests.helpers.builders.streaming import counters
+from tests.helpers.faults.cuts import after_each_request
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.servers.servers import wait_until
 
 HANGING = """
 import sys, time
@@ -34,7 +34,7 @@ from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from tests.helpers.line_job import Job
+from tests.helpers.builders.line_job import Job
 job = Job(open_ledger(Store(sys.argv[1]), "t"))
 step, rows = job.line._steps["count"], []
 make = step._make

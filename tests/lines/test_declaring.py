@@ -16,8 +16,8 @@ from acker.streams.log import gathers
 from acker.streams.log.gathers import Gathering
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
-from tests.helpers.line_job import Job
-from tests.helpers.streaming import stage
+from tests.helpers.builders.line_job import Job
+from tests.helpers.builders.streaming import stage
 
 
 def test_a_line_is_declared_once_with_one_content(job: Job) -> None:

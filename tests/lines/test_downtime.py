@@ -12,10 +12,10 @@ from acker.streams import downtime
 from acker.streams.log import heartbeats
 from acker.streams.spouts import settler
 from acker.workers import leases
-from tests.helpers.leaks import assert_settled
-from tests.helpers.line_job import Job
-from tests.helpers.servers import raw_client, wait_until
-from tests.helpers.streaming import counters
+from tests.helpers.builders.line_job import Job
+from tests.helpers.builders.streaming import counters
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.servers.servers import raw_client, wait_until
 
 
 def rotate(job: Job, times: int = 6) -> int:

@@ -19,8 +19,8 @@ from acker.streams.commits.contents import Commit
 from acker.streams.spouts import settler
 from acker.workers.steps import FunctionStep, GatherStep
 from acker.workers.worker import Worker
-from tests.helpers.gatherers import noting as noting_ends
-from tests.helpers.streaming import commit, stage, take, track
+from tests.helpers.builders.gatherers import noting as noting_ends
+from tests.helpers.builders.streaming import commit, stage, take, track
 
 SPOUT = SpoutOptions("orders", "orders", "id", outcomes=False)
 

@@ -27,8 +27,8 @@ from acker.streams.spouts import replays, settler
 from acker.streams.upkeep import retention
 from acker.workers.steps import FunctionStep, GatherStep
 from acker.workers.worker import Worker
-from tests.helpers.gatherers import noting
-from tests.helpers.turns import Moment, Turns, moment, set_back, tag
+from tests.helpers.builders.gatherers import noting
+from tests.helpers.faults.turns import Moment, Turns, moment, set_back, tag
 
 TASKS = 3
 

@@ -18,7 +18,7 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
-from tests.helpers.streaming import counters
+from tests.helpers.builders.streaming import counters
 
 BIG, SMALL, SMALL_ONES = 40_000, 5, 100
 

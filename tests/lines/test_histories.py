@@ -1,6 +1,6 @@
 """Any line, any requests, any history of deaths, repeats and ticks: each gather has all rows, once.
 
-What the steps are given is compared with tests/helpers/lines_model.py.
+What the steps are given is compared with tests/helpers/models/lines_model.py.
 """
 
 import contextlib
@@ -32,9 +32,9 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from acker.workers.worker import Worker
-from tests.helpers.cuts import Killed, killed_after
-from tests.helpers.leaks import assert_settled
-from tests.helpers.lines_model import LinesModel, Shape, dumped
+from tests.helpers.faults.cuts import Killed, killed_after
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.models.lines_model import LinesModel, Shape, dumped
 
 EXAMPLES, FEW = int(os.environ.get("ACKER_HISTORIES", "25")), 8
 PHASES = tuple(Phase) if os.environ.get("ACKER_HISTORIES_SHRINK") else (Phase.explicit, Phase.generate)

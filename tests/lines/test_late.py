@@ -20,8 +20,8 @@ from acker.streams.sources.roots import Roots
 from acker.streams.spouts import settler
 from acker.streams.staging import staging
 from acker.workers.steps import Made
-from tests.helpers.leaks import assert_settled
-from tests.helpers.line_job import Job
+from tests.helpers.builders.line_job import Job
+from tests.helpers.models.leaks import assert_settled
 
 ROWS = keys.Stream("t", "rows")
 

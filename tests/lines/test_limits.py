@@ -23,10 +23,10 @@ from acker.streams.sources.roots import Roots
 from acker.streams.spouts import settler
 from acker.streams.staging import vectors
 from acker.streams.upkeep import gathered, removal, retention
-from tests.helpers.leaks import assert_settled
-from tests.helpers.line_job import Job
-from tests.helpers.servers import wait_until
-from tests.helpers.streaming import run_cut
+from tests.helpers.builders.line_job import Job
+from tests.helpers.builders.streaming import run_cut
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.servers.servers import wait_until
 
 
 @pytest.fixture

@@ -31,10 +31,10 @@ from acker.streams.stream import Stream
 from acker.workers import leases
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
-from tests.helpers.leaks import assert_settled
-from tests.helpers.line_job import Job
-from tests.helpers.servers import wait_until
-from tests.helpers.streaming import counters, take
+from tests.helpers.builders.line_job import Job
+from tests.helpers.builders.streaming import counters, take
+from tests.helpers.models.leaks import assert_settled
+from tests.helpers.servers.servers import wait_until
 
 
 @pytest.mark.cluster(slow=True)

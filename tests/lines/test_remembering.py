@@ -20,9 +20,9 @@ from acker.store.operation import Operation, Reply, Request
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
 from acker.streams.upkeep import gathered
-from tests.helpers.cuts import scripts_of
-from tests.helpers.line_job import Job
-from tests.helpers.stepping import Stepping
+from tests.helpers.builders.line_job import Job
+from tests.helpers.faults.cuts import scripts_of
+from tests.helpers.faults.stepping import Stepping
 
 
 class One:

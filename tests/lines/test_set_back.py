@@ -29,11 +29,11 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
-from tests.helpers.cuts import before_script
-from tests.helpers.gatherers import counting_ends
-from tests.helpers.line_job import Job
-from tests.helpers.stepping import Stepping
-from tests.helpers.turns import Moment, moment, set_back, tag
+from tests.helpers.builders.gatherers import counting_ends
+from tests.helpers.builders.line_job import Job
+from tests.helpers.faults.cuts import before_script
+from tests.helpers.faults.stepping import Stepping
+from tests.helpers.faults.turns import Moment, moment, set_back, tag
 
 ROWS = 3
 FARTHEST = 8

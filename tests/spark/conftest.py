@@ -15,7 +15,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.spark import register
 from acker.spark.runtime.tuning import PIP_WORKERS
 from acker.store.client import Store
-from tests.helpers.pipeline import Pipeline
+from tests.helpers.builders.pipeline import Pipeline
 
 WHERE = os.environ.get("ACKER_TEST_SPARK", "local-cluster[2,1,1024]")
 """Spark's master, or the URL of a Spark Connect server. Tests that are marked "everywhere" run on any."""

@@ -10,9 +10,9 @@ from acker.spark import FailedException, job, outcomes, track, watermark
 from acker.streams.commits import publishing
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from tests.helpers.attempts import Attempts, at_once, numbers, staged_by
-from tests.helpers.pipeline import Pipeline
-from tests.helpers.spouts import consume, pending
+from tests.helpers.builders.pipeline import Pipeline
+from tests.helpers.builders.spouts import consume, pending
+from tests.helpers.faults.attempts import Attempts, at_once, numbers, staged_by
 
 pytestmark = pytest.mark.slow
 

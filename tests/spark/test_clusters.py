@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import connect, older_spark, standalone
+from tests.helpers.servers import connect, older_spark, standalone
 
 ROOT = Path(__file__).parent.parent.parent
 LOCAL = "local[2,4]"

@@ -8,8 +8,8 @@ from acker.ledger.steps import step_registry
 from acker.spark import Collector, bolt, outcomes, settling
 from acker.streams import Stream
 from acker.streams.sources import kept_rows
-from tests.helpers.exactness import consume, words
-from tests.helpers.pipeline import Diary, Pipeline
+from tests.helpers.builders.pipeline import Diary, Pipeline
+from tests.helpers.models.exactness import consume, words
 
 pytestmark = pytest.mark.connect
 

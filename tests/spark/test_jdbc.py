@@ -10,7 +10,7 @@ from acker.spark import job, track, watermark
 from acker.streams import StreamReader
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from tests.helpers.pipeline import Pipeline
+from tests.helpers.builders.pipeline import Pipeline
 
 pytestmark = pytest.mark.connect
 

@@ -15,10 +15,10 @@ from acker.streams.sources import kept_rows
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from examples.reach import direct
-from tests.helpers.pipeline import Diary, Pipeline
-from tests.helpers.reach import FOLLOWERS, SHARED, answers_of, bolts, reach, steps_of
-from tests.helpers.servers import Servers, clean_database
-from tests.helpers.spouts import files, run, tracked
+from tests.helpers.builders.pipeline import Diary, Pipeline
+from tests.helpers.builders.reach import FOLLOWERS, SHARED, answers_of, bolts, reach, steps_of
+from tests.helpers.builders.spouts import files, run, tracked
+from tests.helpers.servers.servers import Servers, clean_database
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
 from acker.store.client import Store
 from acker.streams import StreamReader
-from tests.helpers.new_server import NewServer
-from tests.helpers.pipeline import Pipeline
-from tests.helpers.rights import users
+from tests.helpers.builders.pipeline import Pipeline
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.rights import users
 
 
 def test_a_spout_and_a_bolt_work_with_the_rights_of_their_roles(

@@ -30,8 +30,8 @@ from acker.streams.log import schemas
 from acker.streams.log.subscriptions import Range
 from acker.streams.staging import staging
 from acker.streams.staging.staging import FAILED, Staged, Staging
-from tests.helpers.sparks import shared_subscriptions
-from tests.helpers.turns import Turns
+from tests.helpers.faults.turns import Turns
+from tests.helpers.servers.sparks import shared_subscriptions
 
 pytestmark = [pytest.mark.slow, shared_subscriptions]
 

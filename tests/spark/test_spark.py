@@ -10,7 +10,7 @@ from pyspark.sql.functions import col, collect_list, explode, split
 from acker.ledger.steps import step_registry
 from acker.spark import Collector, FailedException, bolt
 from acker.streams import Stream, StreamReader
-from tests.helpers.pipeline import Pipeline
+from tests.helpers.builders.pipeline import Pipeline
 
 KINDS = ("tinyint", "smallint", "int", "float", "boolean", "decimal(20,3)")
 

@@ -21,10 +21,10 @@ from acker.spark import (
 from acker.streams.commits import publishing
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from tests.helpers.attempts import Attempts, at_once, numbers, staged_by
-from tests.helpers.pipeline import Pipeline
-from tests.helpers.sparks import several_batches
-from tests.helpers.spouts import consume, files, pending, run, tracked
+from tests.helpers.builders.pipeline import Pipeline
+from tests.helpers.builders.spouts import consume, files, pending, run, tracked
+from tests.helpers.faults.attempts import Attempts, at_once, numbers, staged_by
+from tests.helpers.servers.sparks import several_batches
 
 
 def test_rows_that_are_written_with_a_message_id_are_tracked_and_emitted_at_once(pipeline: Pipeline) -> None:

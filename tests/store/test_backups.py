@@ -22,11 +22,11 @@ from acker.streams.sources import kept_rows
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.helpers.cli import Acker, Run, good
-from tests.helpers.clusters import Cluster
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import KINDS, binary, wait_until
-from tests.helpers.tickers import running
+from tests.helpers.builders.tickers import running
+from tests.helpers.faces.cli import Acker, Run, good
+from tests.helpers.servers.clusters import Cluster
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import KINDS, binary, wait_until
 
 HOW = SpoutOptions("orders", "lines", "id", attempts=5)
 TIMEOUT = 2.0

@@ -10,8 +10,8 @@ from acker.store.client import Store
 from acker.store.operation import Reply, Request, chain, command
 from acker.streams.commits import scripts
 from acker.streams.staging import scripts as staging_scripts
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import wait_until
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import wait_until
 
 CONFIG = TopologyConfig("t")
 COMMITS = keys.commits("t", "writer").decode()

@@ -29,8 +29,8 @@ from acker.store import scripts
 from acker.store.client import Store
 from acker.store.flight import check_server
 from acker.store.operation import command
-from tests.helpers.ledgers import Trees, counted, opened, reported
-from tests.helpers.new_server import NewServer
+from tests.helpers.builders.ledgers import Trees, counted, opened, reported
+from tests.helpers.servers.new_server import NewServer
 
 
 @contextmanager

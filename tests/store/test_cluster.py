@@ -23,9 +23,9 @@ from acker.store import keys
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
-from tests.helpers.clusters import Cluster
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
-from tests.helpers.servers import KINDS, binary, wait_until
+from tests.helpers.builders.ledgers import Trees, confirm_all, counted, opened, reported
+from tests.helpers.servers.clusters import Cluster
+from tests.helpers.servers.servers import KINDS, binary, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -13,10 +13,10 @@ from acker.store import client as stores
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import Request, command
-from tests.helpers.new_server import NewServer
-from tests.helpers.proxy import proxied
-from tests.helpers.servers import wait_until
-from tests.helpers.threads import Send, in_a_thread
+from tests.helpers.faults.proxy import proxied
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import wait_until
+from tests.helpers.servers.threads import Send, in_a_thread
 
 pytestmark = pytest.mark.timeout(300)
 

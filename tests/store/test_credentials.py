@@ -17,7 +17,7 @@ from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
 from api.settings.settings import settings
-from tests.helpers.new_server import NewServer
+from tests.helpers.servers.new_server import NewServer
 
 ASKED = [command("EXISTS", b"anything")]
 

@@ -20,10 +20,10 @@ from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
-from tests.helpers.durability import replica_of
-from tests.helpers.ledgers import Trees, counted, opened, reported
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import wait_until
+from tests.helpers.builders.ledgers import Trees, counted, opened, reported
+from tests.helpers.servers.durability import replica_of
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -21,9 +21,9 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.staging import staging
 from acker.streams.staging.staging import Staging
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import KINDS
-from tests.helpers.streaming import commit, consume, counters, emit, rows, take
+from tests.helpers.builders.streaming import commit, consume, counters, emit, rows, take
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import KINDS
 
 MIB = 1 << 20
 

@@ -21,9 +21,9 @@ from acker.store import scripts
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import Request, command
-from tests.helpers.ledgers import Trees, opened, reported
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import raw_clients
+from tests.helpers.builders.ledgers import Trees, opened, reported
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import raw_clients
 
 ALL = scripts.load_all().values()
 COMMANDS = sorted({name for script in ALL for name in script.commands})

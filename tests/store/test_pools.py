@@ -15,7 +15,7 @@ from acker.store.address import parse
 from acker.store.client import CONNECTIONS, Store, connecting
 from acker.store.connections import Connection, Connections
 from acker.store.operation import Reply, Request, Word, command
-from tests.helpers.servers import wait_until
+from tests.helpers.servers.servers import wait_until
 
 MOST = 4
 

@@ -38,12 +38,12 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
-from tests.helpers.api import calling, serving
-from tests.helpers.counting import counting
-from tests.helpers.ledgers import Trees, confirm_all
-from tests.helpers.new_server import NewServer
-from tests.helpers.rights import FILE, ROLES, Rights, cluster, users
-from tests.helpers.streaming import commit, stage, take
+from tests.helpers.builders.counting import counting
+from tests.helpers.builders.ledgers import Trees, confirm_all
+from tests.helpers.builders.streaming import commit, stage, take
+from tests.helpers.faces.api import calling, serving
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.rights import FILE, ROLES, Rights, cluster, users
 
 
 @pytest.fixture

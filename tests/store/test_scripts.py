@@ -26,8 +26,8 @@ from acker.streams.sources import kept_rows
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.helpers.new_server import NewServer
-from tests.helpers.servers import wait_until
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import wait_until
 
 ALL = sorted(scripts.load_all())
 

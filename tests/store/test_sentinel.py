@@ -10,9 +10,9 @@ from acker.errors import StoreUnavailable
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
-from tests.helpers.ledgers import Trees, counted, opened, reported
-from tests.helpers.sentinels import Sentinels
-from tests.helpers.servers import KINDS, binary, wait_until
+from tests.helpers.builders.ledgers import Trees, counted, opened, reported
+from tests.helpers.servers.sentinels import Sentinels
+from tests.helpers.servers.servers import KINDS, binary, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

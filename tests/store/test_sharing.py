@@ -16,7 +16,7 @@ from acker.ledger.calls.calls import Writer
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import TopologyConfig
-from tests.helpers.ledgers import Trees, counted, opened
+from tests.helpers.builders.ledgers import Trees, counted, opened
 
 
 def in_child(work: Callable[[], object]) -> int:

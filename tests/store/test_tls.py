@@ -22,13 +22,13 @@ from acker.errors import StoreMisconfigured
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
-from tests.helpers.clusters import Cluster
-from tests.helpers.ledgers import Trees, counted, opened, reported
-from tests.helpers.new_server import NewServer
-from tests.helpers.proxy import proxied
-from tests.helpers.sentinels import Sentinels
-from tests.helpers.servers import binary, wait_until
-from tests.helpers.threads import in_a_thread
+from tests.helpers.builders.ledgers import Trees, counted, opened, reported
+from tests.helpers.faults.proxy import proxied
+from tests.helpers.servers.clusters import Cluster
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.sentinels import Sentinels
+from tests.helpers.servers.servers import binary, wait_until
+from tests.helpers.servers.threads import in_a_thread
 
 ASKED = [command("EXISTS", b"anything")]
 HOST = "localhost"

@@ -15,8 +15,8 @@ from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.flight import check_lost
 from acker.store.operation import command
-from tests.helpers.new_server import NewServer
-from tests.helpers.threads import in_a_thread
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.threads import in_a_thread
 
 ASKED = [command("EXISTS", b"key")]
 

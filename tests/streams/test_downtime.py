@@ -15,10 +15,10 @@ from acker.streams import Stream, downtime
 from acker.streams.commits.contents import Commit
 from acker.streams.log import subscriptions
 from acker.streams.log.subscriptions import Range
-from tests.helpers.ledger_state import StoredShard, read_shards
-from tests.helpers.servers import raw_client, wait_until
-from tests.helpers.streaming import ack, commit, consume, counters, emit, stage, take, track
-from tests.helpers.tickers import running
+from tests.helpers.builders.streaming import ack, commit, consume, counters, emit, stage, take, track
+from tests.helpers.builders.tickers import running
+from tests.helpers.models.ledger_state import StoredShard, read_shards
+from tests.helpers.servers.servers import raw_client, wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -20,8 +20,8 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.staging import staging
 from acker.streams.staging.staging import Staged, Staging
-from tests.helpers.kept_rows import rows
-from tests.helpers.streaming import commit, record_requests
+from tests.helpers.builders.kept_rows import rows
+from tests.helpers.builders.streaming import commit, record_requests
 
 RECORDS = 2_000
 REASONS: list[Callable[[int], str]] = [lambda _: "negative", lambda number: f"negative: {number}"]

@@ -23,10 +23,10 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped, emit_recorded
 from acker.streams.staging.staging import Staging
-from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
-from tests.helpers.leaks import assert_settled
-from tests.helpers.ledgers import confirm_all
-from tests.helpers.streaming import counters
+from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.helpers.builders.ledgers import confirm_all
+from tests.helpers.builders.streaming import counters
+from tests.helpers.models.leaks import assert_settled
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -15,7 +15,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.log import schemas, segments
 from acker.streams.staging import failed_rows, staging
 from acker.streams.staging.staging import FAILED, Staging
-from tests.helpers.streaming import commit, consume, counters, emit, kept, rows, stage, take, track
+from tests.helpers.builders.streaming import commit, consume, counters, emit, kept, rows, stage, take, track
 
 pytestmark = pytest.mark.cluster
 

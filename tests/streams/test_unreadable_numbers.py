@@ -21,9 +21,9 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped, writer_of
 from acker.streams.upkeep import retention
-from tests.helpers import kept_rows
-from tests.helpers.kept_rows import fail, letters, lines
-from tests.helpers.streaming import consume, counters, emit, slot_of, stage, take
+from tests.helpers.builders import kept_rows
+from tests.helpers.builders.kept_rows import fail, letters, lines
+from tests.helpers.builders.streaming import consume, counters, emit, slot_of, stage, take
 
 pytestmark = pytest.mark.cluster(slow=True)
 

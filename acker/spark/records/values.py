@@ -3,8 +3,8 @@
 A function is given what Spark's own UDFs are given (those on Arrow, its default). What it returns is taken
 as by a UDF, as far as the column holds it exactly (`acker.streams.types.column_types`). So a record whose
 result has no place in its column is known by itself. Not Spark's own converters: they are where they are not
-the same from version to version, and take a package of Spark Connect's in some. `tests/spark/test_values.py`
-compares.
+the same from version to version, and take a package of Spark Connect's in some.
+`tests/spark/records/test_values.py` compares.
 """
 
 import datetime as dt

@@ -1,0 +1,52 @@
+"""What tests share with tests/spark/bolts/test_exactness.py."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import explode, split
+
+from acker.spark.records import staging
+from acker.store.operation import Operation
+from acker.streams import StreamReader
+from acker.streams.commits import commit as commits
+from tests.helpers.builders.pipeline import Pipeline
+from tests.helpers.faults.attempts import first_attempt
+from tests.helpers.models.places import unexplained
+
+
+def words(batch: DataFrame, *more: str) -> DataFrame:
+    return batch.select(explode(split("line", " ")).alias("word"), "_acker", *more)
+
+
+def consume(pipeline: Pipeline, stream: str) -> None:
+    assert unexplained(pipeline.ledger) == []
+    StreamReader(pipeline.ledger, stream).ack_all()
+    assert unexplained(pipeline.ledger) == []
+
+
+class FailingAfterStaging(staging.StageTask):
+    """Stages all; then the first attempt of each task fails."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        staged = list(super().__call__(batches))
+        if first_attempt():
+            raise RuntimeError("on purpose")
+        yield from staged
+
+
+whole_commit = commits.commit
+
+
+def cut(after: int) -> Callable[..., Operation[bool]]:
+    """A commit as of a process that ends after so many exchanges with the store."""
+
+    def commit(*arguments: Any) -> Operation[bool]:
+        operation = whole_commit(*arguments)
+        replies = None
+        for _ in range(after):
+            replies = yield operation.send(replies)  # type: ignore[arg-type]
+        raise RuntimeError("cut")
+
+    return commit

@@ -1,0 +1,306 @@
+"""Removing a topology: all of it goes, nothing of another, and no trees by mistake."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from acker.drpc import scripts as calling
+from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
+from acker.inspect import async_ledger
+from acker.inspect.operate.removal import remove, remove_spout
+from acker.inspect.topology import health, history
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.settings import topologies
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.tick import tick
+from acker.lines import Gather, Line
+from acker.store import function_keys, keys
+from acker.store.async_client import AsyncStore
+from acker.store.client import Store
+from acker.store.operation import Operation, command
+from acker.streams import StreamWriter
+from acker.streams.commits import release
+from acker.streams.log.segments import new_token
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
+from tests.helpers.builders.ledgers import Trees, confirm_all, opened, reported
+from tests.helpers.builders.streaming import run_cut, take
+from tests.helpers.models.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
+from tests.helpers.servers.servers import raw_clients
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+
+def lasting(url: str, name: str) -> dict[bytes, bytes]:
+    """The keys of a topology that have no time to live, and what they hold."""
+    own = re.compile(rb"acker:\{%s[}:/@]" % re.escape(name.encode()))
+    found: dict[bytes, bytes] = {}
+    for client in raw_clients(url):
+        with client:
+            mine = [key for key in client.scan_iter(count=1000) if own.match(key)]
+            found |= {key: client.dump(key) for key in mine if client.ttl(key) == -1}
+    return found
+
+
+def filled(url: str, name: str) -> Ledger:
+    """A topology with something of nearly each kind of key."""
+    ledger = opened(url, name, ackers=2)
+    core = ledger.core
+    Trees(600).track(ledger).complete(ledger, 0)
+    Trees(40).track(ledger).complete(ledger, *range(20))
+    some = Trees(5).track(ledger)
+    ledger.fail(some.anchors[:2], "bad")
+    confirm_all(ledger)
+    ledger.fail(some.anchors[2:4], "bad")
+    early = Trees(3)
+    early.complete(ledger, 0)
+    ledger.fail(early.anchors[1:2], "too early")
+    spout = StreamSpout(ledger, SpoutOptions("kept", "lines", "id", attempts=1, offset="id"))
+    for subscription in ("one", "two"):
+        take(ledger, "lines", subscription)
+    [roots] = spout.write(pa.table({"id": range(4)}))
+    ledger.fail(roots.anchors()[:1], "bad")
+    settler.settle(ledger)
+    writer = StreamWriter(ledger, "words")
+    writer.write(pa.table({"word": ["to", "be"]}))
+    batch = take(ledger, "lines", "one", reader=new_token())
+    ledger.run(release.give_back(core, "lines", batch.slot, batch.reader))
+    take(ledger, "lines", "two")
+    ledger.run(step_registry.register(core, Step("split", "bolt", "app")))
+    by = ledger.run(step_totals.mark(core, "split"))
+    ledger.submit(core.update(Trees(900).track(ledger).anchors, ids.new_ids(900), 0, by, 900).calls)
+    ledger.run(health.set_thresholds(core, {"failed": 0}))
+    line = Line(ledger, "line", [Gather("gathers")])
+    line.step("pass", reads="asks")(lambda row, out: out.emit("gathers", row))
+    asks = StreamSpout(ledger, SpoutOptions("asks", "asks", "id", line="line"))
+    [worker] = line.workers()
+    worker.work()  # subscribes
+    asks.write(pa.table({"id": range(4)}))
+    assert worker.work() == 1
+    assert ledger.store.send([command("ZCARD", keys.Stream(name, "gathers").gathering)]) == [1]
+    called = function_keys.Function(name, "asks")
+    calls = [calling.call(core.config, called, one, "caller", 60_000, 10) for one in ("a", "b")]
+    ledger.store.send(calls)
+    ledger.store.send([calling.answer(core.config, called, "a", "0", "f b", " b", 60, ("f f", "f f"), True)])
+    assert ledger.run(history.record(core)) is not None
+    for _ in range(3):
+        ledger.run(tick.rotate(core, force=True))  # sets aside what nobody drains
+    Trees(1).track(ledger)
+    ledger.store.send([command("HSET", keys.journal(name), b"call", b"messages")])
+    ledger.store.send([command("XADD", keys.Stream(name, "words").drops, "*", "segments", 1, "rows", 2)])
+    return ledger
+
+
+def test_all_of_it_goes_and_nothing_of_others(url: str) -> None:
+    others = ["word", "words.x", "words2"]
+    before = {filled(url, name).config.name: lasting(url, name) for name in others}
+    filled(url, "words")
+    kinds = {kind_of(key) for key in lasting(url, "words")}
+    assert kinds == (PERMANENT.keys() | WHILE_TREES_LIVE.keys()) - {
+        "acker:topologies",
+        "acker:functions",
+        "writers_before",
+    }
+    store = Store(url)
+    store.send(
+        [command("HSET", keys.Shard("words", 0, 2).retired, b"slab", b"header")]
+    )  # of an earlier version
+    assert store.run(remove("words", force=True)) > 600
+    assert not lasting(url, "words")
+    assert store.run(topologies.names()) == others
+    assert {name: lasting(url, name) for name in others} == before
+    for _ in range(2):
+        with pytest.raises(UnknownTopology, match="'words'"):
+            store.run(remove("words", force=True))
+
+
+def test_a_topology_of_its_name_begins_anew(url: str) -> None:
+    ledger = filled(url, "words")
+    ledger.run(remove(ledger.config.name, force=True))
+    ledger = open_ledger(Store(url), "words", ackers=1, create=True)
+    assert not any(ledger.counters().values())
+    trees = Trees(3).track(ledger)
+    trees.complete(ledger)
+    assert confirm_all(ledger) == 3
+    assert ledger.run(remove(ledger.config.name)) == 0
+    assert not lasting(url, "words")
+
+
+def test_trees_are_not_removed_by_mistake(url: str) -> None:
+    ledger = opened(url, "words", ackers=2)
+    waiting, tracked = Trees(1), Trees(3)
+    waiting.complete(ledger)
+
+    def refused(message: str) -> None:
+        before = lasting(url, "words")
+        with pytest.raises(TopologyInUse, match=message):
+            ledger.run(remove(ledger.config.name))
+        assert lasting(url, "words") == before
+        assert Store(url).run(topologies.names()) == ["words"]
+
+    refused("has 0 trees in flight, 0 with an outcome that is not confirmed, and 1 slabs that wait")
+    waiting.track(ledger)
+    confirm_all(ledger)
+    tracked.track(ledger)
+    refused("has 3 trees in flight, 0 with")
+    tracked.complete(ledger, 0, 1, 2)
+    refused("has 0 trees in flight, 3 with")
+    confirm_all(ledger)
+    assert ledger.run(remove(ledger.config.name)) == 0
+    assert not lasting(url, "words")
+
+
+def test_a_removal_that_is_cut_anywhere_is_finished_by_another(valkey_url: str) -> None:
+    store = Store(valkey_url)
+    for after in count():
+        cut = run_cut(filled(valkey_url, "words"), remove("words", force=True), after)
+        if store.run(topologies.names()) or lasting(valkey_url, "words").keys() & {keys.config("words")}:
+            store.run(remove("words", force=True))
+        assert not lasting(valkey_url, "words"), after
+        if not cut:
+            break
+    assert after > 20
+
+
+def test_a_topology_without_tracking_can_be_removed(url: str) -> None:
+    ledger = opened(url, "words", ackers=0)
+    StreamWriter(ledger, "lines").write(pa.table({"id": range(3)}))
+    assert ledger.run(remove(ledger.config.name)) == 0
+    assert not lasting(url, "words")
+
+
+def test_many_slabs_go_in_steps(valkey_url: str) -> None:
+    ledger = opened(valkey_url, "words", ackers=1)
+    for _ in range(1100):
+        Trees(2).track(ledger)
+    assert len(lasting(valkey_url, "words")) > 1100
+    ledger.run(bounded(remove("words", force=True)))
+    assert not lasting(valkey_url, "words")
+
+
+def bounded(operation: Operation[object]) -> Operation[None]:
+    """The same operation; fails where a step of it is large."""
+    replies = None
+    try:
+        while True:
+            requests = operation.send(replies)  # type: ignore[arg-type]
+            assert len(requests) <= 500
+            assert max((len(request.command()) for request in requests), default=0) < 510
+            replies = yield requests
+    except StopIteration:
+        return
+
+
+async def test_the_asyncio_twin_removes_too(url: str) -> None:
+    filled(url, "words")
+    async with AsyncStore(url) as store:
+        ledger = await async_ledger.open_ledger(store, "words", create=False)
+        with pytest.raises(TopologyInUse):
+            await ledger.remove()
+        assert await ledger.remove(force=True) > 600
+        assert await async_ledger.topologies(store) == []
+    assert not lasting(url, "words")
+
+
+def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
+    ledger, late = filled(url, "t"), 0
+
+    def with_a_tick() -> Operation[None]:
+        nonlocal late
+        removing = remove("t", force=True)
+        requests = next(removing)
+        while True:  # a step may have no requests, as where a shard has slabs of one only
+            replies = yield requests
+            if not late and requests == [command("UNLINK", keys.config("t"))]:
+                ledger.tick(force=True)
+                late = len(lasting(url, "t"))
+            try:
+                requests = removing.send(replies)
+            except StopIteration:
+                return
+
+    ledger.run(with_a_tick())
+    assert late
+    assert not lasting(url, "t")
+
+
+@pytest.mark.parametrize("write", [history.record, partial(health.health, note=True)])
+def test_what_a_service_writes_that_was_under_way_goes_too(
+    url: str, write: Callable[[Core], Operation[object]]
+) -> None:
+    """A service that was stopped before each of its requests in turn, for as long as the removal took."""
+    for stop in range(1, 100):
+        ledger, asked = opened(url, "t", ackers=2), 0
+        ledger.fail(Trees(3).track(ledger).anchors, "bad")
+        ledger.store.send([command("UNLINK", keys.turn("t"))])
+        writing = write(ledger.core)
+        requests = next(writing)
+        try:
+            while True:
+                asked += 1
+                if asked == stop:
+                    ledger.run(remove(ledger.config.name, force=True))
+                requests = writing.send(ledger.store.send(requests))
+        except (StopIteration, AckerError):
+            pass
+        if asked < stop:
+            break
+        assert not lasting(url, "t"), requests
+    assert stop > 3
+
+
+def test_a_topology_that_is_removed_takes_no_thresholds(url: str) -> None:
+    removed = opened(url, "t")
+    removed.run(remove(removed.config.name, force=True))
+    with pytest.raises(UnknownTopology):
+        removed.run(health.set_thresholds(removed.core, {"expired": 1}))
+    assert not lasting(url, "t")
+
+
+def test_a_spout_that_owes_nothing_is_removed_and_makes_room(url: str) -> None:
+    ledger, other = opened(url, ackers=2), opened(url, ackers=2)
+    trees = Trees(5).track(ledger, "s-0")
+    for number in range(1, 64):
+        ledger.register_spout(f"s-{number}")
+    with pytest.raises(AckerError, match=r"64 spouts already.*acker remove tested --spout"):
+        ledger.register_spout("one-more")
+    with pytest.raises(SpoutInUse, match="5 trees"):
+        ledger.run(remove_spout(ledger.core, "s-0"))
+    trees.complete(ledger)
+    with pytest.raises(SpoutInUse, match="5 trees"):
+        other.run(remove_spout(other.core, "s-0"))
+    assert len(reported(ledger, trees, spout="s-0")) == 5
+    confirm_all(ledger, "s-0")
+    other.run(remove_spout(other.core, "s-0"))
+    assert "s-0" not in other.core.spouts
+    with pytest.raises(ValidationError, match="no spout 's-0'"):
+        ledger.run(remove_spout(ledger.core, "s-0"))
+    ledger.register_spout("one-more")
+    # What was its is nobody's, and a spout that comes later, of that name too, has its own.
+    ledger.run(remove_spout(ledger.core, "s-1"))
+    own, theirs = Trees(2).track(ledger, "s-0"), Trees(3).track(other, "one-more")
+    own.complete(other)
+    theirs.complete(ledger)
+    assert len(reported(ledger, own, spout="s-0")) == 2
+    assert len(reported(ledger, theirs, spout="one-more")) == 3
+
+
+def test_a_spout_that_keeps_rows_or_dead_letters_is_not_removed(url: str) -> None:
+    ledger = opened(url, ackers=2)
+    [roots] = StreamSpout(ledger, SpoutOptions("kept", "lines", "id", attempts=1)).write(
+        pa.table({"id": [1]})
+    )
+    with pytest.raises(SpoutInUse, match="rows"):
+        ledger.run(remove_spout(ledger.core, "kept"))
+    ledger.fail(roots.anchors(), "bad")
+    settler.settle(ledger)
+    with pytest.raises(SpoutInUse, match="1 dead letters"):
+        ledger.run(remove_spout(ledger.core, "kept"))

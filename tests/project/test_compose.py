@@ -1,0 +1,90 @@
+"""docker-compose.yml, as `docker-compose config` reads it, which needs no engine."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+TOKENS = "operate:a-token-of-this-test"
+
+
+def config(**environment: str) -> "subprocess.CompletedProcess[str]":
+    """Runs it; without docker-compose the test is skipped, but fails where CI is set."""
+    program = shutil.which("docker-compose")
+    if program is None:
+        message = "no docker-compose on PATH (apt-get install docker-compose)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return subprocess.run(
+        [program, "--file", str(ROOT / "docker-compose.yml"), "config"],
+        env={"PATH": os.environ["PATH"], "HOME": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    """The services by their names."""
+    run = config(ACKER_TOKENS=TOKENS)
+    assert run.returncode == 0, run.stderr
+    found = yaml.safe_load(run.stdout)["services"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_without_tokens_it_refuses_to_start_and_names_what_is_missing() -> None:
+    for environment in ({}, {"ACKER_TOKENS": ""}):
+        run = config(**environment)
+        assert run.returncode != 0
+        assert "ACKER_TOKENS" in run.stderr
+
+
+def test_it_has_the_store_the_service_a_spark_and_the_jobs_of_the_demo(services: dict[str, Any]) -> None:
+    assert set(services) == {"redis", "service", "spark-master", "spark-worker", "spout", "split", "count"}
+    command = " ".join(services["redis"]["command"])
+    assert "--appendonly yes" in command
+    assert "--maxmemory-policy noeviction" in command
+    assert services["redis"]["volumes"]
+
+
+def test_what_runs_on_has_a_health_check_and_waits_for_what_it_needs(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        check = service["healthcheck"]
+        disabled = check.get("disable", False) or check["test"] == ["NONE"]
+        assert disabled == (name == "spout"), "the spout alone ends, when it is done"
+        for needed, when in service.get("depends_on", {}).items():
+            assert when["condition"] == ("service_started" if needed == "spout" else "service_healthy"), name
+
+
+def test_the_token_goes_to_the_service_only_and_no_port_is_open_to_others(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        tokens = service.get("environment", {}).get("ACKER_TOKENS")
+        assert tokens == (TOKENS if name == "service" else None), name
+        for port in service.get("ports", []):
+            assert str(port).startswith("127.0.0.1:"), name
+
+
+def test_every_module_that_a_service_runs_is_there(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        command = service.get("command") or []
+        for module in (word for word in command if word.startswith("acker.")):
+            assert ROOT.joinpath(*module.split(".")).with_suffix(".py").is_file(), name
+        if "build" in service:
+            target = f" AS {service['build']['target']}\n"
+            assert target in (ROOT / "Dockerfile").read_text(), name
+
+
+def test_the_images_run_as_nobody_special_and_get_no_secret() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith("USER ")][-1] == "USER 10001"
+    assert not any("TOKEN" in line for line in lines if line.startswith(("ENV", "ARG")))
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in ignored, "what may go into an image is listed, not what may not"

@@ -1,0 +1,81 @@
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def python(program: str, *arguments: object, cwd: Path) -> str:
+    """Runs a program in a process of its own, away from the checkout; returns what it prints."""
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", program, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_wheel_holds_the_package_with_its_scripts_the_built_dashboard_and_nothing_else(
+    wheel: Path,
+) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {
+        "acker",
+        "api",
+        f"{wheel.name.rsplit('-', 3)[0]}.dist-info",
+    }
+    scripts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lua").rglob("*.lua")}
+    assert scripts
+    assert {name.removeprefix("acker/") for name in names if name.endswith(".lua")} == scripts
+    assert "acker/py.typed" in names
+    built = {name for name in names if name.startswith("api/static/")}
+    assert {"api/static/index.html", "api/static/theme.js", "api/static/icon.svg"} < built
+    assert {Path(name).suffix for name in built if name.startswith("api/static/assets/")} == {".js", ".css"}
+
+
+def test_scripts_are_the_same_from_a_checkout_and_from_a_wheel_given_as_a_zip(
+    wheel: Path, tmp_path: Path
+) -> None:
+    program = """
+import json, sys
+sys.path[:0] = sys.argv[1:]
+import acker
+from acker.store.scripts import load_all
+print(json.dumps([acker.__file__, {name: script.sha.decode() for name, script in load_all().items()}]))
+"""
+    zipped, from_wheel = json.loads(python(program, wheel, cwd=tmp_path))
+    checkout, from_checkout = json.loads(python(program, ROOT, cwd=tmp_path))
+    assert Path(zipped).is_relative_to(wheel)
+    assert Path(checkout).is_relative_to(ROOT / "acker")
+    assert from_wheel == from_checkout
+
+
+def test_import_is_quick_and_does_not_bring_spark_in(tmp_path: Path) -> None:
+    program = """
+import json, sys, time
+sys.path.insert(0, sys.argv[1])
+start = time.perf_counter()
+import acker
+print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))
+"""
+    runs = [json.loads(python(program, ROOT, cwd=tmp_path)) for _ in range(5)]
+    # The best of some: the others are about what else the machine was doing.
+    assert min(seconds for seconds, _ in runs) < 0.3
+    assert not {"pyspark", "pyarrow", "pandas", "acker.spark"}.intersection(runs[0][1])
+
+
+def test_no_module_imports_tests_or_a_conftest() -> None:
+    """What tests share is in tests/helpers."""
+    shared = re.compile(r"^ *(from|import) +tests\b.*\b(test_\w+|conftest)\b", re.MULTILINE)
+    modules = [
+        path for folder in ("tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+    ]
+    assert len(modules) > 300
+    assert shared.search("from tests.lines.test_lines import Job")
+    assert [path for path in modules if shared.search(path.read_text())] == []

@@ -1,0 +1,196 @@
+"""Processes of Spark killed with -9, and copies of tasks: only what winning attempts did counts, once."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from acker.spark import Collector, bolt
+from acker.streams.commits import record
+from tests.helpers.builders import requests
+from tests.helpers.builders.pipeline import Pipeline
+from tests.helpers.faults import attempts
+from tests.helpers.faults.attempts import BY, wait_for
+from tests.helpers.faults.crashes import LINES, assert_exact, run, staged
+from tests.helpers.models.exactness import words
+from tests.helpers.servers import standalone
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("after", ["3", "after"])
+def test_a_driver_killed_in_or_after_a_commit_is_restarted_with_other_partitions(
+    pipeline: Pipeline, after: str, tmp_path: Path
+) -> None:
+    """And with a function that drops other rows each time."""
+    pipeline.spout(LINES, segments=4)
+    assert run(pipeline, tmp_path / "killed", "--die", after, "--partitions", 1, "--random") == -9
+    published = len(pipeline.rows("words"))
+    assert (published > 0) is (after == "after")
+    assert run(pipeline, tmp_path / "killed", "--partitions", 3, "--random") == 0
+    rows = len(pipeline.rows("words"))
+    assert rows == published if published else 0 < rows < 1000
+    assert_exact(pipeline)
+
+
+@pytest.mark.parametrize(("die", "state"), [("before", ""), ("2", "stored"), ("after", "done")])
+def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_runs_again(
+    pipeline: Pipeline, die: str, state: str, tmp_path: Path
+) -> None:
+    """With other partitions, and with a filter that drops other rows each time."""
+
+    def run_job(*arguments: object) -> int:
+        return run(pipeline, tmp_path, "--job", "monday", "--random", *arguments)
+
+    pipeline.spout(LINES, segments=4)
+    assert run_job("--die", die, "--partitions", 1) == -9
+    assert staged(pipeline) > 0
+    core = pipeline.ledger.core
+    assert pipeline.ledger.run(record.begin(core, "split:monday", 0, ""))[0].partition(" ")[0] == state
+    published = len(pipeline.rows("words"))
+    assert (published > 0) is (state == "done")
+    assert pipeline.counters().get("tracked") == (550 if state in ("tracked", "done") else 500)
+    assert run_job("--partitions", 3) == 0
+    rows = len(pipeline.rows("words"))
+    assert rows == published if published else 0 < rows < 1000
+    assert_exact(pipeline, rows, numbers=50)
+
+
+@pytest.mark.parametrize("way", [[], ["--direct"]], ids=["bolt", "writer"])
+def test_speculative_copies_that_win_and_that_lose(
+    pipeline: Pipeline, tmp_path: Path, way: list[str]
+) -> None:
+    pipeline.spout(LINES, segments=4)
+    (tmp_path / "gates").mkdir()
+    with standalone.cluster(tmp_path) as master:
+        more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
+        assert run(pipeline, tmp_path / "checkpoint", *way, *more) == 0
+    reported = {path.name for path in (tmp_path / "gates").iterdir()}
+    assert {"1-original", "1-copy", "2-original", "2-copy"} <= reported
+    published = pipeline.attempts("words")
+    assert {name[:4] for name in published} == {"<0.0", "<1.1", "<2.0"}
+    lost = attempts.staged_by(pipeline.url)
+    assert {"<1.0", "<2.1"} <= {name[:4] for name in lost}
+    assert not lost & published
+    assert_exact(pipeline, 1000)
+
+
+def test_a_driver_killed_in_the_commit_of_rows_that_gather_is_restarted_with_other_rows(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    line = requests.ask(pipeline, LINES)
+    assert run(pipeline, tmp_path / "killed", "--die", 3, "--partitions", 1, "--random") == -9
+    assert staged(pipeline) > 0
+    assert run(pipeline, tmp_path / "killed", "--partitions", 3, "--random") == 0
+    found, _ = requests.gather(pipeline, line, LINES)
+    assert len(found) == len(set(found)) == 2 * len({word[1:] for word in found})
+    assert 0 < len(found) < 1000
+
+
+def test_speculative_copies_of_who_writes_rows_that_gather(pipeline: Pipeline, tmp_path: Path) -> None:
+    line = requests.ask(pipeline, LINES)
+    (tmp_path / "gates").mkdir()
+    with standalone.cluster(tmp_path) as master:
+        more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
+        assert run(pipeline, tmp_path / "checkpoint", *more) == 0
+    lost = attempts.staged_by(pipeline.url)
+    assert {"<1.0", "<2.1"} <= {name[:4] for name in lost}
+    found, by = requests.gather(pipeline, line, LINES)
+    assert found == sorted(word for one in LINES for word in one.split())
+    assert {name[:4] for name in by} == {"<0.0", "<1.1", "<2.0"}
+    assert not lost & by
+
+
+class Kill:
+    """Kills executors, once: the task's own, or the other one, whose shuffle files are lost with it."""
+
+    def __init__(self, url: str, directory: Path, own: bool) -> None:
+        self.url = url
+        self.directory = directory
+        self.own = own
+
+    def note(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In the tasks before the shuffle: each waits until both executors are at work."""
+        (self.directory / f"executor-{executor()}").touch()
+        wait_for(lambda: len(self.executors()) >= 2)
+        yield from batches
+
+    def kill(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In those behind it, when a task of each executor has staged some of its rows."""
+        killed = self.directory / "killed"
+        first = not killed.exists()
+        assert (yield from attempts.label(batches)) >= attempts.ENOUGH
+        if not first:
+            return
+        attempts.wait_until_staged(self.url)
+        (self.directory / f"staged-{executor()}").touch()
+        wait_for(lambda: len(list(self.directory.glob("staged-*"))) >= 2)
+        try:
+            os.close(os.open(killed, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            if not self.own:
+                wait_for(lambda: False)  # for its end
+            return
+        doomed = [pid for pid in self.executors() if (pid == executor()) is self.own]
+        assert doomed
+        for pid in doomed:
+            os.kill(pid, signal.SIGKILL)
+
+    def executors(self) -> list[int]:
+        """The executors that were noted."""
+        return [int(path.name.removeprefix("executor-")) for path in self.directory.glob("executor-*")]
+
+
+def executor() -> int:
+    """The process of the executor that this task's Python belongs to."""
+    assert TaskContext.get() is not None
+    pid = os.getpid()
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+@pytest.mark.parametrize(
+    ("own", "sink"),
+    [(True, "bolt"), (False, "bolt"), (True, "writer"), (False, "writer"), (True, "gather")],
+    ids=["own-bolt", "other-bolt", "own-writer", "other-writer", "own-gather"],
+)
+def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
+    pipeline: Pipeline, tmp_path: Path, own: bool, sink: str
+) -> None:
+    kill = Kill(pipeline.url, tmp_path, own)
+
+    def made(lines: DataFrame) -> DataFrame:
+        noted = lines.mapInArrow(kill.note, lines.schema)
+        labelled = attempts.labelled(lines)
+        return words(noted.repartition(4, "line").mapInArrow(kill.kill, labelled), BY)
+
+    @bolt(url=pipeline.url, topology="t", name="split", segment_rows=10)
+    def split_lines(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(made(batch), stream="words")
+
+    line = requests.ask(pipeline, LINES) if sink == "gather" else None
+    if line is None:
+        pipeline.spout(LINES, segments=4)
+    if sink != "writer":
+        query = pipeline.query("split", "lines", split_lines, partitions=2)
+    else:
+        rows = made(pipeline.read_stream("lines", partitions=2))
+        query = pipeline.writing("split", rows, "words", segment_rows=10)
+    with attempts.at_once(pipeline.spark):
+        pipeline.finish(query)
+    assert (tmp_path / "killed").exists()
+    lost = attempts.staged_by(pipeline.url)
+    assert lost
+    if line is not None:
+        found, by = requests.gather(pipeline, line, LINES)
+        assert found == sorted(word for one in LINES for word in one.split())
+        assert not lost & by
+        return
+    assert not lost & pipeline.attempts("words")
+    assert_exact(pipeline, 1000)

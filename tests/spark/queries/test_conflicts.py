@@ -1,0 +1,149 @@
+"""What a query's source notices of others, and of its own sink, in the store alone: on Spark Connect, too."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from acker.ledger.client import Ledger
+from acker.spark import Collector, bolt, track
+from acker.spark.options.options import Options
+from acker.spark.queries import batch_roots
+from acker.spark.queries.conflicts import look_for_trackers
+from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.runtime.versions import spark_schema
+from acker.spark.source.reading import Offset, StreamingReader
+from acker.store import keys
+from acker.store.operation import command
+from acker.streams import StreamWriter
+from acker.streams.log import schemas
+from acker.streams.log.subscriptions import Range
+from acker.streams.sources import scripts as spouts_lua
+from acker.streams.staging import acks as staging_acks
+from tests.helpers.builders.pipeline import Pipeline
+from tests.helpers.builders.streaming import emit, taken
+from tests.helpers.servers.sparks import shared_subscriptions
+
+pytestmark = shared_subscriptions
+
+
+def source(ledger: Ledger, url: str, **options: str) -> StreamingReader:
+    """As Spark makes it for a query."""
+    schema = spark_schema(ledger.run(schemas.read(ledger.core, "lines")))
+    return StreamingReader(Options.parse({"url": url, "topology": "t", "stream": "lines", **options}), schema)
+
+
+def write(ledger: Ledger, line: str) -> None:
+    StreamWriter(ledger, "lines").write(pa.table({"line": [line]}))
+
+
+def plan(reader: StreamingReader, start: Offset) -> Offset:
+    """As Spark plans a batch."""
+    end = reader.latestOffset(start)
+    reader.partitions(start, end)
+    return end
+
+
+def test_queries_that_share_a_subscription_which_nobody_has_named_are_reported(
+    ledger: Ledger, valkey_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(ledger, "a")
+    first, second = (source(ledger, valkey_url) for _ in range(2))
+    start = first.initialOffset()
+    plan(first, start)
+    assert not caplog.records
+    plan(second, second.initialOffset())
+    [reported] = [record.getMessage() for record in caplog.records]
+    assert reported.startswith(
+        f"another query (reader {start['reader']}) took from stream 'lines' of topology 't'"
+    )
+    caplog.clear()
+    for name in ("default", "audit"):  # who names it, knows
+        sharing = source(ledger, valkey_url, subscription=name)
+        plan(sharing, sharing.initialOffset())
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("acks", [True, False], ids=["acks", "does not"])
+def test_a_query_that_acks_nothing_of_what_it_takes_is_reported(
+    ledger: Ledger, valkey_url: str, caplog: pytest.LogCaptureFixture, acks: bool
+) -> None:
+    """As one with a console, or with a function that is no bolt."""
+    write(ledger, "a")
+    reader = source(ledger, valkey_url)
+    at = reader.initialOffset()
+    for line in "bcd":
+        end = plan(reader, at)
+        if acks:
+            batch = Range("lines", end["slot"], end["reader"], at["at"], end["at"])
+            ledger.run(staging_acks.consume(ledger.core, batch))
+        at = end
+        write(ledger, line)
+    reported = [record.getMessage() for record in caplog.records]
+    assert ["has acked nothing of its last batch" in text for text in reported] == ([] if acks else [True])
+
+
+def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None:
+    """A query's batch of rows of a call of `track`, when it is committed."""
+    at = MicroBatch(query, number, "run", f"{query}'s name")
+    key = keys.tracked("t", query, "run", number)
+    ledger.store.send([spouts_lua.register_roots(key, 600, source, (1, 0, 10), "x", "[]", 0)])
+    look_for_trackers(ledger, at, ["lines"])
+    batch_roots.forget(ledger, at)
+
+
+def test_queries_that_track_the_rows_of_one_dataframe_are_reported_once_and_others_are_not(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):  # one that starts again is the same
+        commit_tracked(ledger, "first", "a", number)
+        commit_tracked(ledger, "other", "b", number)
+    assert not caplog.records
+    for number in range(2):
+        commit_tracked(ledger, "second", "a", number)
+        commit_tracked(ledger, "first", "a", 3 + number)
+    [reported] = [record.getMessage() for record in caplog.records]
+    assert reported.startswith(
+        """queries "second's name" (second) and "first's name" (first) track the rows of one DataFrame for """
+        "spout lines of topology 't'"
+    )
+    assert "with a spout name of its own" in reported
+
+
+def test_two_queries_from_what_track_returns_get_a_word(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each has all of the rows, so a message id has an outcome for each."""
+    given = {"url": pipeline.url, "topology": "t"}
+    directory = pipeline.directory / "source"
+    directory.mkdir()
+    (directory / "lines.txt").write_text("a")
+    lines = pipeline.spark.readStream.text(str(directory))
+    rows = track(lines, **given, spout="lines", message_id="value")
+
+    @bolt(**given, name="split")
+    def split(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch, stream="words")
+
+    for name in ("first", "second"):
+        writer = rows.writeStream.foreachBatch(split).queryName(name)
+        pipeline.finish(pipeline._checkpointed(name, writer))
+    assert [record.getMessage()[:18] for record in caplog.records if "track the" in record.getMessage()] == [
+        "queries 'second' ("
+    ]
+
+
+def test_a_batch_does_not_ack_segments_whose_rows_are_gone_when_it_is_planned(
+    ledger: Ledger, valkey_url: str
+) -> None:
+    emit(ledger, 10)
+    emit(ledger, 10)
+    reader = source(ledger, valkey_url)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    batch = Range("lines", reader.slot, end["reader"], 0, end["at"])
+    gone = taken(ledger, batch)[0].segment
+    ledger.store.send([command("UNLINK", keys.Stream("t", "lines").payload(gone.token))])
+    [part] = reader.partitions(start, end)
+    assert len(part.members) == 1  # type: ignore[attr-defined]
+    ledger.run(staging_acks.consume(ledger.core, part.batch))  # type: ignore[attr-defined]
+    assert ledger.counters()["acked"] == 10

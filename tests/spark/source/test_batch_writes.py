@@ -1,0 +1,156 @@
+"""DataFrames that are written as a spout, under a name: whatever happens around the commit, they are once."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from acker.ledger.client import open_ledger
+from acker.spark.options.options import Options
+from acker.spark.source.writing import BatchWriter
+from acker.store.client import Store
+from acker.streams.spouts import settler
+from acker.streams.spouts.replays import Stepped
+from tests.helpers.builders.pipeline import Pipeline
+from tests.helpers.builders.spouts import consume, pending
+from tests.helpers.faults.interruptions import LONG, keys_of
+from tests.helpers.faults.moments import (
+    Asked,
+    Meeting,
+    publishes,
+    refused_from,
+    run_with_pauses,
+    stores,
+    threads,
+)
+from tests.helpers.faults.proxy import proxied
+from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import wait_until
+
+
+def write(pipeline: Pipeline, **options: object) -> None:
+    """Writes the run of Monday, 50 rows of two tasks; options: of the data source."""
+    rows = pipeline.spark.range(0, 50, 1, 2)
+    given = {"message_id": "id", "spout": "s", "run": "monday", "segment_rows": 10, **options}
+    rows.write.format("acker").mode("append").options(**pipeline.options("numbers", **given)).save()
+
+
+def assert_written_once(pipeline: Pipeline) -> None:
+    """All rows are there, each with its tree, and nothing else is left when they are acked."""
+    assert sorted(int(str(row["id"])) for row in pipeline.rows("numbers")) == list(range(50))
+    assert pipeline.counters() == {"tracked": 50}
+    consume(pipeline, "numbers")
+    assert settler.settle(pipeline.ledger) == Stepped(acked=50)
+    assert pipeline.counters() == {"tracked": 50, "acked": 50}
+    assert pending(pipeline) == {"pending": 0, "acked": 50, "replayed": 0, "dead": 0}
+    assert not keys_of(pipeline.url, "*:staged:*")
+    assert not keys_of(pipeline.url, "*:rows:*")
+    assert not pipeline.without_time_to_live("payload", "ack:")
+
+
+def test_a_second_producer_of_a_run_hears_that_its_rows_are_in_no_stream(pipeline: Pipeline) -> None:
+    write(pipeline)
+    write(pipeline)  # the same driver again: the same rows
+    other = pipeline.spark.range(50, 57)
+    given = pipeline.options("numbers", message_id="id", spout="s", run="monday")
+    with pytest.raises(PySparkException, match=r"RunCommitted: run 'monday' .* with 50 rows emitted.*7 rows"):
+        other.write.format("acker").mode("append").options(**given).save()
+    assert_written_once(pipeline)
+
+
+def test_a_write_without_a_name_leaves_no_commit_and_what_it_published_is_not_aborted(
+    pipeline: Pipeline,
+) -> None:
+    given = pipeline.options("numbers", message_id="id", spout="s")
+    writer = BatchWriter(Options.parse(given), pipeline.spark.range(1).schema)
+    messages = [writer.write(iter([pa.record_batch({"id": range(25 * n, 25 * n + 25)})])) for n in range(2)]
+    writer.commit(messages)
+    assert not keys_of(pipeline.url, "*:commits:*")
+    writer.abort(messages)  # Spark does so where commit() raises, even after its end
+    assert_written_once(pipeline)
+    lost = [writer.write(iter([pa.record_batch({"id": range(9)})]))]
+    writer.abort(lost)
+    assert not keys_of(pipeline.url, "*:staged:*")
+    assert not keys_of(pipeline.url, "*:rows:*")
+
+
+def test_two_drivers_that_write_the_same_run_at_once(pipeline: Pipeline) -> None:
+    """Each has staged its own when they come to store the commit."""
+    with proxied(pipeline.url) as proxy, threads(pipeline.spark, 2) as drivers:
+        proxy.passed = meeting = Meeting(stores)
+        for done in [drivers.submit(write, pipeline, url=proxy.url, timeout=LONG) for _ in range(2)]:
+            done.result()
+    assert meeting.met.is_set()
+    assert_written_once(pipeline)
+
+
+def test_a_store_restarted_between_staging_and_commit_and_in_the_commit(
+    spark: SparkSession, new_server: NewServer, tmp_path: Path
+) -> None:
+    server = new_server()
+    pipeline = Pipeline(spark, open_ledger(Store(server.url), "t", ackers=2), server.url, tmp_path)
+    with proxied(server.url) as proxy:
+        run_with_pauses(
+            spark,
+            lambda: write(pipeline, url=proxy.url, timeout=LONG),
+            proxy,
+            (stores, server.restart),
+            (publishes, server.restart),
+        )
+    assert_written_once(pipeline)
+
+
+def test_staged_rows_that_ran_out_of_time_are_written_by_the_next_run_of_that_name(
+    pipeline: Pipeline,
+) -> None:
+    def gone() -> bool:
+        return not keys_of(pipeline.url, "*:staged:*") and not keys_of(pipeline.url, "*:payload:*")
+
+    def write_late() -> None:
+        write(pipeline, url=proxy.url, staging_ttl=1, timeout=LONG)
+
+    with (
+        proxied(pipeline.url) as proxy,
+        pytest.raises(Exception, match="ran out of time before its commit"),
+    ):
+        run_with_pauses(pipeline.spark, write_late, proxy, (stores, lambda: wait_until(gone)))
+    assert pipeline.counters() == {}
+    assert pipeline.rows("numbers") == []
+    write(pipeline)
+    assert_written_once(pipeline)
+
+
+@pytest.mark.parametrize(("asked", "tracked"), [(stores, 0), (publishes, 50)], ids=["before", "in"])
+def test_a_write_that_is_finished_long_after_the_message_timeout(
+    pipeline: Pipeline, asked: Asked, tracked: int
+) -> None:
+    """Rows that were tracked have expired and were replayed: what is written of them then is late."""
+    ledger = open_ledger(Store(pipeline.url), "late", ackers=2, message_timeout=1.0)
+    late = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)
+    with refused_from(pipeline.url, asked) as url, pytest.raises(Exception, match="on purpose"):
+        write(late, url=url)
+    assert late.counters() == ({"tracked": tracked} if tracked else {})
+    assert late.rows("numbers") == []
+
+    def ticked(force: bool = False) -> dict[str, int]:
+        ledger.tick(force=force)
+        return ledger.counters()
+
+    wait_until(lambda: ticked()["expired"] == tracked)
+    assert settler.settle(ledger) == Stepped(replayed=tracked)
+    for _ in range(2):
+        write(late)
+    found = late.rows("numbers")
+    assert sorted(int(str(row["id"])) for row in found) == sorted([*range(50), *range(tracked)])
+    assert len({row["_acker"] for row in found}) == 50 + tracked
+    consume(late, "numbers")
+    assert settler.settle(ledger) == Stepped(acked=50)
+    # Nobody knows of the trees any more that had expired: the acks of their roots and of their rows are late.
+    for _ in range(3):
+        ticked(force=True)
+    counted = {name: n for name, n in late.counters().items() if name != "rotations"}
+    ended = {"expired": tracked, "late": 2 * tracked} if tracked else {}
+    assert counted == {"tracked": 50 + tracked, "acked": 50, **ended}
+    assert not late.without_time_to_live("staged", "payload", ":rows:", "ack:")

@@ -1,0 +1,254 @@
+"""Commits of what was staged: once, whole, and in their order."""
+
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.steps import step_totals
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import command
+from acker.streams.commits import commit as commits
+from acker.streams.commits import holding, origins, record
+from acker.streams.commits.contents import Commit
+from acker.streams.commits.origins import Origin
+from acker.streams.staging import acks as inputs
+from acker.streams.staging import vectors
+from tests.helpers.builders.streaming import (
+    commit,
+    consume,
+    counters,
+    emit,
+    interleave,
+    kept,
+    record_requests,
+    rows,
+    run_cut,
+    stage,
+    take,
+    taken,
+)
+from tests.helpers.servers.servers import raw_client
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize("failed", [None, "why"])
+def test_a_commit_cut_anywhere_is_finished_as_it_was_stored(url: str, failed: str | None) -> None:
+    for after in count():
+        ledger = open_ledger(Store(url), f"cut{after}", ackers=2)
+        anchors = emit(ledger, 30)
+        first = (stage(ledger, np.repeat(anchors, 2), rows=25), stage(ledger, anchors[:1], "others"))
+        inputs = (take(ledger, "lines"),)
+        by = ledger.run(step_totals.mark(ledger.core, "split", 7))
+        what = Commit(first, inputs, by=by) if failed is None else Commit(inputs=inputs, failed=failed, by=by)
+        cut = run_cut(ledger, commits.commit(ledger.core, "writer", 7, what), after)
+        assert ledger.run(record.known(ledger.core, "writer", 7))
+        # The rerun has made something else of the batch.
+        second = (stage(ledger, anchors[:7]),)
+        assert not commit(ledger, 7, Commit(second, inputs))
+        commit(ledger, 7, Commit((stage(ledger, anchors[:3]),), inputs))
+        assert rows(ledger, "lines") == []
+        assert len(rows(ledger, "words")) == (60 if failed is None else 0)
+        consume(ledger, "words")
+        consume(ledger, "others")
+        total = counters(ledger)
+        total.pop("duplicates", None)
+        assert total == {"tracked": 30, "failed" if failed else "acked": 30}
+        [done] = ledger.run(step_totals.totals(ledger.core))
+        done_by = (done.step, done.tuples, done.failed, sum(done.ages.values()))
+        assert done_by == (("split", 0, 30, 0) if failed else ("split", 30, 0, 30))
+        assert not kept(url, b"staged")
+        assert not kept(url, b"payload")
+        if not cut:
+            assert after > 5
+            return
+
+
+def test_two_drivers_of_one_batch_carry_one_of_the_commits_out(ledger: Ledger) -> None:
+    anchors = emit(ledger, 20)
+    inputs = (take(ledger, "lines"),)
+    one = commits.commit(ledger.core, "writer", 0, Commit((stage(ledger, anchors),), inputs))
+    two = commits.commit(ledger.core, "writer", 0, Commit((stage(ledger, np.repeat(anchors, 2)),), inputs))
+    results = interleave(ledger, one, two)
+    assert sorted(results) == [False, True]
+    assert len(rows(ledger, "words")) == (20 if results[0] else 40)
+    consume(ledger, "words")
+    total = counters(ledger)
+    total.pop("duplicates", None)
+    assert total == {"tracked": 20, "acked": 20}
+
+
+def test_staged_data_that_timed_out_is_an_error_and_not_a_loss(ledger: Ledger) -> None:
+    anchors = emit(ledger, 10)
+    staged = stage(ledger, anchors)
+    token = staged.segments[0].token
+    shard = staged.segments[0].shards[0]
+    batch = take(ledger, "lines")
+    ledger.store.send([_command("DEL", ledger.core.shards[shard].staged(token, staged.segments[0].slots[0]))])
+    with pytest.raises(StagingExpired):
+        commit(ledger, 0, Commit((staged,), (batch,)))
+    assert rows(ledger, "words") == []
+    assert len(rows(ledger, "lines")) == 10
+    # The batch can run again.
+    assert commit(ledger, 0, Commit((stage(ledger, anchors),), (batch,)))
+    consume(ledger, "words")
+    assert counters(ledger) == {"tracked": 10, "acked": 10}
+
+
+def test_a_stored_commit_whose_data_timed_out_gives_way_to_the_rerun(ledger: Ledger) -> None:
+    anchors = emit(ledger, 10)
+    staged = stage(ledger, anchors)
+    assert run_cut(ledger, commits.commit(ledger.core, "writer", 0, Commit((staged,))), 0)
+    assert ledger.run(record.known(ledger.core, "writer", 0))
+    ledger.run(holding.discard(ledger.core, Commit((staged,))))
+    assert not ledger.run(commits.finish(ledger.core, "writer", 0))
+    assert commit(ledger, 0, Commit((stage(ledger, anchors),), (take(ledger, "lines"),)))
+    assert len(rows(ledger, "words")) == 10
+
+
+def test_a_commit_sent_again_is_known_as_the_same(ledger: Ledger) -> None:
+    what = Commit((stage(ledger, emit(ledger, 5)),), (take(ledger, "lines"),))
+    assert commit(ledger, 3, what)
+    assert commit(ledger, 3, what)
+    assert len(rows(ledger, "words")) == 5
+    assert ledger.run(commits.finish(ledger.core, "writer", 3))
+    assert not ledger.run(commits.finish(ledger.core, "writer", 4))
+
+
+def test_commits_of_a_writer_go_forward_only_and_the_last_two_are_kept(ledger: Ledger, url: str) -> None:
+    for number in range(5):
+        commit(ledger, number, Commit())
+    assert commit(ledger, 3, Commit())
+    with pytest.raises(CommitOrderError, match=r"commit 2 comes after commit 4.*: .*new checkpoint"):
+        commit(ledger, 2, Commit())
+    with raw_client(url) as client:
+        stored = client.hgetall(keys.commits("t", "writer"))
+    assert set(stored) == {b"last", b"3:state", b"3:what", b"4:state", b"4:what"}
+    assert not kept(url, b"commits")
+
+
+def test_what_is_staged_and_not_committed_times_out(ledger: Ledger, url: str) -> None:
+    stage(ledger, emit(ledger, 100), rows=10, ttl=100)
+    assert not kept(url, b"staged")
+    assert not kept(url, b"words}:payload")
+    with raw_client(url) as client:
+        assert all(0 < client.ttl(key) <= 100 for key in client.scan_iter(b"*words}:payload*"))
+
+
+def test_a_late_copy_of_a_stage_call_does_not_undo_what_happened_since(ledger: Ledger) -> None:
+    anchors = emit(ledger, 10)
+    sent: list[Any] = []
+    staged = record_requests(ledger, lambda: stage(ledger, anchors), sent)
+    commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
+    ledger.store.send(sent)
+    consume(ledger, "words")
+    assert counters(ledger) == {"tracked": 10, "acked": 10}
+
+
+def test_what_a_late_copy_stages_again_is_not_emitted_again_by_who_finishes_the_commit(url: str) -> None:
+    """Who commits is paused, its rows are acked, and a copy of the call that staged their vectors comes."""
+    read = 0
+    for after in count():
+        ledger = open_ledger(Store(url), f"cut{after}", ackers=2)
+        anchors, sent = emit(ledger, 10), list[Any]()
+        staged = record_requests(ledger, partial(stage, ledger, anchors), sent)
+        what = Commit((staged,), (take(ledger, "lines"),))
+        cut = run_cut(ledger, commits.commit(ledger.core, "writer", 0, what), after)
+        published = len(rows(ledger, "words")) == 10
+        if published:
+            consume(ledger, "words")
+            ledger.store.send(sent)
+        commit(ledger, 0, what)
+        if not published:
+            consume(ledger, "words")
+        total = counters(ledger)
+        total.pop("duplicates", None)
+        assert total == {"tracked": 10, "acked": 10}, after
+        read += published
+        if not cut:
+            break
+    assert read > 3
+
+
+def test_reasons_of_their_own_take_no_writers_of_their_own(ledger: Ledger) -> None:
+    anchors, reasons = emit(ledger, 500), [f"no {number}" for number in range(500)]
+    [segment] = [piece.segment for piece in taken(ledger, take(ledger, "lines"))]
+    places = vectors.keys_of(ledger.core, segment)
+    ledger.store.send([command("HSET", shard.clock, "most_writers", 60) for shard in ledger.core.shards])
+    for _ in range(2):
+        ledger.run(inputs.fail_once(ledger.core, places, anchors, reasons))
+    ledger.run(inputs.fail_once(ledger.core, places, anchors[:100], reasons[:100]))
+    assert (counters(ledger)["failed"], counters(ledger).get("late", 0)) == (500, 0)
+
+
+def _command(name: str, key: bytes) -> Any:
+    from acker.store.operation import command
+
+    return command(name, key)
+
+
+def test_a_batch_over_other_ranges_than_the_commit_of_its_number_is_an_error(
+    ledger: Ledger, raw: redis.Redis
+) -> None:
+    """Stored or done; an earlier version has not noted of what its commits are."""
+    emit(ledger, 10)
+    emit(ledger, 10)
+    first, second = take(ledger, "lines", segments=1), take(ledger, "lines", segments=1)
+    of = Origin.of([first])
+    assert run_cut(ledger, commits.commit(ledger.core, "writer", 0, Commit(inputs=(first,), origin=of)), 1)
+    for acked in (0, 10):
+        for other in (Origin.of([second]), Origin.of([first, second]), Origin.of([])):
+            what = Commit((stage(ledger, []),), (second,), origin=other)
+            with pytest.raises(CommitOrderError, match="commit of that number, of segments 1 to 1 of reader"):
+                commit(ledger, 0, what)
+            with pytest.raises(CommitOrderError, match="Start with a new checkpoint"):
+                ledger.run(commits.finish(ledger.core, "writer", 0, other))
+        assert counters(ledger).get("acked", 0) == acked
+        assert ledger.run(commits.finish(ledger.core, "writer", 0, of))
+    assert ledger.run(commits.finish(ledger.core, "writer", 0, Origin.of([], whole=False)))
+    key = keys.commits("t", "writer")
+    [stored] = raw.hmget(key, "0:what")
+    assert isinstance(stored, bytes)
+    digest, _, reported = stored.partition(b" ")
+    assert reported.decode() == of.text()
+    raw.hset(key, "0:what", digest)
+    assert ledger.run(commits.finish(ledger.core, "writer", 0, Origin.of([second])))
+    raw.hset(key, "0:what", digest + b" [7]")
+    with pytest.raises(UnreadableRecord, match="not the origin of a commit"):
+        ledger.run(commits.finish(ledger.core, "writer", 0, of))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "contradict"),
+    [
+        (Origin(frozenset({("a", 0, 2)})), Origin(frozenset({("a", 0, 2)})), False),
+        (Origin(frozenset({("a", 0, 2)})), Origin(frozenset({("a", 0, 2), ("b", 0, 1)})), True),
+        (Origin(frozenset({("a", 0, 2)}), whole=False), Origin(frozenset({("a", 0, 2), ("b", 0, 1)})), False),
+        (Origin(frozenset({("a", 0, 2)}), whole=False), Origin(frozenset({("b", 0, 1)})), True),
+        (Origin(frozenset({("a", 0, 2)}), whole=False), Origin(frozenset({("b", 0, 1)}), whole=False), False),
+        (Origin(frozenset({("a", 0, 2)}), whole=False), Origin(frozenset({("a", 0, 3)}), whole=False), True),
+        (Origin(others="x"), Origin(others="y"), True),
+        (Origin(others="x"), Origin(), False),
+        (Origin(others="at 1"), Origin(others="at 2"), True),
+        (Origin(others="run a"), Origin(others="run b"), True),
+        (Origin(others="at 1"), Origin(others="digest"), False),
+    ],
+)
+def test_origins_contradict_each_other_as_far_as_they_are_known(
+    one: Origin, other: Origin, contradict: bool
+) -> None:
+    assert one.contradicts(other) is other.contradicts(one) is contradict
+
+
+def test_a_run_has_planned_itself_what_it_did_not_find_in_its_checkpoint() -> None:
+    """So a commit of a batch that an earlier run had logged is of another one; not the other way round."""
+    logged, planned = Origin(others=origins.at("1")), Origin(others=origins.by("run"))
+    assert logged.contradicts(planned)
+    assert not planned.contradicts(logged)

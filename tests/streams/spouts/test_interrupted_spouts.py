@@ -1,0 +1,211 @@
+"""Spouts that keep their rows in the store: what is cut, overtaken or lost is made up for, once."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.store.client import Store
+from acker.streams.commits import commit, publishing
+from acker.streams.commits.contents import Commit
+from acker.streams.sources import kept_rows
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import lost_trees, replays, settler
+from acker.streams.spouts.replays import Stepped
+from acker.streams.staging.staging import Staging
+from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.helpers.builders.streaming import counters, run_cut
+from tests.helpers.models.leaks import kind_of
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
+
+
+def test_a_spout_is_found_also_by_who_opens_the_topology_after_the_store_lost_everything(
+    ledger: Ledger, raw: "redis.Redis", url: str
+) -> None:
+    ledger.register_spout("other")
+    StreamSpout(ledger, HOW).write(lines(5))
+    raw.flushall()
+    opened = open_ledger(Store(url), "t", ackers=3, slab_limit=100)
+    StreamSpout(ledger, HOW).write(lines(10))
+    consume(opened)
+    assert settler.settle(opened) == Stepped(acked=10)
+
+
+def test_a_spout_tells_a_store_that_lost_everything_how_its_topology_was_configured(
+    ledger: Ledger, raw: "redis.Redis", url: str
+) -> None:
+    ledger.register_spout("other")
+    raw.flushall()
+    StreamSpout(ledger, HOW).write(lines(10))
+    opened = open_ledger(Store(url), "t", create=False)
+    assert opened.config == ledger.config
+    assert opened.core.spouts == ledger.core.spouts
+    assert opened.core.spouts == {HOW.spout, "other"}
+    consume(opened)
+    assert settler.settle(opened) == Stepped(acked=10)
+
+
+def test_a_step_that_is_cut_anywhere_is_finished_once_by_another(valkey_url: str) -> None:
+    """The settler dies after each of its exchanges: every row is replayed once, every outcome reported."""
+    cuts = 0
+    for after in range(200):
+        ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2, slab_limit=10)
+        how = SpoutOptions("s", "lines", "id", attempts=2, outcomes=True)
+        StreamSpout(ledger, how).write(lines(30))
+        fail(ledger, lambda row: row["id"] % 3 == 0)
+        cut = run_cut(ledger, replays.step(ledger.core, "s"), after)
+        cuts += cut
+        settler.settle(ledger)
+        assert sorted(row["id"] for row in rows(ledger)) == list(range(0, 30, 3)), after
+        assert pending(ledger)["pending"] == 10
+        reported = rows(ledger, "s.outcomes")
+        assert len(reported) == 30
+        assert sorted(row["message_id"] for row in reported if row["final"]) == sorted(
+            b"%d" % n for n in range(30) if n % 3
+        )
+        fail(ledger, lambda row: True)
+        cut = run_cut(ledger, replays.step(ledger.core, "s"), after)
+        settler.settle(ledger)
+        assert len(letters(ledger)) == 10
+        assert pending(ledger) == {"pending": 0, "acked": 20, "replayed": 10, "dead": 10}
+        assert {name: n for name, n in counters(ledger).items() if name != "duplicates"} == {
+            "tracked": 40, "acked": 20, "failed": 20, "late": 20,
+        }  # fmt: skip
+        if not cut:
+            break
+    assert 15 < cuts < 100
+
+
+def test_a_write_that_is_cut_anywhere_is_finished_once(valkey_url: str, valkey_raw: "redis.Redis") -> None:
+    table = lines(35)
+    names = [None if n == 7 else "x" * (2_000 if n % 10 == 3 else 20) + str(n) for n in range(35)]
+    table = table.append_column("name", pa.array(names, pa.string()))
+    how = SpoutOptions("s", "lines", "name")
+    for after in range(100):
+        ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=8, slab_limit=10)
+        made, staged = ledger.run(
+            replays.emit_recorded(ledger.core, how, Staging("lines"), table.to_batches())
+        )
+        what = Commit((staged,), made)
+        cut = run_cut(ledger, commit.commit(ledger.core, "w", 0, what), after)
+        settler.settle(ledger)
+        for _ in range(2):
+            ledger.run(commit.commit(ledger.core, "w", 0, what))
+        reported = {name: n for name, n in counters(ledger).items() if name != "duplicates"}
+        assert reported == {"tracked": 35, "failed": 5}
+        assert len(rows(ledger)) == 30
+        consume(ledger)
+        assert counters(ledger)["acked"] == 30
+        settler.settle(ledger)
+        assert pending(ledger) == {"pending": 0, "acked": 30, "replayed": 0, "dead": 5}
+        assert sorted(letter.row["id"] for letter in letters(ledger)) == [3, 7, 13, 23, 33]  # type: ignore[type-var]
+        assert not [key for key in valkey_raw.scan_iter() if kind_of(key) == "made"], after
+        if not cut:
+            return
+    raise AssertionError("it never came to its end")
+
+
+def test_a_settler_that_is_overtaken_anywhere_replays_nothing_again(valkey_url: str) -> None:
+    """Another settler does all there is to do, after each exchange of this one in turn."""
+    for after in range(100):
+        ledger = open_ledger(Store(valkey_url), f"race{after}", ackers=2, slab_limit=10)
+        StreamSpout(ledger, HOW).write(lines(15))
+        fail(ledger, lambda row: row["id"] < 5)
+        slow, replies, exchanges = replays.step(ledger.core, "s"), None, 0
+        try:
+            while True:
+                requests = slow.send(replies)  # type: ignore[arg-type]
+                if exchanges == after:
+                    settler.settle(ledger)
+                replies = ledger.store.send(requests)
+                exchanges += 1
+        except StopIteration:
+            pass
+        settler.settle(ledger)
+        assert sorted(row["id"] for row in rows(ledger)) == list(range(5)), after
+        assert pending(ledger) == {"pending": 5, "acked": 10, "replayed": 5, "dead": 0}
+        if exchanges < after:
+            return
+    raise AssertionError("it never came to its end")
+
+
+def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
+    """Outcomes of some trees of a slab are settled, but not confirmed before the process dies."""
+    StreamSpout(ledger, HOW).write(lines(50))
+    ledger.fail([row["_acker"] for row in rows(ledger) if row["id"] % 5 == 0])
+    entries = ledger.run(OutcomeReader(ledger.core, "s").read())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("acker.ledger.outcomes.outcomes.confirm", lambda *_: iter(()))
+        for _ in range(2):
+            ledger.run(kept_rows.settle_entries(ledger.core, "s", entries))
+    assert pending(ledger) == {"pending": 40, "acked": 0, "replayed": 10, "dead": 0}
+
+
+def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger) -> None:
+    made, staged = ledger.run(
+        replays.emit_recorded(ledger.core, SpoutOptions("s", "lines", "id", attempts=1), Staging("lines"),
+                              lines(200).to_batches())
+    )  # fmt: skip
+    what = Commit((staged,), made)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publishing, "publish", _cut)
+        with pytest.raises(RuntimeError, match="cut"):
+            ledger.run(commit.commit(ledger.core, "w", 0, what))
+    first_slab = made[0].anchors()[:100]
+    ledger.fail(first_slab, "meanwhile")
+    assert settler.settle(ledger) == Stepped(dead=100)
+    ledger.run(commit.finish(ledger.core, "w", 0))
+    consume(ledger)
+    assert counters(ledger)["tracked"] == 200
+    assert settler.settle(ledger) == Stepped(acked=100)
+
+
+def _cut(*_: Any) -> Any:
+    raise RuntimeError("cut")
+
+
+def test_trees_that_the_ledger_lost_are_failed_and_tried_again(
+    ledger: Ledger, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    StreamSpout(ledger, HOW).write(lines(250))
+    anchors = [row["_acker"] for row in rows(ledger)]
+    assert settler.recover(ledger) == 0
+    monkeypatch.setattr(lost_trees, "AFTER", 0.0)
+    assert settler.recover(ledger) == 0  # late, but known
+    for key in raw.scan_iter():
+        if kind_of(key) in ("slabs", "ack", "bucket", "message_ids") and b"@" not in key:
+            raw.delete(key)
+    ledger.update(anchors[:1], [1])  # what comes for a tree that is lost waits for it
+    assert settler.recover(ledger) == 250
+    assert settler.recover(ledger) == 0
+    assert settler.settle(ledger) == Stepped(replayed=250)
+    assert pending(ledger)["pending"] == 250
+    again = [row for row in rows(ledger) if row["attempt"] == 2]
+    assert sorted(row["id"] for row in again) == list(range(250))
+
+
+def test_rows_of_a_commit_that_was_given_up_are_tried_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_trees, "AFTER", 0.0)
+    made, staged = ledger.run(
+        replays.emit_recorded(ledger.core, HOW, Staging("lines"), lines(5).to_batches())
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("acker.streams.sources.tracking._track", _cut)
+        with pytest.raises(RuntimeError, match="cut"):
+            ledger.run(commit.commit(ledger.core, "w", 0, Commit((staged,), made)))
+    assert (pending(ledger)["pending"], counters(ledger)) == (5, {})
+    assert settler.recover(ledger, "s") == 5
+    assert settler.settle(ledger) == Stepped(replayed=5)
+    assert [row["attempt"] for row in rows(ledger)] == [2] * 5
