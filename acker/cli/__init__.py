@@ -1,4 +1,4 @@
-"""The command line: `acker` and what it is made of, a module for one or two commands."""
+"""The command line: `acker` and what it is made of, a module for the commands of a noun."""
 
 import io
 import os
