@@ -32,15 +32,11 @@ from acker.errors import (
     AckerError,
     DRPCFull,
     SpoutPendingFull,
-    StoreError,
-    StoreUnavailable,
     TrackRejected,
     UnknownFunction,
     UnknownLine,
     UnknownTopology,
-    UnreadableRecord,
     ValidationError,
-    WritersFull,
     shown,
 )
 from acker.ledger import ids
@@ -48,7 +44,6 @@ from acker.ledger.client import Ledger, follow
 from acker.ledger.settings.settings import check_number
 from acker.store import function_keys, keys
 from acker.store.operation import Operation, Reply, Request, abreast
-from acker.streams.log import scripts as streams_lua
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import Prepared, StreamSpout
 from acker.workers import row_columns
@@ -339,7 +334,7 @@ class Client:
     def _same_version(self) -> Request:
         """A script that is answered 1 where the function's first step is the one that is known, else 0."""
         stream = keys.Stream(self.function.topology, self.function.stream(0))
-        return streams_lua.check_version(stream, self.function.version)
+        return scripts.check_version(stream, self.function.version)
 
     def _is_current(self) -> Operation[bool]:
         [same] = yield [self._same_version()]
@@ -369,25 +364,7 @@ class Client:
         )
 
     def _clear_doubts(self) -> None:
-        """Finds out what became of calls that were not begun as they should.
-
-        Raises StoreUnavailable and StoreError where the store does not let it, as one without memory. Who
-        asked again would wait for calls that nobody has begun.
-        """
-        for _ in range(len(self._doubts)):
-            try:
-                doubt = self._doubts.popleft()
-            except IndexError:
-                return  # another thread has them
-            try:
-                self.ledger.run(in_doubt.clear(self.ledger.core, self.function, doubt))
-            except BaseException as error:
-                self._doubts.append(doubt)
-                lasting = isinstance(error, UnreadableRecord | WritersFull)
-                if not isinstance(error, AckerError) or isinstance(error, StoreUnavailable):
-                    raise
-                if isinstance(error, StoreError) and not lasting:
-                    raise
+        in_doubt.clear_all(self.ledger, self.function, self._doubts)
 
 
 def _rows(calls: Sequence[Call]) -> pa.Table:

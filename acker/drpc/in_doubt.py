@@ -6,14 +6,24 @@ anew.
 """
 
 import secrets
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from acker.drpc import scripts
 from acker.drpc.calls import in_flight
 from acker.drpc.registry import Description
-from acker.errors import SpoutPendingFull, TrackRejected
+from acker.errors import (
+    AckerError,
+    SpoutPendingFull,
+    StoreError,
+    StoreUnavailable,
+    TrackRejected,
+    UnreadableRecord,
+    WritersFull,
+)
 from acker.ledger.calls.core import Core
+from acker.ledger.client import Ledger
 from acker.store import function_keys
 from acker.store.operation import Operation
 from acker.streams.commits import commit as commits
@@ -44,3 +54,25 @@ def clear(core: Core, what: Description, doubt: Doubt) -> Operation[None]:
     left = [request.decode() for request in taken if request.decode() not in kept]
     if left:
         yield [scripts.withdraw_calls(core.config, own, doubt.caller, True, left)]
+
+
+def clear_all(ledger: Ledger, function: Description, doubts: deque[Doubt]) -> None:
+    """Finds out what became of calls that were not begun as they should.
+
+    Raises StoreUnavailable and StoreError where the store does not let it, as one without memory. Who
+    asked again would wait for calls that nobody has begun.
+    """
+    for _ in range(len(doubts)):
+        try:
+            doubt = doubts.popleft()
+        except IndexError:
+            return  # another thread has them
+        try:
+            ledger.run(clear(ledger.core, function, doubt))
+        except BaseException as error:
+            doubts.append(doubt)
+            lasting = isinstance(error, UnreadableRecord | WritersFull)
+            if not isinstance(error, AckerError) or isinstance(error, StoreUnavailable):
+                raise
+            if isinstance(error, StoreError) and not lasting:
+                raise

@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import asdict, dataclass, fields
 from itertools import zip_longest
 
+from acker.drpc import scripts
 from acker.errors import FunctionConflict, UnknownFunction, ValidationError
 from acker.ledger.calls.core import Core
 from acker.ledger.settings.config import check_name
@@ -11,7 +12,6 @@ from acker.ledger.settings.settings import check_number
 from acker.store import function_keys, keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
-from acker.streams.log import scripts
 
 MOST = 256
 """Functions that a store has at most."""

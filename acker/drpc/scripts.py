@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from acker.ledger.settings.config import TopologyConfig
 from acker.store.function_keys import Function
+from acker.store.keys import Stream
 from acker.store.operation import Request, script
 
 MOST_ANSWERS = 10_000
@@ -45,3 +46,13 @@ def answer(
     return script(
         "answer", keys, [request, answer, ttl, MOST_ANSWERS, *without, cause, int(sure)], config.wait
     )
+
+
+def check_version(stream: Stream, version: str) -> Request:
+    """Tells whether the steps that read a stream are of a version of their function."""
+    return script("check_version", [stream.subscriptions], [version])
+
+
+def set_version(stream: Stream, version: str, before: bytes) -> Request:
+    """Notes of which version of a function the steps are that read a stream. before: the one found there."""
+    return script("set_version", [stream.subscriptions], [version, before])

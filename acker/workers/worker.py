@@ -25,7 +25,7 @@ from acker.streams.log.gathers import LAST
 from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.log.subscriptions import Range, Taken, Told
 from acker.streams.reader import payload_of
-from acker.streams.staging import acks, scripts, skipped, vectors
+from acker.streams.staging import acks, skipped, vectors
 from acker.streams.staging.skipped import ALL, Left, Skipped
 from acker.streams.upkeep import stale
 from acker.workers import leases, room
@@ -37,7 +37,6 @@ MOST_ROWS = 10_000
 _LONG = 1.0
 """Seconds of work that a batch is to have, about: the rest is for other workers, also where this one dies."""
 _LOOKS = 8
-_CHECKED = 1_000
 _log = logging.getLogger(__name__)
 
 Step: TypeAlias = FunctionStep | GatherStep
@@ -204,7 +203,7 @@ class Worker:
         """
         core = self.ledger.core
         self._emits = tuple(made.out.rows)[:_LOOKS]
-        there = _there(core, self._slot, found, heads)
+        there = vectors.still_staged(core, self._slot, found, heads)
         while True:
             staging = list[Request]()
             staged = yield from stage_made(core, made, self.step.name, self._number, staging, looked)
@@ -346,24 +345,6 @@ class _Acked:
 
     all: set[int] = field(default_factory=set)
     some: frozenset[int] = frozenset()
-
-
-def _there(core: Core, slot: int, found: Sequence[Taken], heads: Mapping[bytes, Reply]) -> list[Request]:
-    """Requests that are answered 1 where the vectors are still staged that were when segments were taken.
-
-    A node of a cluster may have lost them, and with them that their tuples are in any tree: what was made of
-    these would be acked, and they never.
-    """
-    by_shard: dict[int, list[bytes]] = {}
-    for one in found:
-        for key, shard in vectors.keys_of(core, one.segment, slot):
-            if key in heads and heads[key][0] is not None:
-                by_shard.setdefault(shard, []).append(key)
-    return [
-        scripts.check_staged(its[first : first + _CHECKED])
-        for its in by_shard.values()
-        for first in range(0, len(its), _CHECKED)
-    ]
 
 
 def _by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[_Acked]:

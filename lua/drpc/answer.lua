@@ -10,7 +10,7 @@
 --                    answered, or 0, which stands for all, and a space. Then comes:
 --                      n            how many
 --                      r, f, t      how many ended so
---                      l<bucket>    how many had a result, by how long they took (acker/ledger/outcomes/latency_histogram.py)
+--                      l<bucket>    how many had a result, by how long they took (latency_histogram.py)
 --                      c            how many causes there were
 --                      <how> <steps> <cause>   how many had none, by cause; the cause is empty for all that
 --                                              came when there were `MOST` others

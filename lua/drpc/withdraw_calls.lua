@@ -1,7 +1,7 @@
 -- Takes calls of a function from their caller, who does not know whether their rows are written: from now on
 -- they are not (lua/drpc/own_calls.lua). Or forgets them.
 --
--- KEYS  1 calls      hash (lua/drpc/call.lua); of a call that was taken from its caller that is "-" and the caller
+-- KEYS  1 calls      hash (call.lua); of a call that was taken from its caller that is "-" and the caller
 --       2 deadlines  sorted set (lua/drpc/call.lua)
 -- ARGV  1 caller
 --       2 forget     0: takes them; 1: forgets them, so that they can begin anew

@@ -10,8 +10,7 @@ import pytest
 from acker import cli
 from acker.ledger.client import Ledger
 from acker.streams import StreamWriter
-from tests.cli.test_statuses import TABLE, commands
-from tests.helpers.faces.cli import Acker, good, one_error, track
+from tests.helpers.faces.cli import Acker, commands, good, one_error, track
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def test_help_is_as_wide_as_the_terminal_and_cuts_nothing(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     widest = 0
-    for command in ("", "drpc", *TABLE):
+    for command in ("", "drpc", *commands()):
         usage, *lines = acker(*command.split(), "--help").out.splitlines()
         assert usage.startswith("Usage: acker")
         assert not [line for line in lines if len(line) > columns or line.endswith(("...", "\u2026"))]

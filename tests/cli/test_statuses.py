@@ -9,13 +9,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-import typer
 
-from acker.cli.app import app
 from acker.cli.shared.statuses import HELP, Status
 from acker.collectors.topology import Topology
 from acker.ledger.client import Ledger
@@ -27,7 +24,7 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from tests.helpers.builders.counting import counting
 from tests.helpers.builders.kept_rows import fail, lines
-from tests.helpers.faces.cli import Acker, track
+from tests.helpers.faces.cli import Acker, commands, track
 from tests.helpers.faults.damages import damage, two
 
 ROOT = Path(__file__).parents[2]
@@ -158,15 +155,6 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
 }
 ASKS_NO_STORE = {"server", "drpc work", "demo"}
 """They need none, or look at what they were given first, or wait longer than a test should."""
-
-
-def commands(group: Any = None, before: str = "") -> dict[str, Any]:
-    """All commands by their names, with those of the groups."""
-    found: dict[str, Any] = {}
-    of: Any = group or typer.main.get_command(app)
-    for name, one in of.commands.items():
-        found |= commands(one, f"{before}{name} ") if hasattr(one, "commands") else {before + name: one}
-    return found
 
 
 @pytest.fixture

@@ -29,16 +29,6 @@ def read_fairly(stream: Stream, column: str, slot: int | None) -> Request:
     return script("read_fairly", [stream.subscriptions], [column, "" if slot is None else slot])
 
 
-def check_version(stream: Stream, version: str) -> Request:
-    """Tells whether the steps that read a stream are of a version of their function."""
-    return script("check_version", [stream.subscriptions], [version])
-
-
-def set_version(stream: Stream, version: str, before: bytes) -> Request:
-    """Notes of which version of a function the steps are that read a stream. before: the one found there."""
-    return script("set_version", [stream.subscriptions], [version, before])
-
-
 def count_volumes(stream: Stream, ttl: int, counted: Sequence[tuple[int, Sequence[int]]]) -> Request:
     """Counts rows by key: for each how many, and the places of its counts."""
     args = [word for rows, places in counted for word in (rows, " ".join(map(str, places)))]

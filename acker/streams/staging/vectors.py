@@ -20,10 +20,11 @@ from acker.ledger.calls.core import Core
 from acker.ledger.calls.marks import Mark
 from acker.store.operation import Operation, Reply, Request, command
 from acker.streams.log.segments import Segment
-from acker.streams.log.subscriptions import HOLD_TTL
+from acker.streams.log.subscriptions import HOLD_TTL, Taken
 from acker.streams.staging import scripts
 from acker.streams.staging.skipped import Left
 
+_CHECKED = 1_000
 _PLACES = 256
 """Most places whose slabs are held in memory."""
 _FEW_WORDS, _TOGETHER = 16, 48
@@ -311,3 +312,23 @@ def note(key: bytes, slabs: list[list[bytes]], words: int) -> None:
         _known.clear()
     if sum(map(len, slabs)) <= _KNOWN_SLABS:
         _known[key] = _Staged([("", own) for own in slabs], words <= _FEW_WORDS)
+
+
+def still_staged(
+    core: Core, slot: int, found: Sequence[Taken], heads: Mapping[bytes, Reply]
+) -> list[Request]:
+    """Requests that are answered 1 where the vectors are still staged that were when segments were taken.
+
+    A node of a cluster may have lost them, and with them that their tuples are in any tree: what was made of
+    these would be acked, and they never.
+    """
+    by_shard: dict[int, list[bytes]] = {}
+    for one in found:
+        for key, shard in keys_of(core, one.segment, slot):
+            if key in heads and heads[key][0] is not None:
+                by_shard.setdefault(shard, []).append(key)
+    return [
+        scripts.check_staged(its[first : first + _CHECKED])
+        for its in by_shard.values()
+        for first in range(0, len(its), _CHECKED)
+    ]

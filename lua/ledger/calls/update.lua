@@ -1,7 +1,7 @@
 -- Updates trees: XORs into the ack values what was emitted and acked.
 --
 -- KEYS  those of ledger/includes/shard.lua, then
---       1 step_counts, 2 mark, 3 mark, 4 mark, 5 mark  where it is known who acks (ledger/includes/marks.lua),
+--       1 step_counts, 2 mark, 3 mark, 4 mark, 5 mark  where it is known who acks (marks.lua),
 --                    else left out
 --       ... vector   of each slab of the sparse part, then of the dense part; no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence

@@ -1,4 +1,4 @@
--- How what waits for the track of a slab is packed (ledger/includes/waiting.lua says what it is and bounds it).
+-- How what waits for the track of a slab is packed (waiting.lua says what it is and bounds it).
 --
 -- Words beyond the slab's vector are pairs (index as u16, word), ascending.
 -- Failures are groups of one reason each: n, how many trees (u16), length (u16), n indexes (u16 each),

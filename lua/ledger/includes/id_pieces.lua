@@ -1,5 +1,5 @@
 -- Where the message ids of a slab are kept: packed in the field `slab` of MESSAGE_IDS; or, where that would
--- be many bytes (acker/ledger/calls/encoding.py), in pieces of so many trees each, in fields of their own. The field
+-- be many bytes (encoding.py), in pieces of so many trees each, in fields of their own. The field
 -- `slab` is empty then. So no call moves more than a piece at a time.
 local id_pieces = {TREES = 256, MOST = 16}
 

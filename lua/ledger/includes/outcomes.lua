@@ -29,7 +29,7 @@ function outcomes.unpack_reasons(packed)
   return reasons
 end
 
--- Histogram bucket of a latency: eight to each doubling (acker/ledger/outcomes/latency_histogram.py has the same formula).
+-- Histogram bucket of a latency: eight to each doubling (latency_histogram.py has the same formula).
 function outcomes.latency_bucket(ms)
   return floor(math.log(ms + 1) / math.log(2) * 8)
 end

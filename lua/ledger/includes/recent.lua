@@ -3,7 +3,7 @@
 --
 -- An entry is of trees of one status and spout. Its id is how many trees of the shard had failed or
 -- expired with it: so the ids tell how many trees are kept, and what is older than the last recent.kept
--- (set by the script) is dropped. It holds status, at (ms), reasons and why (ledger/includes/outcomes.lua; why is of
+-- (set by the script) is dropped. It holds status, at (ms), reasons and why (outcomes.lua; why is of
 -- all trees, in their order), spout (name) and trees, for each slab:
 --   slab, ms from track to end (u32), count: trees of the slab (u16), n (u16), n indexes (u16; n is 0 for
 --   all trees), named (u16), bytes (u32), message ids as packed by the spout: of all its trees where n

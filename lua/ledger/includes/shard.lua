@@ -7,7 +7,7 @@
 --                             writers_at: when the writers were rotated, in those
 --       2 slabs            hash    slab -> header, from the first message until the last confirmation
 --       3 message_ids      hash    slab -> the spout's message ids, as packed by the spout
---       4 failures         hash    slab -> the trees that failed before their track (ledger/includes/early.lua)
+--       4 failures         hash    slab -> the trees that failed before their track (early.lua)
 --       5 confirmed        hash    slab -> how many of its outcomes are confirmed, once some are
 --       6 counters         hash    exact counts
 --       7 latency          hash    histogram bucket -> acked trees

@@ -169,7 +169,7 @@ local waiting = lazy(function(waiting)
     return false
   end
 
-  -- What stands for a further reason: whether another attempt is of use (acker/ledger/slabs/causes.py) is not lost.
+  -- What stands for a further reason: whether another attempt is of use (causes.py) is not lost.
   local function further(reason)
     return FURTHER_REASON .. (string.match(reason, '%z!') and '\0!' or '')
   end

@@ -1,4 +1,4 @@
--- Gives a step its number, by which marks name it (ledger/includes/marks.lua), for the life of the topology. It is
+-- Gives a step its number, by which marks name it (marks.lua), for the life of the topology. It is
 -- made of the step's name, so no store gives it to another step, whatever it has lost.
 --
 -- KEYS  1 numbers  hash  name of a step -> its number

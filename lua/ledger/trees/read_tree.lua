@@ -6,7 +6,7 @@
 -- ARGV  1 index   of the tree in its slab
 -- Returns {clock, trees}: clock is {now, rotations, rotated_at (-1: never), drained,
 --       spouts (ledger/includes/shard.lua)}, all times in ms; trees
---       has one slab as ledger/trees/includes/read.lua tells it, or none where the slab is not held or has no such tree.
+--       has one slab as read.lua tells it, or none where the slab is not held or has no such tree.
 -- Bounded: one slab.
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/id_pieces"

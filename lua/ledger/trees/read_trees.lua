@@ -5,7 +5,7 @@
 --       ... vector  of each slab
 -- ARGV  1 most      how many trees to return at most
 --       2 first     the index to start at in the first slab
--- Returns {clock, trees, slabs, index}: clock as in read_tree.lua; trees as ledger/trees/includes/read.lua tells them;
+-- Returns {clock, trees, slabs, index}: clock as in read_tree.lua; trees as read.lua tells them;
 -- how many slabs were read to their end, and at which index to go on in the next one.
 -- Bounded by the caller to 1,000 slabs and 1,000 trees; stops by itself after 16,384 words or 1 MiB of
 -- message ids (of which it reads those of one slab at least: 4 MiB at most).

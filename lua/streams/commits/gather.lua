@@ -5,12 +5,12 @@
 -- KEYS  1 gathering      sorted set: what waits, as "<group>:<task>", by when the first of it came (ms)
 --       2 subscriptions  hash (streams/includes/streams.lua)
 --       ... gathered, progress, payload, owed  of each segment: the stream of what waits for its group and
---                        task (lua/streams/commits/release.lua), what is known of its group (lua/lines/note_arrivals.lua), and
+--                        task (release.lua), what is known of its group (note_arrivals.lua), and
 --                        those of lua/streams/log/note_segments.lua
 -- ARGV  1 ttl            seconds for which what waits is kept where nobody looks after it
 --       2 known          ms for which it is known at least that a group is over
 --       ... place, record, rows, bytes, slots, open  of each segment: "<group>:<task>", and what
---                        acker/streams/log/segments.py says, the slots as "0,2"; when its group was seen to be
+--                        segments.py says, the slots as "0,2"; when its group was seen to be
 --                        open, by this server's clock (ms); 0: it is over; "now": by the same chain
 -- Returns for each segment: 0 it came too late, its group has gone, and its rows were dropped; 2 its group
 -- was looked at too long ago, and nothing was done; else 1 and which of its slots were dropped before it was

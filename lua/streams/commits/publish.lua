@@ -3,7 +3,7 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (streams/includes/streams.lua)
 --       ... payload, owed               of each segment (lua/streams/log/note_segments.lua)
--- ARGV  ... record, rows, bytes, slots, lane  of each segment (acker/streams/log/segments.py), the slots as "0,2"
+-- ARGV  ... record, rows, bytes, slots, lane  of each segment (segments.py), the slots as "0,2"
 -- Returns how many were published; then for each segment which of its slots were dropped before that
 -- (stream.gone), whoever published it: their tuples are the caller's to end. An error where no commit holds
 -- the rows of one (stream.lost).

@@ -1,5 +1,5 @@
--- Lanes, for lua/streams/log/claim_segments.lua, whose variables it uses. A segment of a stream that is read fairly
--- has a lane, 0 to 3, by how many rows of its key were written lately (acker/streams/log/fairness.py); an entry
+-- Lanes, for claim_segments.lua, whose variables it uses. A segment of a stream that is read fairly
+-- has a lane, 0 to 3, by how many rows of its key were written lately (fairness.py); an entry
 -- without has 0. A subscription that reads fairly has a cursor in each lane, in the field lanes:<n> of the
 -- stream's hash: "<cursor of lane 0> ... <of lane 3> <who is served first the next time>". Its cursor:<n>
 -- is the lowest of them. Segments that were given back, the last to be served, are as a lane of their own: 4.

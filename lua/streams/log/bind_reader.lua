@@ -1,7 +1,7 @@
 -- Binds what a reader took to a commit, before that is final: it is not given back until that has ended.
 --
 -- KEYS  1 bound     hash: "writer number" of a commit -> number of the last segment it acks, and its attempt;
---                   given_back -> the highest number that was given back (lua/streams/log/return_segments.lua)
+--                   given_back -> the highest number that was given back (return_segments.lua)
 -- ARGV  1 commit    "writer number"
 --       2 segments  number of the last one, and the attempt
 --       3 ttl

@@ -9,7 +9,7 @@
 -- Returns {what claim_segments.lua does, the server's time (as TIME gives it), then what was read of each
 -- segment that it tells}; {what claim_segments.lua does} where that is much, or cannot be read: the caller
 -- looks then. Of a segment: its payload, false where it is gone; then for each of its shards what is staged
--- for the slot {state, layout, slabs, words} (lua/streams/staging/stage.lua), and the header and the ack vector of each of
+-- for the slot {state, layout, slabs, words} (stage.lua), and the header and the ack vector of each of
 -- these slabs.
 -- Bounded: 64 KiB of payloads, and 96 shards and slabs of segments.
 --- @script "claim_segments"

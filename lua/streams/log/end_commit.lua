@@ -2,7 +2,7 @@
 --
 -- KEYS  1 commits   hash (lua/streams/commits/begin_commit.lua)
 --       ... bound   hash of each reader whose segments it acked (lua/streams/log/bind_reader.lua)
---       ... spent   key of any kind: what was made in each shard (ledger/includes/made.lua), and what it needed
+--       ... spent   key of any kind: what was made in each shard (made.lua), and what it needed
 -- ARGV  1 number
 --       2 what      what the caller knows as stored
 --       3 of        of which batch it is, kept with it; or empty

@@ -4,7 +4,7 @@
 --       2 subscriptions  hash (streams/includes/streams.lua)
 --       3 taken          stream (lua/streams/log/claim_segments.lua)
 --       ... payload, owed  of each segment; owed is a hash: slot -> 1 published for it, 2 acked by it, 0 and
---                        x gone before it was published (streams/includes/streams.lua); a slot that will not ask
+--                        x gone before it was published (streams.lua); a slot that will not ask
 --                        again is removed
 -- ARGV  1 slot
 --       2 forget         0: they are acked; 1: acked ones will not be asked for again

@@ -3,9 +3,9 @@
 --
 -- KEYS  those of ledger/includes/shard.lua, then
 --       1 made        of a commit that needs something (ledger/includes/made.lua), else left out
---       2 step_counts, 3 mark, 4 mark, 5 mark, 6 mark  where it is known who acks (ledger/includes/marks.lua),
+--       2 step_counts, 3 mark, 4 mark, 5 mark, 6 mark  where it is known who acks (marks.lua),
 --                   else left out
---       ... staged, [vectors]  of each chunk: a hash (lua/streams/staging/stage.lua), and the vector of each of its slabs
+--       ... staged, [vectors]  of each chunk: a hash (stage.lua), and the vector of each of its slabs
 --                   that is not of one; no slab twice in a chunk
 -- ARGV  1 spouts
 --       2 to          state the chunks are to reach: 1 applied, 2 acked

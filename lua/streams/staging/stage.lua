@@ -4,12 +4,12 @@
 --                       layout   for each chunk how many slabs it has (u16)
 --                       slabs    the names of the chunks' slabs, 8 bytes each
 --                       words    how many words they have altogether; an earlier version leaves it out
---                       counts:n, indexes:n, deltas:n, ones:n, vectors:n   the chunk (lua/ledger/calls/update.lua);
+--                       counts:n, indexes:n, deltas:n, ones:n, vectors:n   the chunk (update.lua);
 --                       tuples:n, trees:n   how many tuples it has, and trees of each slab of its dense
 --                       part (u16); an earlier version leaves them out
 --                       lengths:n   how many words of `vectors` each slab of the dense part has (u16)
 --                       traced   trees that are traced, and how many tuples each has
---                       tracked:<slab>, failed:<call>   what was done (lua/ledger/calls/track.lua, lua/ledger/calls/fail.lua)
+--                       tracked:<slab>, failed:<call>   what was done (track.lua, fail.lua)
 --                       Or rows: trees that are to be failed (acker/streams/staging/staging.py);
 --                       failed:<call>
 -- ARGV  1 ttl     seconds after which what nobody commits is gone

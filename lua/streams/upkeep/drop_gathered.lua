@@ -4,7 +4,7 @@
 -- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
 --       2 gathering      sorted set (lua/streams/commits/gather.lua)
 --       3 drops          stream (lua/streams/upkeep/drop_segments.lua)
---       ... gathered, payload, owed  of each segment: where it waits, and those of lua/streams/log/note_segments.lua
+--       ... gathered, payload, owed  of each segment: where it waits, and those of note_segments.lua
 -- ARGV  1 why       over which limit they are; empty: they came too late, for their requests are over
 --       2 most      drops that are kept
 --       3 slot      of the only subscription that they are dropped for; empty: for all

@@ -13,11 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
 
 from acker.drpc import LinearDRPC, Out
+from acker.drpc.answer_listener import Call
 from acker.drpc.client import Client
 from acker.spark import Acker, SparkSteps, StepCollector, gathered
 from acker.spark.functions.spark_steps import StepBolt
 from examples.reach import generated
 from tests.helpers.builders.pipeline import Pipeline
+from tests.helpers.faults.attempts import wait_for
 
 SHARED, FOLLOWERS = generated(urls=8, people=30)
 TEXT = pa.string()
@@ -91,3 +93,24 @@ def bolts(steps: SparkSteps) -> list[StepBolt]:
         collector.results(rows.groupBy("_acker").agg(F.sum("n").alias("result")))
 
     return [following, distinct, add]
+
+
+def echo(row: dict[str, Any], out: Out) -> None:
+    out.emit({"what": row["args"]})
+
+
+def answers() -> LinearDRPC:
+    """A Python step, and a Spark job that answers."""
+    function = LinearDRPC("answers", timeout=500.0).step("echo", echo, columns={"what": TEXT})
+    return function.gather("answer", spark=True)
+
+
+def ask(pipeline: Pipeline, function: LinearDRPC, args: object) -> Call:
+    """Begins a call, and returns when its rows have gathered for the last step."""
+    function.register(topology_of(pipeline))
+    call = Client(pipeline.ledger, function.name).begin(args)
+    call.begun.result()
+    last = function.description("t").stream(1)
+    with function.work(topology_of(pipeline)):
+        wait_for(lambda: pipeline.rows(last))
+    return call

@@ -3,7 +3,11 @@
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
+import typer
+
+from acker.cli.app import app
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
@@ -40,3 +44,12 @@ def one_error(run: Run, status: int) -> str:
     assert (run.status, run.out) == (status, "")
     assert re.fullmatch(r"acker: [^\n]+\n", run.error)
     return run.error
+
+
+def commands(group: Any = None, before: str = "") -> dict[str, Any]:
+    """All commands by their names, with those of the groups."""
+    found: dict[str, Any] = {}
+    of: Any = group or typer.main.get_command(app)
+    for name, one in of.commands.items():
+        found |= commands(one, f"{before}{name} ") if hasattr(one, "commands") else {before + name: one}
+    return found

@@ -10,10 +10,9 @@ import redis
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
 
-from acker.drpc import LinearDRPC, Out
+from acker.drpc import LinearDRPC
 from acker.drpc.answer_listener import Call
 from acker.drpc.client import Client
-from acker.drpc.removal import retire
 from acker.errors import AckerError, DRPCFailed, ValidationError
 from acker.spark import Acker, StepCollector, gathered
 from acker.spark.functions.spark_steps import StepBolt
@@ -31,36 +30,17 @@ from tests.helpers.builders.reach import (
     FOLLOWERS,
     SHARED,
     TEXT,
+    answers,
     answers_of,
+    ask,
     bolts,
+    echo,
     reach,
     run,
     steps_of,
     topology_of,
 )
-from tests.helpers.faults.attempts import wait_for
 from tests.helpers.models.exactness import FailingAfterStaging, cut
-
-
-def echo(row: dict[str, Any], out: Out) -> None:
-    out.emit({"what": row["args"]})
-
-
-def answers() -> LinearDRPC:
-    """A Python step, and a Spark job that answers."""
-    function = LinearDRPC("answers", timeout=500.0).step("echo", echo, columns={"what": TEXT})
-    return function.gather("answer", spark=True)
-
-
-def ask(pipeline: Pipeline, function: LinearDRPC, args: object) -> Call:
-    """Begins a call, and returns when its rows have gathered for the last step."""
-    function.register(topology_of(pipeline))
-    call = Client(pipeline.ledger, function.name).begin(args)
-    call.begun.result()
-    last = function.description("t").stream(1)
-    with function.work(topology_of(pipeline)):
-        wait_for(lambda: pipeline.rows(last))
-    return call
 
 
 def answer_of(pipeline: Pipeline, function: LinearDRPC, call: Call) -> Any:
@@ -394,25 +374,3 @@ def test_a_batch_with_a_mistake_gives_nothing_and_the_bolt_that_is_mended_goes_o
     for text, part in zip(found, expected, strict=True):
         assert part in text
     assert line.name == "f"
-
-
-def test_a_query_of_another_version_of_a_function_ends(pipeline: Pipeline) -> None:
-    """Its plan was made before the function was removed, and registered otherwise."""
-    before, after = answers(), LinearDRPC("answers", timeout=400.0).step("echo", echo, columns={"what": TEXT})
-    after.gather("answer", spark=True)
-    steps = steps_of(pipeline, before)
-    rows = steps.read(pipeline.spark, "answer")
-    retire(pipeline.ledger, before.description("t"))
-    call = ask(pipeline, after, "a")
-
-    @steps.bolt("answer")
-    def answer(_batch: DataFrame, _collector: StepCollector) -> None:
-        raise AssertionError("it was called")
-
-    query = rows.writeStream.foreachBatch(answer).trigger(availableNow=True)
-    query = query.option("checkpointLocation", str(pipeline.directory / "old"))
-    with pytest.raises(Exception, match="is registered otherwise"):
-        pipeline.finish(query)
-    retire(pipeline.ledger, after.description("t"), force=True)
-    with pytest.raises(DRPCFailed):
-        call.future.result(60)

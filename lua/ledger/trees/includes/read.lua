@@ -2,7 +2,7 @@
 --
 -- @needs early, id_pieces
 --
--- KEYS  1 clock, 2 slabs, 3 message_ids, 4 failures, 5 ones, 6 early (ledger/includes/shard.lua says what each
+-- KEYS  1 clock, 2 slabs, 3 message_ids, 4 failures, 5 ones, 6 early (shard.lua says what each
 -- holds) then the keys that are the operation's own
 --
 -- Trees are described slab by slab as
