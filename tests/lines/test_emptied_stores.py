@@ -14,7 +14,7 @@ from acker.ledger.steps import step_totals
 from acker.lines import Gather, Line, Out, coordinator
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import SpoutOptions, StreamReader, StreamSpout
+from acker.streams import SpoutOptions, StreamReader, StreamSpout, StreamWriter
 from acker.streams.commits.contents import Commit
 from acker.streams.spouts import settler
 from acker.workers.steps import FunctionStep, GatherStep
@@ -54,6 +54,36 @@ def test_steps_of_one_stream_do_not_swap_their_rows(valkey_url: str, valkey_raw:
     for name in names:
         assert sorted(seen[name]) == list("abcdef")
     assert settler.settle(ledger, "orders").acked == 6
+
+
+@pytest.mark.parametrize("spout", [True, False])
+def test_what_is_written_before_all_steps_are_back_is_for_all_of_them(
+    valkey_url: str, valkey_raw: "redis.Redis", spout: bool
+) -> None:
+    """One of two steps finds the empty store first; the other must have the rows, too."""
+    seen, names = dict[str, list[str]](), ("bill", "pack")
+    ledger = opened(valkey_url)
+    workers = [noting(ledger, name, seen) for name in names]
+
+    def write(*found: str) -> None:
+        rows = pa.table({"id": found})
+        if spout:
+            StreamSpout(ledger, SPOUT).write(rows)
+        else:
+            StreamWriter(ledger, "orders").write(rows)
+
+    for written, woken in (("a", workers), ("b", workers[1:]), ("c", [])):
+        for worker in woken * 3:  # its lease is lost, then its subscription; then it begins anew
+            worker.work()
+        write(written)
+        for worker in workers * 3:
+            worker.work()
+        assert {name: seen[name].pop() for name in names} == dict.fromkeys(names, written)
+        assert not any(seen.values())
+        if spout:
+            assert settler.settle(ledger, "orders").acked == 1
+        valkey_raw.flushall()
+        opened(valkey_url)
 
 
 def coordinate(ledger: Ledger) -> None:

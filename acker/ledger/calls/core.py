@@ -45,6 +45,8 @@ class Core:
     shards: list[keys.Shard] = field(init=False)
     registries: dict[int, bytes] = field(default_factory=dict)
     """The spouts that a shard tells outcomes to, as it has said last (acker/ledger/slabs/registries.py)."""
+    read_by: dict[str, object] = field(default_factory=dict, compare=False)
+    """Who reads a stream, as it has said last, where several do (acker/streams/log/known_readers.py)."""
 
     def __post_init__(self) -> None:
         ackers = self.config.ackers

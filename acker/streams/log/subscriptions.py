@@ -26,7 +26,7 @@ from acker.ledger.settings.settings import check_number
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, whole
-from acker.streams.log import scripts, segments
+from acker.streams.log import known_readers, scripts, segments
 from acker.streams.log.segments import UNREAD, Segment
 
 DEFAULT = "default"
@@ -126,16 +126,37 @@ class StagedFor(NamedTuple):
 def staged_for(core: Core, stream: str) -> Operation[StagedFor]:
     """What a segment of the stream is staged for now. Raises UnreadableRecord."""
     key = keys.Stream(core.config.name, stream).subscriptions
-    asked = command("HMGET", key, "slots", "next", "gather", "fair")
+    asked = command("HMGET", key, "slots", "next", "gather", "fair", "life")
     what = f"stream {stream!r}, the subscriptions it has"
-    [(found, following, *how)] = yield [asked]
+    [(found, following, *how, life)] = yield [asked]
+    before = known_readers.before(core, stream, life)
+    if before:
+        yield from _restore(core, stream, before)
+        [(found, following, *how, life)] = yield [asked]
     if not found and following is None:  # it is read anew: there may be a subscription by then
-        _, (found, following, *how) = yield [command("HSETNX", key, "next", new_slot()), asked]
+        number = new_slot()
+        made = [command("HSETNX", key, name, number) for name in ("next", "life")]
+        *_, (found, following, *how, life) = yield [*made, asked]
+    yield from known_readers.note(core, stream, key, life, found)
     if not found:
         return StagedFor((_slot(following or b"", what),), *how)
     if found.count(b",") >= MOST:
         raise UnreadableRecord(f"{what}: expected at most {MOST}, got {found!r:.100}")
     return StagedFor(tuple(_slot(slot, what) for slot in found.split(b",")), *how)
+
+
+def _restore(core: Core, stream: str, names: Iterable[str]) -> Operation[None]:
+    """Makes subscriptions anew that the store has lost: nothing is to be written for one of them alone.
+
+    Their readers find out by themselves, but each in its time.
+    """
+    _log.warning(
+        "stream %r: the store has lost its subscriptions %s, which are made anew before anything is written. "
+        "Who reads for one of them no more drops it: `acker unsubscribe %s %s SUBSCRIPTION`",
+        stream, ", ".join(names), core.config.name, stream,
+    )  # fmt: skip
+    for name in names:
+        yield from subscribe(core, stream, name)
 
 
 def _slot(value: bytes, what: str) -> int:

@@ -2,6 +2,7 @@
 --
 --   slots          the numbers of the subscriptions there are, as "0,2"; empty or missing: there is none
 --   next           the number of the next one, where there is none and segments were staged for that
+--   life           random: a store that lost all this has another (acker/streams/log/known_readers.py)
 --   name:<name>    its number              slot:<n>     its name, until it is dropped
 --   cursor:<n>     id of the last entry that was given to one of its readers
 --   made:<n>       when it was made (ms); missing where an earlier version has

@@ -34,6 +34,7 @@ elseif not string.match(number, '^%d+$') then
 end
 local instant = redis.call('TIME')
 redis.call('HDEL', KEYS[1], 'next')
+redis.call('HSETNX', KEYS[1], 'life', ARGV[3])
 redis.call('HSET', KEYS[1], name, number, 'slot:' .. number, ARGV[1], 'slots', slots .. number,
   'cursor:' .. number, cursor, 'made:' .. number, instant[1] * 1000 + math.floor(instant[2] / 1000))
 return tonumber(number)
