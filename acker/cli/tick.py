@@ -23,6 +23,7 @@ from acker.ledger.tick.ticker import Hooks, Ticker
 from acker.store.client import Store
 
 if TYPE_CHECKING:
+    from acker.drpc.answer_all import Answering
     from acker.lines.coordinate_all import Coordinating
     from acker.streams.spouts.settler import Settler
 
@@ -37,7 +38,8 @@ def tick(
     """Tick topologies (all, unless some are named) when it is time, until it is stopped.
 
     Settles the outcomes of spouts that keep their rows, too: replays what was not acked. Releases what has
-    gathered in lines. With --once, exit status 5 where it could not do all of it.
+    gathered in lines, and answers calls of functions that are over. With --once, exit status 5 where it could
+    not do all of it.
     """
     store = options.store(url, timeout)
     names = [check_name(name, "topology") for name in topologies] if topologies else None
@@ -97,14 +99,15 @@ def _hooks() -> Hooks:
     return HOOKS
 
 
-def _settling(store: Store, names: list[str] | None) -> "list[Coordinating | Settler]":
-    """What releases, replays and buries rows; nothing where there is no pyarrow to read them with."""
+def _settling(store: Store, names: list[str] | None) -> "list[Answering | Coordinating | Settler]":
+    """What releases, replays, buries and answers; nothing where there is no pyarrow to read rows with."""
     try:
+        from acker.drpc.answer_all import Answering
         from acker.lines.coordinate_all import Coordinating
         from acker.streams.spouts.settler import Settler
     except ImportError:
         return []
-    return [Coordinating(store, names), Settler(store, names)]
+    return [Coordinating(store, names), Settler(store, names), Answering(store, names)]
 
 
 def _fields(name: str, done: Ticked) -> dict[str, str | int]:

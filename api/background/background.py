@@ -1,4 +1,4 @@
-"""What runs beside the requests: the beat, the ticker, and who settles what spouts and lines keep."""
+"""Runs beside the requests: the beat, the ticker, and who settles for spouts, lines and functions."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from acker.drpc.answer_all import Answering
 from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger.tick.async_ticker import AsyncTicker
 from acker.lines.coordinate_all import Coordinating
@@ -32,7 +33,7 @@ async def running(service: Service, live: Live) -> AsyncIterator[None]:
         store = Store(settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster)
         tasks += [
             asyncio.create_task(asyncio.to_thread(one.run, stop), name=_THREAD)
-            for one in (Coordinating(store), Settler(store))
+            for one in (Coordinating(store), Settler(store), Answering(store))
         ]
     if settings.otel:
         from api.background.otel import Exporter, otlp

@@ -15,7 +15,7 @@ from acker.cli import functions
 from acker.cli.app import run
 from acker.cli.shared.stopping import Stop
 from acker.collectors.topology import Topology
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.operation import command
 from tests.helpers.builders.counting import counting
 from tests.helpers.servers.servers import wait_until
@@ -181,3 +181,18 @@ def test_threads_that_cannot_be_are_refused_before_the_topology_is_made(
     assert "threads: expected int from 1 to 64, got 0" in capsys.readouterr().err
     assert run(["topologies", "--json", "--url", valkey_url]) == 0
     assert json.loads(capsys.readouterr().out)["topologies"] == []
+
+
+def test_who_ticks_by_hand_settles_calls_that_are_over(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACKER_URL", valkey_url)
+    with Topology(valkey_url, "t", ackers=1) as topology:
+        counting().register(topology)
+        asked = topology.drpc("count").begin(2)
+        asked.begun.result(60)
+        send, slabs = topology.ledger.store.send, keys.Spout("t", "count").slabs
+        send([command("ZADD", function_keys.Function("t", "count").deadlines, 1, asked.request)])
+        assert send([command("HLEN", slabs)]) == [1]
+        assert run(["tick", "--once"]) == 0
+        assert send([command("HLEN", slabs)]) == [0]

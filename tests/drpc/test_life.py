@@ -12,6 +12,7 @@ import redis
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out
+from acker.drpc.answer_all import Answering
 from acker.errors import DRPCFailed, DRPCTimeout
 from acker.inspect.operate import ticker_hooks
 from acker.inspect.operate.ticker_hooks import HOOKS
@@ -142,6 +143,32 @@ def test_a_call_lives_until_its_time_is_over_and_no_longer_though_all_others_are
     with counting(idempotent=True).work(topology):
         wait_until(lambda: valkey_raw.hlen(keys.Spout("t", "count").slabs) == 0)
         assert topology.drpc("count").execute(3) == 3
+    for _ in range(3):
+        topology.tick(force=True)
+    assert_settled(valkey_raw)
+
+
+def test_calls_that_nobody_has_worked_on_are_settled_by_who_ticks_and_keep_no_later_ones_waiting(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    """Each is a group of its own, and its function has no worker."""
+    topology = Topology(valkey_url, "t", ackers=2, downtime=0)
+    core, run, slabs = topology.ledger.core, topology.ledger.run, keys.Spout("t", "count").slabs
+    counting().register(topology)
+    client = topology.drpc("count")
+    for _ in range(2):
+        for _ in range(60):
+            client.begin(2, timeout=300.0).begun.result(60)
+        own = function_keys.Function("t", "count")
+        for name, _ in valkey_raw.zscan_iter(own.deadlines):
+            valkey_raw.zadd(own.deadlines, {name: 1})
+        run(ticker_hooks.keep(core))
+        assert valkey_raw.hlen(own.calls) == 0 < valkey_raw.hlen(slabs)
+        assert Answering(Store(valkey_url), ["other"]).step() == 0 < valkey_raw.hlen(slabs)
+        found = Answering(Store(valkey_url), ["t"]).step()
+        assert (found, valkey_raw.hlen(slabs)) == (60, 0)
+    with counting().work(topology):
+        assert client.execute(3) == 3
     for _ in range(3):
         topology.tick(force=True)
     assert_settled(valkey_raw)

@@ -37,6 +37,8 @@ STEP_TREES = 200_000
 """Trees after which a step takes no further outcomes."""
 STEP_REPLAYS = 20_000
 """Trees to be replayed or buried after which it takes none either."""
+ENTRY_TREES = 20
+"""So many trees an entry counts as at least there: with few trees it costs what these cost."""
 STEP_LOOK = 20_000
 """Entries of outcomes after which a step looks at no further ones, where some wait for their time."""
 
@@ -159,7 +161,11 @@ def _read(
                 break
             taken[entry.receipt] = entry
             known |= {outcome.slab: places[outcome.slab] for outcome in entry.slabs if outcome.slab in places}
-            count = sum(most if outcome.indexes is None else len(outcome.indexes) for outcome in entry.slabs)
+            rows = (
+                len(outcome.of(places[outcome.slab].count if outcome.slab in places else most))
+                for outcome in entry.slabs
+            )
+            count = max(sum(rows), ENTRY_TREES)
             trees += count
             bad += count if entry.status != "acked" else 0
         if len(due) == len(found) or trees >= STEP_TREES or bad >= STEP_REPLAYS:

@@ -80,6 +80,14 @@ def test_a_commit_waits_for_room_of_its_own_spout_whatever_is_wrong_with_another
     assert "outcomes of topology t wait: spout 'a' has 1 dead letters, its most" in reported
 
 
+def test_one_step_settles_many_failed_records_that_were_written_one_by_one(ledger: Ledger) -> None:
+    """Such an entry is of all its slab's trees: of one, and not of as many as a slab may have."""
+    for number in range(60):
+        spout(ledger, "a", attempts=1).write(lines(1, first=number))
+    ledger.fail([row["_acker"] for row in rows(ledger, "lines-a")], "bad")
+    assert settler.settle(ledger, steps=1) == Stepped(dead=60)
+
+
 def test_a_spout_that_cannot_be_looked_after_keeps_no_other_from_it(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
