@@ -70,6 +70,11 @@ class TopologyConfigError(AckerError):
 class UnknownTopology(NotFound):
     """The store holds no topology of that name."""
 
+    @classmethod
+    def named(cls, name: str, more: str = "") -> "UnknownTopology":
+        """The error for a name; more: what follows, as the name that was perhaps meant."""
+        return cls(f"the store holds no topology {name!r}{more}")
+
 
 class TopologyInUse(AckerError):
     """A topology has trees in flight, or outcomes that are not confirmed: it is neither removed nor timed."""

@@ -15,6 +15,9 @@ from acker.ledger.calls.traces import Event
 from acker.ledger.ids import Ids
 from acker.ledger.slabs.slabs import NewSlab
 
+LINGER = 0.005
+"""Seconds for which messages wait for others, by default, before they are sent."""
+
 
 class Trees(Protocol):
     """Trees of one slab that are to be tracked, as the outbox sees them."""

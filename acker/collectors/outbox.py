@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-from acker.collectors import ends
+from acker.collectors import process_end
 from acker.collectors.buffer import Buffer, Sending, sendings
 from acker.collectors.tuples import Tuple
 from acker.errors import AckerError, BufferFull, StoreError, StoreUnavailable, UnreadableRecord
@@ -52,7 +52,7 @@ class Outbox:
         self._spouts: weakref.WeakSet[Any] = weakref.WeakSet()
         self._at_work = AtWork.here()
         self._start()
-        ends.add(self)
+        process_end.add(self)
 
     def _start(self) -> None:
         self.lock = threading.RLock()
@@ -80,7 +80,7 @@ class Outbox:
         for spout in list(self._spouts):
             spout.forget()
 
-    def adopt(self, spout: ends.Forgetful) -> None:
+    def adopt(self, spout: process_end.Forgetful) -> None:
         """Has a spout forget when this process forks, without keeping it alive."""
         self._spouts.add(spout)
 
@@ -184,7 +184,7 @@ class Outbox:
             thread = threading.Thread(target=self._run, name="acker-outbox", daemon=True)
             thread.start()
             self._thread = thread
-            ends.see_to_the_end()
+            process_end.see_to_the_end()
 
     def hurry(self) -> None:
         """Has what is buffered sent now, by the thread."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, Unpack
 
+from acker.collectors.buffer import LINGER
 from acker.collectors.outbox import Outbox
 from acker.collectors.tuples import Owner
 from acker.errors import AckerError
@@ -16,7 +17,7 @@ from acker.ledger.settings.config import Settings
 from acker.ledger.settings.settings import check_number
 from acker.store.client import Store
 
-LINGER, LONGEST_LINGER = 0.005, 60.0
+LONGEST_LINGER = 60.0
 """Seconds, by default and at most, for which what is sent together gathers."""
 
 log = logging.getLogger("acker")

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from acker.collectors.session import LINGER
+from acker.collectors.buffer import LINGER
 from acker.collectors.topology import Topology
 from acker.drpc.linear_drpc import LinearDRPC
 from acker.ledger.client import Ledger

@@ -211,16 +211,13 @@ class Flight:
         if nodes.many:
             self.replies = self.replies or [None] * len(self.requests)
             self.missing = [number for number in self.missing if not self.requests[number].one_server]
-        numbers: dict[Node, list[int]] = {}
-        for number in self.missing:
-            node = asked.get(number) or nodes.owner(self.requests[number].key)
-            if node is None:
-                self.cause = self.cause or redis.exceptions.ClusterDownError("no known node has the keys")
-            else:
-                numbers.setdefault(node, []).append(number)
+        keys = {number: self.requests[number].key for number in self.missing}
+        by_node, nowhere = nodes.group(keys, asked)
+        if nowhere:
+            self.cause = self.cause or redis.exceptions.ClusterDownError("no known node has the keys")
         return [
             Parcel(node, own, node in self._need_scripts, asked.keys() & own if asked else ())
-            for node, own in numbers.items()
+            for node, own in by_node.items()
         ]
 
     def pack(self, parcel: Parcel) -> tuple[list[bytes], int]:

@@ -1,6 +1,6 @@
 """Which server has a key: what a cluster or Sentinels said last, and the redirections since. No I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
@@ -45,6 +45,24 @@ class Nodes:
     def owner(self, key: bytes) -> Node | None:
         """The server that has a key, as far as is known."""
         return self._owners[key_slot(key) if self._slots > 1 else 0]
+
+    def group(
+        self, keys: Mapping[int, bytes], asked: Mapping[int, Node]
+    ) -> tuple[dict[Node, list[int]], bool]:
+        """Requests by the server that has their keys, and True where a key lies nowhere at present.
+
+        keys: the key of each request, by its number. asked: servers to which a redirection sends requests
+        for once.
+        """
+        numbers: dict[Node, list[int]] = {}
+        nowhere = False
+        for number, key in keys.items():
+            node = asked.get(number) or self.owner(key)
+            if node is None:
+                nowhere = True
+            else:
+                numbers.setdefault(node, []).append(number)
+        return numbers, nowhere
 
     def to_ask(self) -> list[Node]:
         """Whom to ask, best first: nodes that failed last, or were wrong about another, come last."""

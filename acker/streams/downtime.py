@@ -42,8 +42,6 @@ MOST_SEGMENTS = 10_000
 """Segments of a subscription that one pass keeps, about from the oldest on."""
 _MOST_LOOKS = 200
 """Pages that it reads of them."""
-LEASE = 10.0
-"""Seconds for which a worker of a line counts as alive after each sign of life (acker/workers/leases.py)."""
 _PAGE = 500
 _log = logging.getLogger(__name__)
 
@@ -55,17 +53,19 @@ def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
     yield [command("HSET", key, reader, milliseconds(instant)), command("EXPIRE", key, HOLD_TTL)]
 
 
-def keep(core: Core) -> Operation[int]:
+def keep(core: Core, *, lease: float) -> Operation[int]:
     """Sends back to the nursery what the next rotation would expire though nobody works on it.
 
     So it does with the trees of commits that are under way, whatever the topology's `downtime` is.
+
+    lease: seconds for which a worker counts as alive after each sign of life.
 
     Returns how many slabs were sent back; the same again changes nothing. Streams that cannot be read are
     passed over and logged: their trees expire as if somebody worked on them.
     """
     if not core.shards:
         return 0
-    found = _Found(core)
+    found = _Found(core, lease)
     try:
         found.slabs = yield from under_way.slabs(core)
     except StoreError as error:
@@ -124,6 +124,7 @@ class _Found:
     """
 
     core: Core
+    lease: float = 0.0
     left: int = 0
     looks: int = 0
     over: bool = False
@@ -158,7 +159,7 @@ def _look(found: _Found, stream: str) -> Operation[None]:
         start = oldest if _order(cursor) < _order(oldest) else b"(" + cursor
         found.left, found.looks, found.over = MOST_SEGMENTS, _MOST_LOOKS, False
         # Read before the returned: what is given back in between stands among those.
-        gone = yield from _gone(found.core, own, slot, now)
+        gone = yield from _gone(found, own, slot, now)
         for reader in gone:
             yield from _walk(found, own.taken(slot, reader), b"-", slot, oldest)
         yield from _walk(found, own.returned(slot), b"-", slot, oldest)
@@ -168,18 +169,18 @@ def _look(found: _Found, stream: str) -> Operation[None]:
             found.full.append(f"stream {stream}, subscription {whose or 'to come'}")
 
 
-def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[str]]:
+def _gone(found: _Found, own: keys.Stream, slot: int, now: int) -> Operation[list[str]]:
     """The readers that have ended: workers, and queries where no query of the subscription runs."""
     [beats, leases] = yield [
         command("HGETALL", own.beats(slot)),
         command("HGETALL", own.workers(slot)),
     ]
-    silent = MISSED * 1000 * heartbeats.period(core)
+    silent = MISSED * 1000 * heartbeats.period(found.core)
     gone = [
         reader.decode("utf-8", "replace")
         for reader, until in pairs(leases).items()
         # Notes of workers, which stand there, too, begin with a mark (acker/workers/leases.py).
-        if until.isdigit() and now - (int(until) - 1000 * LEASE) >= silent
+        if until.isdigit() and now - (int(until) - 1000 * found.lease) >= silent
     ]
     queries, forgotten, runs = [], [], False
     for reader, seen in pairs(beats).items():

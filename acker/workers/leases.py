@@ -15,7 +15,6 @@ from acker.ledger.slabs.causes import Cause
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs, whole
-from acker.streams import downtime
 from acker.streams.commits import commit as commits
 from acker.streams.commits import release
 from acker.streams.log import heartbeats, segments, subscriptions
@@ -25,7 +24,7 @@ from acker.streams.reader import payload_of
 from acker.streams.staging import acks
 from acker.workers import scripts
 
-LEASE = downtime.LEASE
+LEASE = 10.0
 """Seconds after which a worker that does not say that it lives is taken for dead."""
 BEGUN = "!"
 """Before the reader of a worker: the field of what it has begun, beside that of its own time."""

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ValidationError, class_name, is_interrupt, shown, text_of
-from acker.streams.log import schemas
 from acker.streams.log.segments import ANCHORS
-from acker.streams.types.column_types import fitted
+from acker.streams.types.column_types import inferred_type
+from acker.streams.types.fitting import fitted
 
 
 def load_pandas() -> None:
@@ -33,7 +33,7 @@ def table(
 
     Returns:
         The table, and for each row that a column does not take its place and an error
-        (`acker.streams.types.column_types`). The table is not to be used then.
+        (`acker.streams.types.fitting`). The table is not to be used then.
     """
     types = {} if known is None else {field.name: field.type for field in known}
     types.setdefault(ANCHORS, _of_anchors(rows))
@@ -80,7 +80,7 @@ def _anchors(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[i
 def _new(values: Sequence[Any], name: str) -> tuple[pa.Array, dict[int, ValidationError]]:
     """A column that the stream has not yet, as `fitted`."""
     try:
-        found, unfit = fitted(values, schemas.inferred(name, values), name)
+        found, unfit = fitted(values, inferred_type(name, values), name)
         if not unfit:
             return found, unfit
     except BaseException as error:  # some value has no type, or another one: it is found below
@@ -91,7 +91,7 @@ def _new(values: Sequence[Any], name: str) -> tuple[pa.Array, dict[int, Validati
         if value is None:
             continue
         try:
-            kind = schemas.inferred(name, [value])
+            kind = inferred_type(name, [value])
         except ValidationError as error:
             typeless[place] = error
             continue

@@ -8,7 +8,7 @@ from starlette.responses import StreamingResponse
 from api.models.events import EventStream
 from api.problems import declared
 from api.service.service import LedgerDep, ServiceDep
-from api.streams import events as live_events
+from api.streams.follow import follow
 from api.streams.live import CountedStream, LiveDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["events"])
@@ -58,7 +58,7 @@ async def stream_events(
 ) -> StreamingResponse:
     """Live events of a topology. A stream ends after a time: come again with the id of its last event."""
     after = int(last_event_id.partition("-")[0]) if last_event_id else None
-    events = live_events.follow(live, ledger, after, service.settings.stream_seconds)
+    events = follow(live, ledger, after, service.settings.stream_seconds)
     return CountedStream(live, request.state.client, events)
 
 

@@ -1,99 +1,70 @@
-"""One stream of live events: first what was missed, then what happens, until its time is over."""
+"""Events as they go to clients: what a reading, and trees that ended, become."""
 
-import asyncio
-import random
-import time
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from acker.inspect.async_ledger import AsyncLedger
-from acker.inspect.topology import history
-from acker.inspect.topology.history import STEPS, WINDOWS, Reading
-from acker.inspect.trees import failures
+from fastapi.sse import format_sse_event
+
+from acker.inspect.topology.health import Health
+from acker.inspect.topology.history import Reading
+from acker.inspect.topology.series import series
 from acker.inspect.trees.failure import Failure
-from api.streams.encoding import Frame
-from api.streams.live import Live, frames
+from acker.ledger.trees.buckets import BUCKETS
+from api.fields import instant
+from api.models.events import OutcomeSummary, Sample
+from api.models.outcomes import outcome
+from api.models.stats import COUNTED
+from api.models.topologies import Latency, health
 
-MISSED = 200
-"""Most outcomes that were missed and are reported one by one."""
-PING_SECONDS = 10.0
-"""Seconds of silence after which a stream says that it lives."""
-_PAGES = 20
-
-
-async def follow(live: Live, ledger: AsyncLedger, after: int | None, seconds: float) -> AsyncIterator[bytes]:
-    """Events of a topology: those after the time `after` (ms) first, or only the newest sample.
-
-    It ends after about `seconds`, when the client does not keep up, or when the service stops.
-    """
-    name = ledger.config.name
-    # Streams that began together are not to end together.
-    deadline = time.monotonic() + seconds * random.SystemRandom().uniform(0.9, 1.0)
-    subscriber = await live.subscribe(ledger)
-    try:
-        if after is not None and not await _reached(ledger, after):
-            after = None
-        missed = await _missed(live, ledger, after)
-        yield b": hello\n\n" + b"".join(part.data for part in missed)
-        seen = missed[-1].at if missed else after or 0
-        while (left := deadline - time.monotonic()) > 0:
-            try:
-                new = await asyncio.wait_for(subscriber.queue.get(), min(left, PING_SECONDS))
-            except TimeoutError:
-                yield b": ping\n\n"
-                continue
-            if new is None:
-                return
-            if new.at > seen:
-                yield new.data
-    finally:
-        live.unsubscribe(name, subscriber)
+RETRY_MS = 1_000
+"""After how many ms a client that lost its stream comes again."""
 
 
-async def _reached(ledger: AsyncLedger, at: int) -> bool:
-    """Whether the history has come to a time. It has not where the store went back, or was made anew."""
-    latest = await ledger.run(history.latest(ledger.core, 1))
-    return not latest or latest[0].at >= at
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Events of one moment, encoded once for all streams. at: ms; what a client has seen up to."""
+
+    at: int
+    data: bytes
 
 
-async def _missed(live: Live, ledger: AsyncLedger, after: int | None) -> list[Frame]:
-    """What a stream begins with."""
-    if after is None:
-        readings = await ledger.run(history.latest(ledger.core, 2))
-        return frames(await live.health(ledger), readings, [], 0, 0) if len(readings) == 2 else []
-    known = await _known_at(ledger, after)
-    readings = await ledger.run(history.after(ledger.core, after))
-    if not readings:
-        return []
-    before = known or Reading(readings[0].at - 1)
-    trees = await _trees_between(ledger, after, readings[-1].at)
-    counts = Counter(tree.status for tree in trees)
-    failed = expired = 0
-    if len(trees) == MISSED:  # then there may be more
-        failed, expired = (
-            int(readings[-1].value(status) - before.value(status)) - counts[status]
-            for status in ("failed", "expired")
-        )
-    return frames(await live.health(ledger), [before, *readings], trees, failed, expired)
+def sample(found: Health, before: Reading, reading: Reading) -> bytes:
+    """What happened between two readings, and how the topology is; its id resumes a stream after it."""
+    points = series([before, reading])
+    gauges = {name: float(column[0]) for name, column in points.gauges.items()}
+    age = gauges["rotation_age"] if gauges["rotation_age"] >= 0 else None
+    backlog, use = int(gauges["backlog"]), max(0.0, gauges["high_water_use"])
+    buckets = {name: max(0, int(gauges[name])) for name in BUCKETS}
+    p50, p95, p99 = points.total_percentiles(0.5, 0.95, 0.99)
+    event = Sample(
+        at=instant(reading.at / 1000),
+        seconds=None if before.first else (reading.at - before.at) / 1000,
+        **{name: int(points.counts[name][0]) for name in COUNTED},
+        pending=sum(buckets.values()),
+        held=max(0, int(gauges["held"])),
+        waiting_slabs=max(0, int(gauges["waiting"])),
+        buckets=buckets,
+        latency=Latency(p50=p50, p95=p95, p99=p99),
+        high_water_use=use,
+        rotation_age=age,
+        backlog=backlog,
+        health=health(found),
+    )
+    return format_sse_event(
+        event="sample", data_str=event.model_dump_json(), id=f"{reading.at}-0", retry=RETRY_MS
+    )
 
 
-async def _known_at(ledger: AsyncLedger, at: int) -> Reading | None:
-    """The last reading up to a time, of the finest step that goes back so far."""
-    for window in WINDOWS:
-        found = await ledger.run(history.before(ledger.core, at, STEPS[window]))
-        if found is not None:
-            return found
-    return None
+def outcomes(trees: Iterable[Failure]) -> bytes:
+    """Trees that ended, one by one."""
+    return b"".join(
+        format_sse_event(event="outcome", data_str=outcome(tree).model_dump_json()) for tree in trees
+    )
 
 
-async def _trees_between(ledger: AsyncLedger, start: int, end: int) -> list[Failure]:
-    """The latest trees that ended after `start` and up to `end` (ms), oldest first, `MISSED` at most."""
-    found: list[Failure] = []
-    cursor = None
-    for _ in range(_PAGES):
-        page = await ledger.run(failures.page(ledger.core, limit=MISSED, cursor=cursor))
-        found += [tree for tree in page.trees if start < round(tree.at * 1000) <= end]
-        cursor = page.cursor
-        if cursor is None or len(found) >= MISSED or (page.trees and page.trees[-1].at * 1000 <= start):
-            break
-    return found[MISSED - 1 :: -1] if len(found) >= MISSED else found[::-1]
+def summary(at: int, failed: int, expired: int) -> bytes:
+    """How many more ended than were reported one by one; nothing where there were none."""
+    if failed <= 0 and expired <= 0:
+        return b""
+    event = OutcomeSummary(at=instant(at / 1000), failed=max(0, failed), expired=max(0, expired))
+    return format_sse_event(event="outcomes", data_str=event.model_dump_json())

@@ -30,8 +30,8 @@ from acker.inspect.trees.failures import Numbers
 from acker.ledger.calls import messages
 from api.problems import Refused
 from api.service.service import Service
-from api.streams import encoding
-from api.streams.encoding import Frame
+from api.streams import events
+from api.streams.events import Frame
 
 SINGLE = 20
 """Most outcomes that are reported one by one in a second."""
@@ -278,10 +278,10 @@ def frames(
     found: Health, readings: Sequence[Reading], trees: Sequence[Failure], failed: int, expired: int
 ) -> list[Frame]:
     """The events of the readings after the first, and of what ended meanwhile: trees, and how many more."""
-    samples = [Frame(after.at, encoding.sample(found, before, after)) for before, after in pairwise(readings)]
+    samples = [Frame(after.at, events.sample(found, before, after)) for before, after in pairwise(readings)]
     last = samples.pop()
     # The sample comes last: its id says that all before it was sent.
-    ended = encoding.outcomes(trees) + encoding.summary(last.at, failed, expired)
+    ended = events.outcomes(trees) + events.summary(last.at, failed, expired)
     return [*samples, Frame(last.at, ended + last.data)]
 
 

@@ -19,8 +19,8 @@ from acker.ledger.outcomes.outcomes import Receipt
 from api.fields import instant
 from api.models.spouts import EndedTree, SpoutOutcomes
 from api.service.service import Service
-from api.streams.encoding import RETRY_MS
-from api.streams.events import PING_SECONDS
+from api.streams.events import RETRY_MS
+from api.streams.follow import PING_SECONDS
 from api.streams.live import Live
 
 AGAIN_SECONDS = 60.0

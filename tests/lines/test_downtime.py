@@ -12,6 +12,7 @@ from acker.streams import downtime
 from acker.streams.log import heartbeats
 from acker.streams.spouts import settler
 from acker.workers import leases
+from acker.workers.leases import LEASE
 from tests.helpers.builders.line_job import Job
 from tests.helpers.builders.streaming import counters
 from tests.helpers.models.leaks import assert_settled
@@ -22,7 +23,7 @@ def rotate(job: Job, times: int = 6) -> int:
     """Rotates as a ticker does; returns how many trees expired."""
     expired = 0
     for _ in range(times):
-        job.ledger.run(downtime.keep(job.ledger.core))
+        job.ledger.run(downtime.keep(job.ledger.core, lease=LEASE))
         expired += job.ledger.tick(force=True).expired
     return expired
 

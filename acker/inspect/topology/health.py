@@ -88,7 +88,7 @@ def set_thresholds(core: Core, changes: Mapping[str, float]) -> Operation[Thresh
     wanted = _stored(stored)[0].changed(changes)
     written = {f"threshold:{name}": repr(float(value)) for name, value in changes.items()}
     if changes and not (yield from _write(core, set_=written)):
-        raise UnknownTopology(f"the store holds no topology {core.config.name!r} any more")
+        raise UnknownTopology.named(core.config.name, " any more")
     return wanted
 
 

@@ -71,7 +71,7 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
             yield requests
     values = _fields(stored)
     if "schema" not in values:
-        raise UnknownTopology(f"the store holds no topology {name!r}{(yield from _meant(name))}")
+        raise UnknownTopology.named(name, (yield from _meant(name)))
     schema = values["schema"]
     if schema != str(SCHEMA_VERSION):
         stored_schema = int(schema) if schema.isascii() and schema.isdigit() else schema
@@ -108,7 +108,7 @@ def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConf
     [reply] = yield [scripts.configure(wanted, fields)]
     values = _fields(reply)
     if "schema" not in values:
-        raise UnknownTopology(f"the store holds no topology {stored.name!r}")
+        raise UnknownTopology.named(stored.name)
     return _config(stored.name, values)
 
 

@@ -1,7 +1,7 @@
 """Values between Arrow and a Python function.
 
 A function is given what Spark's own UDFs are given (those on Arrow, its default). What it returns is taken
-as by a UDF, as far as the column holds it exactly (`acker.streams.types.column_types`). So a record whose
+as by a UDF, as far as the column holds it exactly (`acker.streams.types.fitting`). So a record whose
 result has no place in its column is known by itself. Not Spark's own converters: they are where they are not
 the same from version to version, and take a package of Spark Connect's in some.
 `tests/spark/records/test_values.py` compares.
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from acker.errors import ValidationError
-from acker.streams.types.column_types import fitted, listed
+from acker.streams.types.fitting import fitted, listed
 from acker.streams.types.scalar_types import Unfit
 
 Convert: TypeAlias = Callable[[Any], Any]
@@ -80,7 +80,7 @@ def _unless_none(convert: Convert) -> Convert:
 
 
 def to_arrow(kind: DataType) -> Convert | None:
-    """What makes of values that only Spark has in Python those that `acker.streams.types.column_types` knows.
+    """What makes of values that only Spark has in Python those that `acker.streams.types.fitting` knows.
 
     None where a type has no such values. It raises Unfit, or whatever else the value's own methods raise.
     """

@@ -8,7 +8,6 @@ and no two fields of a struct.
 
 import base64
 from collections import Counter
-from collections.abc import Sequence
 from functools import lru_cache
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -21,24 +20,14 @@ from acker.store.operation import Operation, command
 from acker.streams.log import scripts
 from acker.streams.log.gathers import FINISHED
 from acker.streams.log.segments import ANCHORS, check_anchors_type, check_names
+from acker.streams.types.column_types import check_case, check_readable, normal_type
 
 _ADDED = {b"acker": b"added"}
 """Metadata of a column that the first writer did not have."""
-_TAGS = {b"variant", b"geometry", b"geography"}
-"""Metadata of a field by which Spark tells a struct that stands for a type of its own."""
 _OWN = (ANCHORS, FINISHED)
 _ATTEMPTS = 20
 _PARSED = 256
 """Schemas that are known by what is stored of them."""
-_MOST_LEVELS = 50
-"""Of types within a type; Arrow writes 64 at most."""
-_SAME = (
-    pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64,
-    pa.types.is_decimal128, pa.types.is_date32, pa.types.is_string, pa.types.is_binary, pa.types.is_null,
-)  # fmt: skip
-
-
-_USUAL = frozenset((pa.int64(), pa.string(), pa.int32(), pa.float64(), pa.bool_(), pa.binary()))
 
 
 def normal(schema: pa.Schema) -> pa.Schema:
@@ -51,82 +40,8 @@ def normal(schema: pa.Schema) -> pa.Schema:
     if len({*names}) < len(names):
         twice = {name for name, times in Counter(names).items() if times > 1}
         raise ValidationError(f"columns: expected each once, got {', '.join(sorted(twice))} more often")
-    _check_case("columns", names)
-    return pa.schema([pa.field(field.name, _normal_type(field.name, field.type)) for field in schema])
-
-
-def _check_case(what: str, names: Sequence[str]) -> None:
-    """Raises SchemaMismatch for names that differ in case only."""
-    known: dict[str, str] = {}
-    for name in names:
-        other = known.setdefault(_folded(name), name)
-        if other is not name:
-            raise SchemaMismatch(
-                f"{what}: {other!r} and {name!r} differ in case only, and Spark takes them for the same: "
-                "name one of them otherwise"
-            )
-
-
-def _folded(name: str) -> str:
-    """A name as Spark compares it (Java's `equalsIgnoreCase`): each letter in upper, then in lower case."""
-    if name.isascii():
-        return name.lower()
-    upper = (one.upper() if len(one.upper()) == 1 else one for one in name)
-    return "".join(one.lower()[0] for one in upper)
-
-
-def _normal_type(name: str, kind: pa.DataType) -> pa.DataType:
-    if kind in _USUAL or any(same(kind) for same in _SAME):
-        return kind
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_dictionary(kind):
-        return _normal_type(name, kind.value_type)
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    if pa.types.is_duration(kind):
-        return pa.duration("us")
-    if pa.types.is_time(kind):
-        return pa.time64("ns")
-    if pa.types.is_struct(kind):
-        if any(_TAGS.intersection(field.metadata or {}) for field in kind):
-            return kind
-        _check_case(f"column {name}", [one.name for one in kind])
-        return pa.struct([pa.field(one.name, _normal_type(f"{name}.{one.name}", one.type)) for one in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_normal_type(f"{name}.key", kind.key_type), _normal_type(name, kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("element", _normal_type(f"{name}.element", kind.value_type)))
-    raise ValidationError(f"column {name}: expected a type that Spark has, got {kind}")
-
-
-def inferred(name: str, values: Sequence[object]) -> pa.DataType:
-    """The type with which a stream records a column of Python's values, as Arrow finds it.
-
-    Raises ValidationError for a type that streams have not, and whatever Arrow raises for values without one.
-    """
-    found = pa.infer_type(values)
-    _check_readable(name, found)
-    return _normal_type(name, found)
-
-
-def _check_readable(name: str, kind: pa.DataType, depth: int = 0) -> None:
-    """Raises ValidationError for a column that no streaming query could read, or that cannot be written."""
-    if depth > _MOST_LEVELS:
-        raise ValidationError(
-            f"column {name.partition('.')[0]}: expected at most {_MOST_LEVELS} levels of lists and structs"
-        )
-    if pa.types.is_time(kind):
-        raise ValidationError(
-            f"column {name}: expected a type that Spark reads from streams, got TIME: cast it, as to string"
-        )
-    if pa.types.is_decimal128(kind) and not 0 <= kind.scale <= kind.precision:
-        raise ValidationError(f"column {name}: expected a type that Spark has, got {kind}")
-    for place in range(kind.num_fields):
-        inner = kind.field(place)
-        _check_readable(f"{name}.{inner.name}", inner.type, depth + 1)
+    check_case("columns", names)
+    return pa.schema([pa.field(field.name, normal_type(field.name, field.type)) for field in schema])
 
 
 def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
@@ -154,10 +69,10 @@ def record_over(core: Core, stream: str, schema: pa.Schema, stored: bytes | None
 
 
 def _wanted(schema: pa.Schema) -> pa.Schema:
-    _check_case("columns", [*_OWN, *(name for name in schema.names if name not in _OWN)])
+    check_case("columns", [*_OWN, *(name for name in schema.names if name not in _OWN)])
     wanted = normal(schema)
     for field in wanted:
-        _check_readable(field.name, field.type)
+        check_readable(field.name, field.type)
     if ANCHORS in wanted.names:
         check_anchors_type(wanted.field(ANCHORS).type)
     return wanted
@@ -197,7 +112,7 @@ def _evolved(stream: str, known: pa.Schema, wanted: pa.Schema) -> pa.Schema:
         if field.name not in gives and field.name != ANCHORS and field.metadata != _ADDED
     ]
     shared = [name for name in wanted.names if name in has]
-    _check_case(f"stream {stream!r}", [*known.names, *(name for name in wanted.names if name not in has)])
+    check_case(f"stream {stream!r}", [*known.names, *(name for name in wanted.names if name not in has)])
     _compare(stream, known, wanted, [*shared, *left_out])
     new = [field.with_metadata(_ADDED) for field in wanted if field.name not in has]
     return pa.schema([*known, *new], known.metadata) if new else known

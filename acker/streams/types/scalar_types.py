@@ -1,6 +1,6 @@
 """Types of columns that have no parts, and the values that each takes.
 
-See `acker.streams.types.column_types`.
+See `acker.streams.types.fitting`.
 """
 
 import datetime as dt

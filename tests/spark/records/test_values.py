@@ -23,7 +23,7 @@ from acker.spark.records.mapping import RecordMapper
 from acker.spark.records.values import Columns, to_python
 from acker.spark.runtime.versions import arrow_schema
 from acker.streams import StreamWriter
-from acker.streams.types.column_types import fitted
+from acker.streams.types.fitting import fitted
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.sparks import own_conversion
 from tests.helpers.values import HELD, UTC, nested

@@ -18,6 +18,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.streams import Stream, downtime
 from acker.streams.log import heartbeats
+from acker.workers.leases import LEASE
 from tests.helpers.builders.pipeline import Diary, Pipeline
 from tests.helpers.servers.servers import raw_client, wait_until
 
@@ -77,7 +78,7 @@ def rotate(ledger: Ledger, times: int) -> int:
     """As a ticker does; returns how many trees expired."""
     expired = 0
     for _ in range(times):
-        ledger.run(downtime.keep(ledger.core))
+        ledger.run(downtime.keep(ledger.core, lease=LEASE))
         expired += ledger.tick(force=True).expired
     return expired
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter
-from acker.streams.types.column_types import fitted
+from acker.streams.types.fitting import fitted
 from acker.workers import row_columns
 from tests.helpers.values import BERLIN, HELD, UTC, nested
 
