@@ -15,7 +15,6 @@ from acker.streams.commits import at_once, scripts
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
 from acker.streams.log import schemas
-from acker.streams.log import scripts as log_scripts
 from acker.streams.sources.roots import Roots
 from acker.streams.spouts import settler
 from acker.streams.staging import staging
@@ -87,7 +86,7 @@ def test_what_a_look_says_of_a_group_holds_no_longer_than_it_is_known_to_be_over
         said.append(known)
         return gather(config, stream, ttl, known if len(said) > 1 else -1, *more)
 
-    monkeypatch.setattr(log_scripts, "gather", paused)
+    monkeypatch.setattr(scripts, "gather", paused)
     job.ledger.run(commits.commit(job.ledger.core, "late", 0, Commit((staged,))))
     assert said == [2000 * 30, 2000 * 30]
     assert valkey_raw.hget(ROWS.subscriptions.decode(), "waiting") == b"2"

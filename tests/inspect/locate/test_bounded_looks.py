@@ -16,8 +16,7 @@ from acker.store.operation import Request
 from acker.store.replies import seconds
 from acker.streams import Stream
 from acker.streams.commits.contents import Commit
-from acker.streams.log import scripts
-from acker.streams.upkeep import retention
+from acker.streams.upkeep import retention, scripts
 from tests.helpers.builders.streaming import commit, consume, emit, stage, take
 from tests.helpers.servers.servers import wait_until
 
