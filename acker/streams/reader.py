@@ -30,8 +30,9 @@ class StreamReader:
     for a subscription. Use that where the subscription has no other reader, as for dead letters.
 
     Ids of entries are times of the server's clock. A store that was emptied, set back or replaced may have
-    new entries below `position`: these are read, too, and what was read before is not read again. The reader
-    knows the latest 262,144 segments that it has read: what it read before these it does not ack.
+    new entries below `position`: these are read, too. What was read before is not read again, and the next
+    `ack` acks it again where the store lost that. The reader knows the latest 262,144 segments that it has
+    read: what it read before these it does not ack.
     """
 
     def __init__(self, ledger: Ledger, stream: str, subscription: str = DEFAULT) -> None:
@@ -43,7 +44,7 @@ class StreamReader:
         self._reader = segments.new_token()
         self._at = 0
         self._read: dict[str, bool] = {}
-        """Segments that were read, by their tokens, and whether they were given to be acked."""
+        """Segments that were read, by their tokens, and whether their rows were given."""
 
     def schema(self) -> pa.Schema:
         """The schema of the rows; raises UnknownStream before the first is written."""
@@ -115,7 +116,7 @@ class StreamReader:
                     self._note(entry, segment, given=True)
 
     def _note(self, entry: str, segment: Segment, *, given: bool) -> None:
-        """Notes that a segment was read. given: it is to be acked; else nobody has seen rows of it."""
+        """Notes that a segment was read. given: it is to be acked, now and where the store has lost that."""
         self.position = entry
         self._read[segment.token] = given
         if len(self._read) > _KNOWN:
@@ -137,7 +138,6 @@ class StreamReader:
             for first in range(0, len(own), _FLIGHT):
                 part = own[first : first + _FLIGHT]
                 acked += (yield from acks.ack(core, what, part))[0]
-                self._read |= {one.segment.token: False for one in part if one.segment.token in self._read}
             yield from subscriptions.forget(core, what)
             self._at = last
         back, _ = yield from fencing.take_back(core, self.stream, slot, reader)

@@ -217,6 +217,30 @@ def test_a_reader_gives_what_came_below_its_position_where_a_replica_lagged(
     assert list(reader.tables()) == []
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_reader_acks_again_where_the_store_has_lost_its_ack(
+    valkey_url: str, valkey_raw: "redis.Redis", more: int
+) -> None:
+    """It gives the rows to nobody again, so nobody else would: their trees would wait for the downtime."""
+    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
+    reader = StreamReader(ledger, "lines")
+    emit(ledger, 1)
+    assert len(list(reader.rows())) == 1
+    assert reader.ack() == 1
+    emit(ledger, 2)
+    assert len(list(reader.rows())) == 2
+    before = moment(valkey_raw)
+    assert reader.ack() == 1
+    set_back(valkey_raw, before)
+    assert ledger.counters()["acked"] == 1
+    for _ in range(more):
+        emit(ledger, 4)
+    assert len(list(reader.rows())) == 4 * more
+    assert reader.ack() == 1 + more
+    assert ledger.counters()["acked"] == 3 + 4 * more
+    assert reader.ack() == 0
+
+
 def test_a_segment_is_acked_when_all_of_its_rows_were_given(ledger: Ledger) -> None:
     emit(ledger, 3)
     reader = StreamReader(ledger, "lines")
