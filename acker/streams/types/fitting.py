@@ -16,7 +16,7 @@ with both named, so that the row which has it fails alone. None is taken where t
 | timestamp | timestamp_ntz | datetime without a time zone |
 | duration | interval day to second | timedelta |
 | time64 | time | time without a time zone |
-| list | array | a sequence, but neither text nor bytes; a NumPy array |
+| list | array | a sequence, but neither text nor bytes; an array of NumPy, Arrow or pandas |
 | struct | struct | a dict with none but its fields; a tuple with all of them |
 | map | map | a dict; a sequence of pairs |
 
@@ -130,7 +130,11 @@ def listed(value: Any) -> bool:
     """Return True if a value is a sequence of others."""
     if isinstance(value, Sequence):
         return not isinstance(value, str | bytes | bytearray | memoryview)
-    return isinstance(value, array) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    # A column of pandas has one dimension. A frame has two, and gives the names of its columns.
+    of_pandas = getattr(value, "ndim", 0) == 1 and hasattr(value, "__array__")
+    return of_pandas or isinstance(value, array | pa.Array | pa.ChunkedArray)
 
 
 def _struct(kind: pa.DataType) -> ColumnType:

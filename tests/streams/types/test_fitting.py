@@ -48,6 +48,10 @@ class Name(enum.StrEnum):
         (pa.timestamp("us"), [NOON, np.datetime64("2026-06-01T12:00:00.000001"), pd.Timestamp(NOON)]),
         (pa.duration("us"), [dt.timedelta(1, 2, 3), np.timedelta64(5, "ms")]),
         (pa.list_(pa.int64()), [[1, None], (2,), array("i", [3]), np.array([4]), range(2), [np.int8(1)]]),
+        (
+            pa.list_(pa.int64()),
+            [pa.array([1, None]), pa.chunked_array([[1], [2]]), pd.Series([3]), pd.Index([4])],
+        ),
         (POINT, [{"x": 1, "y": [0.5]}, {"x": 1}, (1, None)]),
         (WORDS, [{"a": 1}, [("b", None)], {}]),
         (pa.null(), [None]),
@@ -89,7 +93,7 @@ def test_a_value_of_the_column_s_kind_is_held_as_it_is(type_: pa.DataType, value
             [pd.Timestamp(1), np.datetime64(1, "ns")],
         ),
         (pa.duration("us"), [90, 1.5, "1s"], [dt.timedelta.max, pd.Timedelta(1)]),
-        (pa.list_(pa.int64()), ["12", b"12", {1}, {"a": 1}, 1], []),
+        (pa.list_(pa.int64()), ["12", b"12", {1}, {"a": 1}, 1, pd.DataFrame({1: [1]})], []),
         (POINT, [[1, None], 1, "xy"], [{"x": 1, "z": 2}, (1,)]),
         (WORDS, [[1], "ab", [("a", 1, 2)]], []),
         (pa.null(), [1, math.nan], []),
@@ -155,6 +159,8 @@ def same(one: Any, other: object) -> bool:
     """Return True if a value that is read is the one that was written."""
     if isinstance(one, pa.Scalar):
         one = one.as_py()
+    if isinstance(one, pa.Array | pa.ChunkedArray | pd.Series | pd.Index):
+        one = list(one)
     if isinstance(one, np.datetime64 | np.timedelta64):
         one = one.item() if one.dtype == "M8[D]" else one.astype(f"{one.dtype.kind}8[us]").item()
     elif isinstance(one, np.generic):
