@@ -44,6 +44,8 @@ from acker.workers.stream_state import Look, look, look_at
 _LOST = "rows of the request are lost: the store has dropped them, or they cannot be read"
 _OF_ROWS = (SchemaMismatch, ValidationError, ValueTooLong)
 """Errors of ours that are of some rows, and not of the store."""
+_LOGGED = 100
+"""Failures of a batch that are logged, with a trace each, which costs more than most steps."""
 _log = logging.getLogger(__name__)
 
 
@@ -63,6 +65,7 @@ class Made:
 
     out: Any
     failed: dict[int, str] = field(default_factory=dict)
+    logged: int = 0
 
     def attempt(self, anchor: Anchor, step: str, batch: int, action: Callable[[Any], object]) -> None:
         """Does something for a request; what it raises fails that request alone. action: is given `out`."""
@@ -85,7 +88,14 @@ class Made:
         for tree in trees_of(anchor):
             self.failed.setdefault(tree, cause)
         if not issubclass(type(error), FailedException):
+            self._log(error, step, said)
+
+    def _log(self, error: BaseException, step: str, said: str) -> None:
+        self.logged += 1
+        if self.logged <= _LOGGED:
             log_error(_log, error, "step %s fails a record: %s", step, said)
+        elif self.logged == _LOGGED + 1:
+            log_error(_log, None, "step %s fails further records of this batch, which are not logged", step)
 
     def lives(self, anchor: Anchor) -> bool:
         """True for rows without a tree, and unless all trees of a row have failed."""

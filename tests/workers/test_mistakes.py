@@ -19,10 +19,11 @@ from acker.lines import Gather, Line, Out
 from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter
 from acker.streams.log import schemas
+from acker.streams.log.segments import Segment
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.workers import row_columns
-from acker.workers.steps import FunctionStep
+from acker.workers.steps import FunctionStep, Read
 from acker.workers.worker import Worker
 from tests.helpers.servers.servers import wait_until
 
@@ -140,6 +141,17 @@ def test_a_handler_of_logs_that_raises_costs_no_request(ledger: Ledger) -> None:
     finally:
         logging.getLogger("acker").removeHandler(handler)
     assert (good, reason) == (2, "in section rows: ValueError: bad")
+
+
+def test_the_log_of_a_batch_whose_records_all_fail_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    def wrong(row: Mapping[str, Any], _: object) -> None:
+        raise ValueError(row["i"])
+
+    rows = pa.record_batch({"i": range(1000), "_acker": range(1, 1001)})
+    segment = Segment("token", 1000, 1, 1, (), (), "", 0, 1)
+    made = FunctionStep("wrong", "rows", wrong).run(0, [Read(segment, [rows])])
+    assert len(made.failed) == 1000
+    assert len(caplog.records) == 101
 
 
 def test_rows_that_cannot_gather_fail_their_request_alone(ledger: Ledger) -> None:
