@@ -31,6 +31,9 @@ def retire(ledger: Ledger, what: Description, *, force: bool = False) -> None:
     alive = sum(ledger.run(calls.workers(core, what)))
     if alive and not force:
         raise FunctionInUse(f"function {name!r} has {alive:,} workers that are alive: stop them, or --force")
+    # From now on no call is written: who has its answer may ask the next question before the end of this.
+    streams = [keys.Stream(core.config.name, what.stream(place)) for place in range(len(what.steps))]
+    ledger.store.send([command("HDEL", one.subscriptions, "version") for one in streams])
     ledger.run(registry.remove(what))
     ledger.run(_end_calls(ledger, what))
     answered = partial(answers.answer_outcomes, ledger, what)

@@ -70,6 +70,23 @@ def test_calls_of_a_function_that_is_removed_by_force_fail_and_leave_nothing(top
     wait_until(settled)
 
 
+def test_nothing_is_asked_of_a_function_that_is_being_removed(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who gets its answer asks the next question at once, while the streams are still there."""
+    counting().register(topology)
+    client = topology.drpc("count")
+    client.begin(3).begun.result(30)
+    found = list[object]()
+    before_script(
+        monkeypatch,
+        "answer",
+        lambda: found.extend(client.execute_many([4], return_exceptions=True, timeout=5.0)),
+        lambda: retire(topology.ledger, counting().description("t"), force=True),
+    )
+    assert [type(one) for one in found] == [UnknownFunction]
+
+
 def test_a_function_with_workers_is_not_removed(topology: Topology) -> None:
     with counting().work(topology):
         assert topology.drpc("count").execute(3) == 3
