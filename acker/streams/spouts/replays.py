@@ -4,13 +4,14 @@ What a spout keeps for it is in the store, so any process may do it, any number 
 needs to know the spout: see `acker.streams.spouts.settler`.
 """
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import ValidationError
+from acker.errors import SchemaMismatch, ValidationError
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
@@ -59,6 +60,8 @@ OUTCOMES = pa.schema(
 """Outcomes as rows. status: acked, failed or expired. final: no replay follows. latency: seconds from track
 to outcome by the store's clock; at: when it was. step, batch: who has failed it, and in which batch of its
 query; "" and -1 where that is not known, null in rows of earlier versions."""
+
+_log = logging.getLogger(__name__)
 
 OnOutcomes: TypeAlias = Callable[[pa.Table], object]
 
@@ -194,6 +197,7 @@ class _Group:
     origin: tuple[str, int] | None = None
     rows: int = 0
     bytes: int = 0
+    tokens: set[str] = field(default_factory=set)
 
 
 def _stage_replays(
@@ -201,7 +205,7 @@ def _stage_replays(
 ) -> Operation[tuple[list[Staged], list[Roots], set[str]]]:
     """Stages a new root, and a tuple of the stream, for each row that is to be tried again.
 
-    Returns the tokens, too, of those whose rows cannot be read, or are gone.
+    Returns the tokens, too, of those whose rows cannot be read, are gone, or are of no use to their stream.
     """
     again: dict[str, tuple[Roots, dict[int, Attempt]]] = {}
     expired = ""
@@ -230,7 +234,7 @@ def _stage_replays(
             name = (old.how, old.number, part.schema.to_string(), query)
             group = groups.get(name)
             if group is not None and group.rows + part.num_rows > most:
-                yield from _stage_group(core, groups.pop(name), staged, tracked)
+                unreadable |= yield from _stage_group(core, groups.pop(name), staged, tracked)
                 group = None
             if group is None:
                 group = groups[name] = _Group(old.how, old.number + 1, [], old.origin)
@@ -239,20 +243,29 @@ def _stage_replays(
             group.batches += part.to_batches()
             group.rows += part.num_rows
             group.bytes += part.nbytes
+            group.tokens.add(old.token)
             if group.bytes >= SEGMENT_BYTES:
-                yield from _stage_group(core, groups.pop(name), staged, tracked)
+                unreadable |= yield from _stage_group(core, groups.pop(name), staged, tracked)
     for group in groups.values():
-        yield from _stage_group(core, group, staged, tracked)
+        unreadable |= yield from _stage_group(core, group, staged, tracked)
     return staged, tracked, unreadable
 
 
-def _stage_group(core: Core, group: _Group, staged: list[Staged], tracked: list[Roots]) -> Operation[None]:
+def _stage_group(
+    core: Core, group: _Group, staged: list[Staged], tracked: list[Roots]
+) -> Operation[set[str]]:
+    """Returns the tokens of roots whose rows their stream does not take any more: it was made anew."""
     how = group.how
     schema = attempts.visible(group.batches[0].schema)
-    yield from schemas.record(core, how.stream, roots.anchored_schema(schema, how))
+    try:
+        yield from schemas.record(core, how.stream, roots.anchored_schema(schema, how))
+    except SchemaMismatch as error:  # the other outcomes of the spout are settled all the same
+        _log.error("rows of spout %r are kept and not tried again: %s", how.spout, error)
+        return group.tokens
     made, piece = yield from roots.emit(core, how, Staging(how.stream), group.batches, group.number)
     tracked += [replace(one, origin=group.origin) for one in made]
     staged.append(piece)
+    return set()
 
 
 def emit_recorded(

@@ -21,6 +21,8 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import lost_trees, settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.settler import Settler
+from acker.streams.upkeep.removal import remove_stream
+from acker.streams.writer import StreamWriter
 from tests.helpers.builders.kept_rows import consume, lines, rows
 from tests.helpers.faults.damages import DAMAGES, damage, two
 
@@ -65,6 +67,23 @@ def test_a_spout_that_cannot_be_settled_keeps_no_other_from_it(ledger: Ledger) -
     consume(ledger, "lines-b")
     Settler(ledger.store, ["t"]).step()
     assert (pending(ledger, "a"), pending(ledger, "b")) == (1, 0)
+
+
+def test_rows_that_their_stream_takes_no_more_keep_no_others_from_being_settled(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream was removed and made anew with other columns while they were pending."""
+    spout(ledger, "a").write(lines(2))
+    anchors = [row["_acker"] for row in rows(ledger, "lines-a")]
+    ledger.run(remove_stream(ledger.core, "lines-a"))
+    StreamWriter(ledger, "lines-a").write(pa.table({"other": [1]}))
+    ledger.fail(anchors, "bad")
+    StreamSpout(ledger, SpoutOptions("a", "more", "id")).write(lines(3, first=2))
+    consume(ledger, "more")
+    assert settler.settle(ledger, "a") == Stepped(acked=3)
+    assert pending(ledger, "a") == 2
+    assert settler.settle(ledger, "a") == Stepped()
+    assert caplog.text.count("rows of spout 'a' are kept and not tried again: columns are not those") == 1
 
 
 @pytest.mark.usefixtures("stuck")
