@@ -94,16 +94,22 @@ def server(servers: Servers, kind: str) -> EmbeddedServer:
 
 
 @pytest.fixture
-def url(servers: Servers, kind: str) -> Iterator[str]:
+def damaged(request: pytest.FixtureRequest) -> bool:
+    """True for a test that damages its store: what is left in it may have no owner."""
+    return request.node.get_closest_marker("damage") is not None
+
+
+@pytest.fixture
+def url(servers: Servers, kind: str, damaged: bool) -> Iterator[str]:
     """The URL of an empty store of each kind: what nearly every test asks for."""
-    with clean_database(servers.url(kind)) as address:
+    with clean_database(servers.url(kind), damaged=damaged) as address:
         yield address
 
 
 @pytest.fixture
-def valkey_url(servers: Servers) -> Iterator[str]:
+def valkey_url(servers: Servers, damaged: bool) -> Iterator[str]:
     """The URL of an empty embedded server only, for tests that are too slow to run on every kind."""
-    with clean_database(servers.url("valkey")) as address:
+    with clean_database(servers.url("valkey"), damaged=damaged) as address:
         yield address
 
 

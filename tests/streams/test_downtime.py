@@ -162,6 +162,7 @@ def test_downtime_is_bounded_and_can_be_none(url: str) -> None:
     wait_until(expires)
 
 
+@pytest.mark.damage
 def test_a_stream_that_cannot_be_read_keeps_no_other_from_waiting(ledger: Ledger) -> None:
     for stream in ("bad", "lines", "worse"):
         emit(ledger, 5, stream)

@@ -14,6 +14,7 @@ import redis
 from acker.embedded import EmbeddedServer, embedded_binary
 from acker.store.address import parse
 from tests.helpers.models.leaks import assert_no_leaks
+from tests.helpers.owners import assert_owned
 from tests.helpers.servers.clusters import Cluster
 
 Value = TypeVar("Value")
@@ -93,8 +94,11 @@ def raw_clients(url: str) -> list["redis.Redis"]:
 
 
 @contextmanager
-def clean_database(url: str) -> Iterator[str]:
-    """`url`, whose store is emptied; afterwards looks for keys that should not have been left."""
+def clean_database(url: str, *, damaged: bool = False) -> Iterator[str]:
+    """`url`, whose store is emptied; afterwards looks for keys that should not have been left.
+
+    damaged: what is left may have no owner.
+    """
     with ExitStack() as stack:
         clients = [stack.enter_context(client) for client in raw_clients(url)]
         for client in clients:
@@ -102,6 +106,8 @@ def clean_database(url: str) -> Iterator[str]:
         yield url
         for client in clients:
             assert_no_leaks(client)
+        if not damaged:
+            assert_owned(clients)
 
 
 def wait_until(condition: Callable[[], Value], timeout: float = 60.0, interval: float = 0.01) -> Value:
