@@ -38,7 +38,7 @@ class Stuck:
     """What a subscription of a stream has not acked, by who has it, the oldest first.
 
     subscription: None for what waits for the first one. partly: it has more than the 10,000 segments that
-    were looked at.
+    were looked at. Where all of these were acked, `shares` is one of no segments, which nobody has.
     """
 
     stream: str
@@ -173,6 +173,8 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
                 holder = who(total.first)
             oldest = max(0.0, now - total.since / 1000)
             shares.append(Share(holder, total.segments, total.rows, oldest))
+    if not shares and look.left <= 0:  # readers keep what they have acked until their next batch
+        shares.append(Share(None, 0, 0, 0.0))
     return tuple(sorted(shares, key=lambda share: -share.oldest))
 
 

@@ -279,6 +279,21 @@ def test_what_is_stuck_comes_in_pages_of_whole_subscriptions(
             ledger.run(stuck(ledger.core, cursor=bad))
 
 
+def test_a_look_that_ends_among_acked_segments_does_not_say_that_nothing_is_stuck(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stuck_places, "MOST_SEGMENTS", 3)
+    for _ in range(3):
+        emit(ledger, 1)
+    ack(ledger, take(ledger, "lines"))  # as a reader whose batch may run again: it has not forgotten them
+    emit(ledger, 2)
+    [one] = look_for_stuck(ledger).stuck
+    assert (one.stream, one.segments, one.rows, one.partly) == ("lines", 0, 0, True)
+    monkeypatch.setattr(stuck_places, "MOST_SEGMENTS", 4)
+    [one] = look_for_stuck(ledger).stuck
+    assert (one.segments, one.rows, one.partly) == (1, 2, True)
+
+
 def test_readers_that_give_a_stream_up_leave_no_note_of_what_they_had(ledger: Ledger, url: str) -> None:
     emit(ledger, 1)
     batch = take(ledger, "lines")
