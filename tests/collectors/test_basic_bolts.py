@@ -1,5 +1,6 @@
 """Basic bolts: they anchor, ack and fail by themselves."""
 
+import asyncio
 import contextlib
 import io
 import multiprocessing.pool
@@ -203,6 +204,16 @@ def test_a_tuple_fails_for_good_where_its_function_has_left_its_work_undone(make
     class Fetch:
         async def __call__(self, collector: Any) -> None: ...
 
+    class Sent:
+        """As what a producer of Kafka gives."""
+
+        succeeded = failed = add_errback = lambda self: False
+
+    class Polled:
+        """As a long operation of a cloud's library."""
+
+        done = result = add_done_callback = lambda self: False
+
     class Cursor:
         """As one of a database: it has done what it was asked to."""
 
@@ -219,6 +230,8 @@ def test_a_tuple_fails_for_good_where_its_function_has_left_its_work_undone(make
             "async_generator": lambda _: streamed(None),
             "Future": lambda _: waiting,
             "Future ": lambda _: [1, {"a": 1}, waiting],
+            "Sent": lambda _: Sent(),
+            "Polled": lambda _: Polled(),
             "Thread": lambda _: {"thread": thread},
             "map": lambda _: map(print, [1]),
             "ApplyResult": lambda _: pool.apply_async(stop.wait),
@@ -234,14 +247,19 @@ def test_a_tuple_fails_for_good_where_its_function_has_left_its_work_undone(make
     with pytest.raises(KeyError):
         bolt.basic(undone["Future"])(spout.emit("m")[0])
     assert reported(spout)[0].reason == "KeyError: 'late'"
+    loop = asyncio.new_event_loop()
+    at_once = loop.create_future()
+    at_once.set_result(1)
+    loop.close()
     done: list[Callable[[Any], object]] = [
+        lambda _: at_once,
         lambda _: Cursor(),
         lambda _: {"a": [1]},
         lambda _: io.StringIO("a"),
     ]
     for function in done:
         assert bolt.basic(function)(spout.emit("m")[0]) is not None
-    assert [one.status for one in reported(spout, 3)] == ["acked"] * 3
+    assert [one.status for one in reported(spout, 4)] == ["acked"] * 4
 
 
 def test_what_does_its_work_after_it_returned_is_no_basic_bolt(make: Make) -> None:

@@ -8,7 +8,6 @@ import inspect
 import io
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 from acker.errors import PermanentFailure, class_name
@@ -54,10 +53,14 @@ def _kind(result: Any) -> str:
     if inspect.iscoroutine(result):
         result.close()  # or Python would warn, some time later, that nobody has awaited it
     waits = inspect.isawaitable(result) or inspect.isasyncgen(result) or _comes_later(result)
-    if isinstance(result, Future):
+    if _can(result, "done", "result", "add_done_callback"):
         waits = not result.done()
         if not waits:
             result.result()
+    elif _can(result, "succeeded", "failed", "add_errback"):  # as kafka-python's
+        waits = not (result.succeeded() or result.failed())
+        if result.failed():
+            raise result.exception
     elif _of(result, "threading", "Thread") or _of(result, "multiprocessing.process", "BaseProcess"):
         waits = result.ident is None or result.is_alive()
     elif _of(result, "multiprocessing.pool", "ApplyResult"):
@@ -67,6 +70,11 @@ def _kind(result: Any) -> str:
     elif _of(result, "subprocess", "Popen"):
         waits = result.poll() is None
     return class_name(result) if waits else ""
+
+
+def _can(result: object, *methods: str) -> bool:
+    """True for a future, of whichever library, by the methods that its class has."""
+    return all(callable(getattr(type(result), name, None)) for name in methods)
 
 
 def _comes_later(result: object) -> bool:

@@ -256,7 +256,7 @@ def claim(
         if isinstance(reply, redis.ResponseError) and str(reply) == "ACKER VERSION":
             raise FunctionConflict(
                 f"step {name!r} of stream {stream!r} is of another version of its function: that was "
-                "removed, and registered otherwise since"
+                "removed, or lost with its store, or is registered otherwise"
             )
         if isinstance(reply, redis.ResponseError):
             raise UnknownSubscription(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
