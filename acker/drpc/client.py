@@ -291,10 +291,9 @@ class Client:
         begun, rows = set[str](), _rows(calls)
         # Nearly always all of them are new: what there is to know for their rows is asked along.
         preparing = self._spout(group).prepare(rows, _segments(group))
-        looks: list[Operation[Any]] = [self._is_current(), self._ask(calls, caller), _outcome(preparing)]
-        current, replies, prepared = self.ledger.run(abreast(looks))
-        if not current:
-            raise _OtherVersion
+        # The version first: of another one nothing is prepared, as a schema of a stream that was removed.
+        looks: list[Operation[Any]] = [self._check_version(), self._ask(calls, caller), _outcome(preparing)]
+        _, replies, prepared = self.ledger.run(abreast(looks))
         if [b"full"] in replies and self.ledger.run(overdue(self.ledger.core, self.function)):
             replies = self.ledger.run(self._ask(calls, caller))
         new: list[Call] = []
@@ -336,9 +335,10 @@ class Client:
         stream = keys.Stream(self.function.topology, self.function.stream(0))
         return scripts.check_version(stream, self.function.version)
 
-    def _is_current(self) -> Operation[bool]:
+    def _check_version(self) -> Operation[None]:
         [same] = yield [self._same_version()]
-        return bool(same)
+        if not same:
+            raise _OtherVersion
 
     def _spout(self, group: int) -> StreamSpout:
         if (known := self._spouts.get(group)) is not None:

@@ -70,6 +70,18 @@ def test_calls_of_a_function_that_is_removed_by_force_fail_and_leave_nothing(top
     wait_until(settled)
 
 
+def test_who_asks_a_function_that_is_being_removed_makes_none_of_its_streams_anew(topology: Topology) -> None:
+    """Another function of that name may have a stream of the same name, with other columns."""
+    counting().register(topology)
+    client, first = topology.drpc("count"), keys.Stream("t", "count.fan")
+    topology.ledger.store.send(
+        [command("HDEL", first.subscriptions, "version"), command("UNLINK", first.schema)]
+    )
+    with pytest.raises(UnknownFunction):
+        client.execute(3, timeout=5.0)
+    assert topology.ledger.store.send([command("EXISTS", first.schema)]) == [0]
+
+
 def test_nothing_is_asked_of_a_function_that_is_being_removed(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
