@@ -71,7 +71,7 @@ def test_a_store_that_is_away_has_its_trees_reported_as_expired_in_time_and_not_
     with pytest.raises(StoreUnavailable):
         list(spout.outcomes())
     away.restart()
-    with quick.outbox.lock:  # both go in one call, and so into one entry, however slow this thread is
+    with quick.outbox._sending:  # both go in one call, and so into one entry, however slow this thread is
         bolt.ack(confirmed)
         bolt.ack(unconfirmed)
     quick.flush()

