@@ -32,7 +32,7 @@ from acker.workers import leases
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
 from tests.helpers.builders.line_job import Job
-from tests.helpers.builders.streaming import counters, take
+from tests.helpers.builders.streaming import counters, slot_of, take
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.servers.servers import wait_until
 
@@ -57,8 +57,9 @@ def test_threads_work_on_thousands_of_requests_at_once_until_they_are_stopped(va
         while done < 3000:
             done += settler.settle(job.ledger).all
     assert sorted(job.sums) == sorted(n % 5 for n in range(3000))
-    for stream in ("asks", "rows", "counts"):
-        [left] = job.ledger.store.send([command("EXISTS", keys.Stream("t", stream).workers(0))])
+    for stream, step in (("asks", "fan"), ("rows", "count"), ("counts", "add")):
+        workers = keys.Stream("t", stream).workers(slot_of(job.ledger, stream, step))
+        [left] = job.ledger.store.send([command("EXISTS", workers)])
         assert not left
 
 

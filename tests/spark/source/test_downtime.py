@@ -17,9 +17,11 @@ from acker.spark.queries.heartbeat import Heartbeat
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import Stream, downtime
-from acker.streams.log import heartbeats
+from acker.streams.log import heartbeats, subscriptions
+from acker.streams.log.subscriptions import DEFAULT
 from acker.workers.leases import LEASE
 from tests.helpers.builders.pipeline import Diary, Pipeline
+from tests.helpers.builders.streaming import slot_of
 from tests.helpers.servers.servers import raw_client, wait_until
 
 
@@ -33,7 +35,7 @@ def runs(ledger: Ledger) -> bool | None:
     """Whether the one query of the stream is taken for one that runs; None before it has said so."""
     own = keys.Stream("t", "lines")
     with raw_client(ledger.store.url) as client:
-        beats = client.hvals(own.beats(0).decode())
+        beats = client.hvals(own.beats(slot_of(ledger)).decode())
         now, _ = client.time()
     if not beats:
         return None
@@ -58,7 +60,7 @@ def planning(spark: SparkSession) -> list[str]:
 @pytest.mark.parametrize("how", ["it is stopped", "nobody has it any more"])
 def test_a_heartbeat_ends_with_the_source_also_where_its_process_goes_on(ledger: Ledger, how: str) -> None:
     heartbeat = Heartbeat(ledger, "lines")
-    heartbeat.of(0, "reader")
+    heartbeat.of(ledger.run(subscriptions.subscribe(ledger.core, "lines", DEFAULT)), "reader")
     assert runs(ledger)
     assert beating()
     if how == "it is stopped":
