@@ -28,7 +28,7 @@ from tests.helpers.servers.servers import wait_until
 
 HANGING = """
 import sys, time
-from acker.lines import leases
+from acker.workers import leases
 leases.LEASE = 0.5
 from acker.ledger.client import open_ledger
 from acker.store import keys

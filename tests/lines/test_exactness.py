@@ -30,6 +30,9 @@ from acker.workers.worker import Worker
 from tests.helpers.builders.gatherers import noting
 from tests.helpers.faults.turns import Moment, Turns, moment, set_back, tag
 
+pytestmark = pytest.mark.damage
+"""A store that forgets leaves rows without an owner."""
+
 TASKS = 3
 
 

@@ -11,9 +11,9 @@ import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from acker.spark import register, tuned
-from acker.spark.queries import listening
+from acker.spark.queries import query_listener
 
-listening._Listener.onQueryProgress = lambda *_: time.sleep(0.5)  # what is due comes after the end
+query_listener._Listener.onQueryProgress = lambda *_: time.sleep(0.5)  # what is due comes after the end
 directory = Path(sys.argv[1])
 (directory / "rows").mkdir()
 (directory / "rows" / "a.txt").write_text("x")

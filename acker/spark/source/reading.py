@@ -248,11 +248,16 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         }
 
     def _check(self, offset: Offset) -> None:
-        """Raises UnknownOffset for one of another source. Earlier versions did not note whose it is."""
+        """Raises UnknownOffset for an offset of another source, or of another version of acker."""
+        if "slot" not in offset:
+            raise UnknownOffset(
+                "the query's checkpoint was written by another version of acker, and is not read: "
+                "start with a new checkpoint"
+            )
         options = self._rows.options
         own = options.topology, options.stream, options.subscription
         place = offset.get("topology"), offset.get("stream"), offset.get("subscription")
-        if "stream" in offset and place != own:
+        if place != own:
             raise UnknownOffset(
                 f"the query's checkpoint goes on here with {_place(*place)}, but this source reads "
                 f"{_place(*own)}. The sources of a query have to come in the same order at each start: put "

@@ -34,7 +34,11 @@ class SpoutOptions:
     offset: str = text(
         "", "column", "A row's place in its source, a whole number from 0: for the watermark of what is done."
     )
-    partition: str = text("", "column", "In which part of its source that place is, as text.")
+    partition: str = text(
+        "",
+        "column",
+        'In which part of its source that place is, as text; null is the part without a name, as `""`.',
+    )
     bad_message_id: str = choice(
         BAD_MESSAGE_IDS, "What becomes of a row whose message id is null or over 1 KiB: it is a dead letter "
         "at once, or goes on without a tree."
