@@ -6,7 +6,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
-PIP_WORKERS = {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parent.parent / "startup")}
+PIP_WORKERS = {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parent / "startup")}
 """What lets workers start sooner; see `tuned`."""
 
 

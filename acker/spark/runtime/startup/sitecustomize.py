@@ -42,6 +42,6 @@ def _next_one() -> None:
 
 
 if __name__ == "sitecustomize":
-    _own = str(Path(__file__).parent.parent)
+    _own = str(Path(__file__).parent)
     sys.path[:] = [entry for entry in installed(sys.path) if entry != _own]
     _next_one()
