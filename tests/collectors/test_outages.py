@@ -182,7 +182,7 @@ def test_a_reply_that_was_lost_does_not_undo_what_was_sent(
     assert list(spout.outcomes()) == []
     counters = topology.counters()
     assert (counters["tracked"], counters["acked"], counters["late"], counters["duplicates"]) == (1, 0, 0, 2)
-    assert sum(int(raw.hget(f"acker:{{t:{shard}}}:counters", "emitted") or 0) for shard in range(4)) == 2
+    assert sum(int(raw.hget(f"acker:{{t:{shard}/4}}:counters", "emitted") or 0) for shard in range(4)) == 2
     topology.close()
 
 
