@@ -19,9 +19,9 @@ from acker.errors import AckerError
 from acker.store import keys
 from acker.store.client import Store as AckerStore
 from acker.store.operation import command
-from tests.chaos.injected import HOUR, Injected, NoEffect
-from tests.chaos.pipeline import TOPOLOGY, Pipeline
-from tests.chaos.plan import CLIENT_TIMEOUT, Fault
+from harness.chaos.injected import HOUR, Injected, NoEffect
+from harness.chaos.pipeline import TOPOLOGY, Pipeline
+from harness.chaos.plan import CLIENT_TIMEOUT, Fault
 
 _STEPS = (10.0, -10.0, 2 * HOUR, -2 * HOUR, 48 * HOUR, -48 * HOUR)
 """By so many seconds the server's clock steps, and back again."""

@@ -22,10 +22,10 @@ from acker.collectors.spout import Spout
 from acker.demo.processes import READY
 from acker.errors import AckerError
 from acker.streams import StreamWriter
-from tests.chaos import clock
-from tests.chaos.interrupts import Interrupted, Interrupts
-from tests.chaos.plan import CLIENT_TIMEOUT
-from tests.chaos.records import FALSE_ACK, Records, Reported, words
+from harness.chaos import clock
+from harness.chaos.interrupts import Interrupted, Interrupts
+from harness.chaos.plan import CLIENT_TIMEOUT
+from harness.chaos.records import FALSE_ACK, Records, Reported, words
 
 SPOUT = "source"
 FLYING = 600

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tests.chaos.records import POISON, REPORTED_AGAIN, TWO_OUTCOMES, Oddity, Record, Tree, words
+from harness.chaos.records import POISON, REPORTED_AGAIN, TWO_OUTCOMES, Oddity, Record, Tree, words
 
 ROTATIONS = "rotations"
 SHOWN = 5

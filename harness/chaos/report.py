@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 
-from tests.chaos.plan import Fault
+from harness.chaos.plan import Fault
 
 STILL = 5.0
 """Seconds without an ack after which the pipeline stands still; undisturbed it acks several a second."""

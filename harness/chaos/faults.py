@@ -10,13 +10,13 @@ from pathlib import Path
 
 import redis
 
-from tests.chaos import clock, store_faults
-from tests.chaos.injected import HOUR, Injected, NoEffect
-from tests.chaos.network import Copies, Slow
-from tests.chaos.pipeline import Pipeline, Supervised
-from tests.chaos.plan import Fault
-from tests.chaos.records import HANG, POISON
-from tests.chaos.source import INTERRUPTS
+from harness.chaos import clock, store_faults
+from harness.chaos.injected import HOUR, Injected, NoEffect
+from harness.chaos.network import Copies, Slow
+from harness.chaos.pipeline import Pipeline, Supervised
+from harness.chaos.plan import Fault
+from harness.chaos.records import HANG, POISON
+from harness.chaos.source import INTERRUPTS
 from tests.helpers.faults.proxy import Proxy, every_call_once
 
 _POISONED = 3

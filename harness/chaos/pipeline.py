@@ -21,11 +21,11 @@ from acker.demo.sink import Sink
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
 from acker.embedded.server import free_port
-from tests.chaos import clock
-from tests.chaos.network import Network
-from tests.chaos.plan import CLIENT_TIMEOUT, Store
-from tests.chaos.records import Records
-from tests.chaos.rival import Rival
+from harness.chaos import clock
+from harness.chaos.network import Network
+from harness.chaos.plan import CLIENT_TIMEOUT, Store
+from harness.chaos.records import Records
+from harness.chaos.rival import Rival
 from tests.helpers.servers.clocks import ShiftedClock
 from tests.helpers.servers.clusters import Cluster
 from tests.helpers.servers.servers import binary
@@ -217,14 +217,14 @@ class Pipeline:
 
     def _source(self, url: str, number: int) -> Child:
         command = [
-            sys.executable, "-m", "tests.chaos.source", "--topology", TOPOLOGY,
+            sys.executable, "-m", "harness.chaos.source", "--topology", TOPOLOGY,
             "--message-timeout", str(self.message_timeout), "--rate", str(self._rate),
             "--records", str(self.directory / "records.db"), "--sink", str(self.sink.path),
         ]  # fmt: skip
         return self._start("source", number, url, command)
 
     def _ticker(self, place: int) -> Callable[[int], Child]:
-        command = [sys.executable, "-m", "tests.chaos.clock", "tick", "--timeout", str(CLIENT_TIMEOUT)]
+        command = [sys.executable, "-m", "harness.chaos.clock", "tick", "--timeout", str(CLIENT_TIMEOUT)]
         return lambda number: self._start(f"ticker-{place}", number, self.url, command)
 
     def _service(self, number: int) -> Child:
@@ -242,7 +242,7 @@ class Pipeline:
         settings = {"spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1"}
         submit = " ".join(f"--conf {setting}={value}" for setting, value in settings.items())
         command = [
-            sys.executable, "-m", "tests.chaos.application", name, "--topology", TOPOLOGY,
+            sys.executable, "-m", "harness.chaos.application", name, "--topology", TOPOLOGY,
             "--checkpoint", str(self.directory / "checkpoints" / name), "--master", master,
             "--sink", str(self.sink.path), "--hang", str(HANG * self.message_timeout),
             "--hangs", str(self._hangs), "--message-timeout", str(self.message_timeout),

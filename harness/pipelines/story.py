@@ -28,10 +28,10 @@ from acker.streams.sources import kept_rows
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.pipelines.ends import CRASH, end_of
-from tests.pipelines.operators import APART, KINDS, SCHEMA
-from tests.pipelines.plan import ATTEMPTS, Pipeline
-from tests.pipelines.verdict import DONE, HUNG, PLANNED, End, Observed, Reported
+from harness.pipelines.ends import CRASH, end_of
+from harness.pipelines.operators import APART, KINDS, SCHEMA
+from harness.pipelines.plan import ATTEMPTS, Pipeline
+from harness.pipelines.verdict import DONE, HUNG, PLANNED, End, Observed, Reported
 
 COLUMNS = ["id", "k", "at", "attempt", "made_of", "_acker"]
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,7 +1,7 @@
 r"""Random pipelines on real Spark, and a verdict.
 
-    uv run python -m tests.pipelines --seed 1 --minutes 5 [--json report.json]
-    uv run python -m tests.pipelines --seed 17 --count 1 [--show]
+    uv run python -m harness.pipelines --seed 1 --minutes 5 [--json report.json]
+    uv run python -m harness.pipelines --seed 17 --count 1 [--show]
 
 Ends with 0 where nothing was lost, and 1 where something was.
 """
@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.pipelines.plan import pipeline
-from tests.pipelines.runner import run_all
+from harness.pipelines.plan import pipeline
+from harness.pipelines.runner import run_all
 
 
 def _say(line: str) -> None:
@@ -25,7 +25,7 @@ def _say(line: str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Runs; returns the status."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.pipelines", description=(__doc__ or "").split("\n")[0]
+        prog="python -m harness.pipelines", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument(
         "--seed",

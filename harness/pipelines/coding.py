@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from random import Random
 from textwrap import indent
 
-from tests.pipelines import operators
-from tests.pipelines.operators import (
+from harness.pipelines import operators
+from harness.pipelines.operators import (
     ANYWHERE,
     APART,
     INSIDE,

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker.demo import application
 from acker.demo.sink import Sink
 from acker.spark import Collector, bolt, register
-from tests.chaos import clock
-from tests.chaos.plan import CLIENT_TIMEOUT
-from tests.chaos.records import HANG, POISON
+from harness.chaos import clock
+from harness.chaos.plan import CLIENT_TIMEOUT
+from harness.chaos.records import HANG, POISON
 
 SCHEMAS = {
     "lines": "message_id string, line string, _acker bigint",

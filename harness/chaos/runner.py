@@ -12,13 +12,13 @@ from acker.errors import AckerError
 from acker.inspect.topology.totals import Totals, totals
 from acker.ledger.client import open_ledger
 from acker.store.client import Store as AckerStore
-from tests.chaos.faults import inject
-from tests.chaos.injected import Injected, NoEffect
-from tests.chaos.pipeline import TOPOLOGY, Pipeline, pipeline
-from tests.chaos.plan import Fault, Store, plan
-from tests.chaos.report import Done, Report, stand_stills
-from tests.chaos.source import BEAT, OPEN
-from tests.chaos.verdict import Collected, judge
+from harness.chaos.faults import inject
+from harness.chaos.injected import Injected, NoEffect
+from harness.chaos.pipeline import TOPOLOGY, Pipeline, pipeline
+from harness.chaos.plan import Fault, Store, plan
+from harness.chaos.report import Done, Report, stand_stills
+from harness.chaos.source import BEAT, OPEN
+from harness.chaos.verdict import Collected, judge
 
 READY_WITHIN = 600.0
 CALM_WITHIN = 600.0

@@ -20,9 +20,9 @@ from acker.inspect.operate.removal import remove
 from acker.ledger.client import open_ledger
 from acker.spark import register, tuned
 from acker.store.client import Store
-from tests.pipelines.plan import Pipeline, pipeline
-from tests.pipelines.story import Story
-from tests.pipelines.verdict import REFUSED, SPARK, Observed, clean, judge
+from harness.pipelines.plan import Pipeline, pipeline
+from harness.pipelines.story import Story
+from harness.pipelines.verdict import REFUSED, SPARK, Observed, clean, judge
 
 MESSAGE_TIMEOUT = 600.0
 """Seconds: trees expire when the story says so."""

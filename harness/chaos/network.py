@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from tests.chaos.plan import CLIENT_TIMEOUT
+from harness.chaos.plan import CLIENT_TIMEOUT
 from tests.helpers.faults.proxy import Proxy
 
 LONGEST = 8 << 20

@@ -1,6 +1,6 @@
 r"""Random faults on a running pipeline, and a verdict.
 
-    uv run python -m tests.chaos --seed 1 --minutes 5 [--store cluster] [--json report.json]
+    uv run python -m harness.chaos --seed 1 --minutes 5 [--store cluster] [--json report.json]
 
 Ends with 0 where nothing was lost, 1 where something was, and 2 where the pipeline did not run.
 """
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from types import FrameType
 
-from tests.chaos.runner import NotReady, Options, Run
+from harness.chaos.runner import NotReady, Options, Run
 from tests.helpers.servers.servers import KINDS
 
 
@@ -24,7 +24,9 @@ def _say(line: str) -> None:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.chaos", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--seed", type=int, required=True, help="the same seed has the same plan")
     parser.add_argument("--minutes", type=float, required=True, help="for which faults are injected")
     parser.add_argument("--store", choices=("server", "cluster"), default="server")

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from acker import Topology
 from acker.collectors.spout import Spout
 from acker.errors import AckerError
-from tests.chaos.plan import CLIENT_TIMEOUT
-from tests.chaos.records import OTHER_TREE, Records
+from harness.chaos.plan import CLIENT_TIMEOUT
+from harness.chaos.records import OTHER_TREE, Records
 
 _MOST = 20
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tests.pipelines.operators import own
+from harness.pipelines.operators import own
 
 SHOWN = 6
 """Examples of a problem."""

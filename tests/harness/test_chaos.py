@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
-from tests.chaos.network import Copies, commands
-from tests.chaos.plan import KINDS, Fault, Store, plan
-from tests.chaos.records import (
+from harness.chaos.network import Copies, commands
+from harness.chaos.plan import KINDS, Fault, Store, plan
+from harness.chaos.records import (
     FAILURES,
     FALSE_ACK,
     OTHER_TREE,
@@ -30,8 +30,8 @@ from tests.chaos.records import (
     line_of,
     words,
 )
-from tests.chaos.report import Done, Report, stand_stills
-from tests.chaos.verdict import Collected, judge
+from harness.chaos.report import Done, Report, stand_stills
+from harness.chaos.verdict import Collected, judge
 from tests.helpers.faces.demo_run import Run
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
@@ -305,9 +305,9 @@ def test_a_pipeline_stands_still_where_no_record_is_acked_for_long() -> None:
 
 
 class Chaos(Run):
-    """`python -m tests.chaos` as a process."""
+    """`python -m harness.chaos` as a process."""
 
-    command = (sys.executable, "-m", "tests.chaos")
+    command = (sys.executable, "-m", "harness.chaos")
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from random import Random
 
-from tests.pipelines import operators
-from tests.pipelines.coding import COPY, Code, Coder
-from tests.pipelines.operators import APART
+from harness.pipelines import operators
+from harness.pipelines.coding import COPY, Code, Coder
+from harness.pipelines.operators import APART
 
 ATTEMPTS = 5
 """How often a record is tried: more often than a story makes it fail."""
@@ -18,7 +18,7 @@ class Pipeline:
     code: `source` is "stream" where each spout writes a stream of its name, "track" where the query that
     reads files tracks them, "load" where a query of its own writes files to the stream. Its text defines a
     function `start_<query>` for each query, which is given how often it was started before. story: calls of
-    the verbs of `tests.pipelines.story.Story`. puts: records of a spout, from its first number on.
+    the verbs of `harness.pipelines.story.Story`. puts: records of a spout, from its first number on.
     """
 
     seed: int

@@ -9,9 +9,8 @@ from random import Random
 import pytest
 
 from acker.errors import AckerError, CommitOrderError, StoreError, UnreadableRecord
-from tests.helpers.faces.demo_run import Run
-from tests.pipelines.ends import CRASH, end_of
-from tests.pipelines.operators import (
+from harness.pipelines.ends import CRASH, end_of
+from harness.pipelines.operators import (
     ANYWHERE,
     INSIDE,
     KINDS,
@@ -22,9 +21,9 @@ from tests.pipelines.operators import (
     draw,
     marks,
 )
-from tests.pipelines.plan import pipeline
-from tests.pipelines.runner import Judged, Report
-from tests.pipelines.verdict import (
+from harness.pipelines.plan import pipeline
+from harness.pipelines.runner import Judged, Report
+from harness.pipelines.verdict import (
     BROKEN,
     DONE,
     HUNG,
@@ -36,6 +35,7 @@ from tests.pipelines.verdict import (
     Reported,
     judge,
 )
+from tests.helpers.faces.demo_run import Run
 
 # Plans
 
@@ -209,9 +209,9 @@ def test_a_report_names_seeds_and_counts_what_was_refused() -> None:
 
 
 class Pipelines(Run):
-    """`python -m tests.pipelines` as a process."""
+    """`python -m harness.pipelines` as a process."""
 
-    command = (sys.executable, "-m", "tests.pipelines")
+    command = (sys.executable, "-m", "harness.pipelines")
 
 
 SEEDS = (3004, 3017, 3020, 3022)

@@ -5,7 +5,7 @@ from typing import Any
 
 from acker import errors
 from acker.errors import AckerError, StoreError, StoreUnavailable, VersionMismatch
-from tests.pipelines.verdict import BROKEN, PLANNED, REFUSED, SPARK, End
+from harness.pipelines.verdict import BROKEN, PLANNED, REFUSED, SPARK, End
 
 CRASH = "the story ends this at"
 _TYPED = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, AckerError)}
@@ -32,7 +32,7 @@ def end_of(query: str, error: BaseException) -> End:
     if name:
         return End(query, BROKEN if name in _NOT_REFUSALS else REFUSED, _short(name, text))
     frames = _FRAME.findall(text)
-    broken = bool(frames) and "/acker/" in frames[-1] and "/tests/" not in frames[-1]
+    broken = bool(frames) and "/acker/" in frames[-1] and "/harness/" not in frames[-1]
     return End(query, BROKEN if broken else SPARK, _line(text))
 
 
