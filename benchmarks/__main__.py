@@ -6,7 +6,7 @@
 Parts: updates, single, tick, growth, cluster, sizing, peers, spark; each tells in its module what it
 measures, and has options for all its sizes. Each figure is printed as it is measured, and the table at the
 end. FILE is written after each part. With --markdown nothing is measured: it prints the table of a FILE for
-docs/benchmarks.md.
+docs/performance.md.
 """
 
 import argparse

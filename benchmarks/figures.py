@@ -140,7 +140,7 @@ def text(report: dict[str, Any]) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The same for docs/benchmarks.md."""
+    """The same as a table of Markdown."""
     lines = [f"- {name}: {value}" for name, value in report["machine"].items()]
     for name, part in report["parts"].items():
         lines += ["", f"### {name}: {part['title']}", "", f"`{part['command']}`", ""]

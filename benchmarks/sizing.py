@@ -1,4 +1,4 @@
-"""What a record takes of the store, for docs/sizing.md.
+"""What a record takes of the store, for docs/store.md.
 
     uv run python -m benchmarks sizing [--sizing-rows 100000] [--sizing-bytes 200]
         [--sizing-writes 10000,1000,100]

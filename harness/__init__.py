@@ -1,1 +1,1 @@
-"""Programs that try acker with real processes, for as long as one likes: docs/chaos.md."""
+"""Programs that try acker with real processes, for as long as one likes: harness/README.md."""

@@ -216,7 +216,7 @@ class Spout:
         Buffered. The store keeps outcomes in entries, each of many trees that ended together, and an entry
         until all of it is confirmed: until then the next spout of this name gets all of it, so that a
         confirmed outcome may come again there. What becomes of it where the store loses its latest moments is
-        in docs/durability.md. Again, or for an outcome that the store does not have, it changes nothing.
+        in docs/store.md. Again, or for an outcome that the store does not have, it changes nothing.
         """
         self._outbox.check_whole()
         self._inbox.confirm(outcome)

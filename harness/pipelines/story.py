@@ -198,7 +198,7 @@ class Story:
                 return End(name, DONE)
             except (PySparkException, AckerError, Crash) as error:
                 if "worker failed to connect back" in str(error):
-                    continue  # Spark's own: a busy machine (docs/spark.md)
+                    continue  # Spark's own: a busy machine (docs/spark/reference.md)
                 if isinstance(error, UnknownStream) or "UnknownStream" in str(error):
                     return End(name, PLANNED, "nothing was written to its stream yet")
                 return end_of(name, error)

@@ -62,7 +62,7 @@ def test_the_lines_that_install_name_the_wheel_and_extras_that_there_are(page: s
 
 
 def test_no_page_installs_acker_from_an_index() -> None:
-    for page in (ROOT / "README.md", *DOCS.glob("*.md")):
+    for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
         if page.name != "install.md":  # which says where that does work
             assert not re.search(r"(pip install|uv add) \S*acker\[", page.read_text()), page.name
 

@@ -1,4 +1,4 @@
-"""Older copies of a store that are restored, as docs/backup.md says."""
+"""Older copies of a store that are restored, as docs/store.md says."""
 
 import shutil
 from collections import Counter

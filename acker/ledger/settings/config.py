@@ -108,7 +108,7 @@ class Settings(TypedDict, total=False):
 class TopologyConfig:
     """The configuration of a topology, the same for everyone who opens it.
 
-    docs/durability.md tells what `wait_replicas` and `wait_fsync` are good for.
+    docs/store.md tells what `wait_replicas` and `wait_fsync` are good for.
     Raises ValidationError that names the value and what was expected.
     """
 

@@ -38,7 +38,7 @@ def run_until_caught_up(query: DataStreamWriter, *, most_runs: int = RUNS) -> in
         ValidationError: `query` is no DataStreamWriter, or most_runs no such number.
         AckerError: the last of `most_runs` runs still found something; or the query has no checkpoint, so
             that a run does not go on where the one before has ended.
-        Whatever ends a run, as it is.
+        Exception: the error that ended a run, unchanged.
     """
     check_number(most_runs, "most_runs", 1, 1_000_000, int)
     if not (hasattr(query, "trigger") and hasattr(query, "start")):

@@ -59,7 +59,7 @@ def test_each_setting_can_be_asked_for_by_its_name() -> None:
 
 
 def test_the_guide_lists_each_setting_with_its_values_default_and_words() -> None:
-    assert guide.table("topology.md", "Settings") == guide.listed(config.SETTINGS)
+    assert guide.table("changing.md", "Settings") == guide.listed(config.SETTINGS)
 
 
 def test_what_is_asked_for_is_checked_and_what_is_left_open_left_out() -> None:

@@ -96,7 +96,7 @@ def test_the_missing_are_named() -> None:
 
 
 def test_the_guide_has_them_all_with_their_values_defaults_and_words() -> None:
-    table = guide.table("spark.md", "Options")
+    table = guide.table("spark/reference.md", "Options")
     assert table.keys() == OPTIONS.keys()
     assert {name: row for name, row in table.items() if name not in SETTINGS} == guide.listed(
         {name: one for name, one in OPTIONS.items() if name not in SETTINGS}
