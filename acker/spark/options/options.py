@@ -58,7 +58,7 @@ class Options:
         None, 1, 10_000, "Most tasks that read a batch; without, by its size, up to 8."
     )
     dead_letters: bool = flag(
-        False, "Reads dead letters in place of the stream's rows: those of them that `spout` has given up. "
+        False, "Reads dead letters in place of the stream's rows: the letters of `spout`. "
         "Only `max_rows` goes with it.", uses=(READ,)
     )  # fmt: skip
     stale: bool = flag(
