@@ -149,6 +149,7 @@ class Line:
         woken = bell.listen(outcomes)
         running.append(self._thread(coordinate, self.ledger, stop, woken))
         running.append(self._thread(_look_after, self, workers, stop))
+        running.append(self._thread(_renew, self, workers, stop))
         running.append(self._thread(bell.run))
         with room.OF_PROCESS.shared_by(len(workers)):
             for thread in running:
@@ -246,18 +247,23 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
 
 
 def _look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) -> None:
-    looked = time.monotonic()
-    while not stop.wait(leases.renew_period(line.ledger.core)):
-        renew(line, workers)
-        if time.monotonic() - looked >= leases.LEASE / 4:
-            looked = time.monotonic()
-            look_after(line, workers, stop)
+    while not stop.wait(leases.LEASE / 4):
+        look_after(line, workers, stop)
 
 
-def renew(line: Line, workers: Sequence[Worker]) -> None:
-    """Says that workers live."""
+def _renew(line: Line, workers: Sequence[Worker], stop: threading.Event) -> None:
+    """Says again and again that workers live, in a thread of its own: nothing else keeps that waiting."""
+    renewals = leases.Renewals()
     for worker in workers:
-        _attempt(line, worker.renew)
+        worker.renewals = renewals
+    while not stop.wait(renewals.period(line.ledger.core)):
+        renew(line, workers, renewals)
+
+
+def renew(line: Line, workers: Sequence[Worker], renewals: leases.Renewals) -> None:
+    """Says that workers live."""
+    living = [one for worker in workers if (one := worker.living) is not None]
+    _attempt(line, lambda: renewals.renew(line.ledger, living))
 
 
 def _attempt(line: Line, action: Callable[[], object]) -> None:

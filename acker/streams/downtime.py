@@ -33,7 +33,7 @@ from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, pairs, whole
 from acker.streams.commits import under_way
 from acker.streams.log import heartbeats, segments
-from acker.streams.log.heartbeats import MISSED
+from acker.streams.log.heartbeats import MISSED, Lease
 from acker.streams.log.segments import Segment
 from acker.streams.log.subscriptions import HOLD_TTL, Taken
 from acker.streams.staging import vectors
@@ -53,19 +53,17 @@ def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
     yield [command("HSET", key, reader, milliseconds(instant)), command("EXPIRE", key, HOLD_TTL)]
 
 
-def keep(core: Core, *, lease: float) -> Operation[int]:
+def keep(core: Core) -> Operation[int]:
     """Sends back to the nursery what the next rotation would expire though nobody works on it.
 
     So it does with the trees of commits that are under way, whatever the topology's `downtime` is.
-
-    lease: seconds for which a worker counts as alive after each sign of life.
 
     Returns how many slabs were sent back; the same again changes nothing. Streams that cannot be read are
     passed over and logged: their trees expire as if somebody worked on them.
     """
     if not core.shards:
         return 0
-    found = _Found(core, lease)
+    found = _Found(core)
     try:
         found.slabs = yield from under_way.slabs(core)
     except StoreError as error:
@@ -124,7 +122,6 @@ class _Found:
     """
 
     core: Core
-    lease: float = 0.0
     left: int = 0
     looks: int = 0
     over: bool = False
@@ -178,9 +175,9 @@ def _gone(found: _Found, own: keys.Stream, slot: int, now: int) -> Operation[lis
     silent = MISSED * 1000 * heartbeats.period(found.core)
     gone = [
         reader.decode("utf-8", "replace")
-        for reader, until in pairs(leases).items()
-        # Notes of workers, which stand there, too, begin with a mark (acker/workers/leases.py).
-        if until.isdigit() and now - (int(until) - 1000 * found.lease) >= silent
+        for reader, stored in pairs(leases).items()
+        # Notes of workers, which stand there, too, are no leases (acker/workers/leases.py).
+        if (lease := Lease.parse(stored)) is not None and now - lease.begun >= silent
     ]
     queries, forgotten, runs = [], [], False
     for reader, seen in pairs(beats).items():

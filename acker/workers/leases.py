@@ -4,6 +4,11 @@ A worker that was taken for dead learns of it before it begins anything, and not
 committed any more. So one that died costs a repeat, and one that was only paused does no harm.
 """
 
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from acker.errors import ReaderFenced
@@ -18,6 +23,7 @@ from acker.store.replies import milliseconds, pairs, whole
 from acker.streams.commits import commit as commits
 from acker.streams.commits import release
 from acker.streams.log import heartbeats, segments, subscriptions
+from acker.streams.log.heartbeats import Lease
 from acker.streams.log.segments import ANCHORS
 from acker.streams.log.subscriptions import HOLD_TTL, Range
 from acker.streams.reader import payload_of
@@ -26,6 +32,11 @@ from acker.workers import scripts
 
 LEASE = 10.0
 """Seconds after which a worker that does not say that it lives is taken for dead."""
+MOST_LEASE = 60.0
+"""The same, where its signs of life come late (`Renewals`)."""
+_LATE = 3
+"""Seconds by which a second of lateness makes a lease longer."""
+_ROUNDS = 50
 BEGUN = "!"
 """Before the reader of a worker: the field of what it has begun, beside that of its own time."""
 UNCOMMITTED = "?"
@@ -33,25 +44,75 @@ UNCOMMITTED = "?"
 _NOTES = BEGUN.encode(), UNCOMMITTED.encode()
 
 
+class Living(NamedTuple):
+    """A worker that counts as alive: its subscription, and its reader there."""
+
+    stream: str
+    slot: int
+    reader: str
+
+
+class Renewals:
+    """The signs of life of the workers of a line: when they are due, and for how long they hold.
+
+    A process whose signs of life come late, as one that waits long for the store, or for the interpreter,
+    gets longer leases, up to a minute: else others take what it works on, and lose the same time with it.
+    """
+
+    def __init__(self) -> None:
+        self._late = deque[float](maxlen=_ROUNDS)
+        self._last = 0.0
+
+    @property
+    def lease(self) -> float:
+        """Seconds for which a sign of life holds."""
+        return min(max(LEASE, MOST_LEASE), LEASE + _LATE * max(self._late, default=0.0))
+
+    @staticmethod
+    def period(core: Core) -> float:
+        """Seconds between two signs of life: the rows of a worker that misses three wait (`downtime`)."""
+        return min(LEASE / 4, heartbeats.period(core))
+
+    def renew(self, ledger: Ledger, workers: Sequence[Living]) -> None:
+        """Says that workers live, in one flight. A worker that was taken for dead learns that by itself."""
+        ledger.run(self._renew(ledger.core, workers))
+        now = time.monotonic()
+        if self._last:
+            self._late.append(max(0.0, now - self._last - self.period(ledger.core)))
+        self._last = now
+
+    def _renew(self, core: Core, workers: Sequence[Living]) -> Operation[None]:
+        if workers:
+            yield [_lease(core, one, self.lease) for one in workers]
+
+
 def beat(
-    core: Core, stream: str, slot: int, reader: str, *, new: bool = False, begun: str = ""
+    core: Core,
+    stream: str,
+    slot: int,
+    reader: str,
+    *,
+    new: bool = False,
+    begun: str = "",
+    lease: float | None = None,
 ) -> Operation[None]:
     """Notes by the store's clock until when a worker counts as alive, and what it begins.
 
-    new: its first. Raises ReaderFenced where it was taken for dead meanwhile, or is not known any more.
+    new: its first. lease: seconds (`LEASE`). Raises ReaderFenced where it was taken for dead meanwhile, or is
+    not known any more.
     """
-    workers = keys.Stream(core.config.name, stream).workers(slot)
-    [alive] = yield [scripts.lease(workers, reader, round(LEASE * 1000), HOLD_TTL, new, begun)]
+    lease = LEASE if lease is None else lease
+    [alive] = yield [_lease(core, Living(stream, slot, reader), lease, new=new, begun=begun)]
     if not alive:
         raise ReaderFenced(
-            f"worker {reader} of stream {stream!r} did not say for {LEASE:g} s that it lives, or the store "
+            f"worker {reader} of stream {stream!r} did not say for {lease:g} s that it lives, or the store "
             "was set back: others have what it had taken. It begins anew"
         )
 
 
-def renew_period(core: Core) -> float:
-    """Seconds between two signs of life of a worker: the rows of one that misses three wait (`downtime`)."""
-    return min(LEASE / 4, heartbeats.period(core))
+def _lease(core: Core, one: Living, lease: float, *, new: bool = False, begun: str = "") -> Request:
+    workers = keys.Stream(core.config.name, one.stream).workers(one.slot)
+    return scripts.lease(workers, one.reader, round(lease * 1000), HOLD_TTL, new, begun)
 
 
 def done(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
@@ -76,12 +137,8 @@ def alive(core: Core, stream: str, slot: int) -> Operation[int]:
     """How many workers of a subscription count as alive."""
     workers = keys.Stream(core.config.name, stream).workers(slot)
     [known, instant] = yield [command("HGETALL", workers), Request(workers, ["TIME"])]
-    untils = [until for field, until in pairs(known).items() if not field.startswith(_NOTES)]
-    return sum(_lives(until, milliseconds(instant)) for until in untils)
-
-
-def _lives(until: bytes, now: int) -> bool:
-    return until.isdigit() and int(until) >= now
+    found = [Lease.parse(text) for field, text in pairs(known).items() if not field.startswith(_NOTES)]
+    return sum(one is not None and one.until >= milliseconds(instant) for one in found)
 
 
 def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]:
@@ -90,16 +147,15 @@ def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]
     What one has begun, where it noted that, is not worked on again: its commit is finished where there is
     one, else its trees fail.
     """
-    core, back, lease = ledger.core, 0, max(0, round(LEASE * 1000))
+    core, back = ledger.core, 0
     workers = keys.Stream(core.config.name, stream).workers(slot)
     [known, instant] = yield [command("HGETALL", workers), Request(workers, ["TIME"])]
-    for field, until in pairs(known).items():
-        reader = field.decode("utf-8", "replace")
-        now = milliseconds(instant)
+    for field, text in pairs(known).items():
+        reader, lease, now = field.decode("utf-8", "replace"), Lease.parse(text), milliseconds(instant)
         # One that counts as alive for longer than any worker does so by a clock that was set back since.
-        if field.startswith(_NOTES) or (_lives(until, now) and not _lives(until, now + lease + 1)):
+        if field.startswith(_NOTES) or (lease is not None and now <= lease.until <= now + lease.length):
             continue
-        [(dead, *noted)] = yield [scripts.end_lease(workers, reader, lease)]
+        [(dead, *noted)] = yield [scripts.end_lease(workers, reader)]
         if dead:
             begun, why = noted
             if begun:

@@ -11,9 +11,9 @@ def lease(workers: bytes, reader: str, lease: int, ttl: int, new: bool, begun: s
     return script("lease", [workers], [reader, lease, ttl, int(new), begun])
 
 
-def end_lease(workers: bytes, reader: str, lease: int) -> Request:
-    """Takes a worker whose time is over for dead. lease: ms for which one counts as alive at most."""
-    return script("end_lease", [workers], [reader, lease])
+def end_lease(workers: bytes, reader: str) -> Request:
+    """Takes a worker whose time is over for dead."""
+    return script("end_lease", [workers], [reader])
 
 
 def note_uncommitted(workers: bytes, reader: str, begun: str, reason: bytes) -> Request:

@@ -60,6 +60,8 @@ class Worker:
         self._one_by_one = step.pace is None and not step.fair_by
         self._slot = -1
         self._ended = False
+        self.renewals: leases.Renewals | None = None
+        """The signs of life of its process: how long each holds."""
         self.more = True
         """Whether its stream may have more than it has taken last."""
         self._begin_anew()
@@ -172,7 +174,7 @@ class Worker:
             what = replace(what, skipped=f"{what.skipped} {token}".strip())
         if self._once:
             begun = f"{what.start} {what.end} {self._number}"
-            yield from leases.beat(core, stream, self._slot, self.reader, begun=begun)
+            yield from leases.beat(core, stream, self._slot, self.reader, begun=begun, lease=self._lease)
             self._begun = begun
         begun_at = time.monotonic()
         made = self.step.run(self._number, read)
@@ -266,7 +268,7 @@ class Worker:
         what the streams are like that it emits to.
         """
         core, stream, slot = self.ledger.core, self.step.reads, self._slot
-        lease = leases.beat(core, stream, slot, self.reader, new=not self._leased)
+        lease = leases.beat(core, stream, slot, self.reader, new=not self._leased, lease=self._lease)
         name, size = self.step.name, room.OF_PROCESS.of_claim(self.step.max_bytes)
         claim = subscriptions.claim(
             core,
@@ -311,16 +313,26 @@ class Worker:
             )
         return int(end)
 
-    def renew(self) -> None:
-        """Says that the worker lives."""
-        if self._leased and not self._ended:
-            self.ledger.run(leases.beat(self.ledger.core, self.step.reads, self._slot, self.reader))
+    @property
+    def living(self) -> leases.Living | None:
+        """The worker as one that counts as alive; None where it has nothing to lose."""
+        if not self._leased or self._ended:
+            return None
+        return leases.Living(self.step.reads, self._slot, self.reader)
+
+    @property
+    def _lease(self) -> float:
+        return leases.LEASE if self.renewals is None else self.renewals.lease
 
     def recover(self) -> int:
         """Gives back what dead workers of the step have taken; returns how many segments."""
+        return self.ledger.run(self.recovering())
+
+    def recovering(self) -> Operation[int]:
+        """As `recover`."""
         if self._slot < 0:
             return 0
-        return self.ledger.run(leases.recover(self.ledger, self.step.reads, self._slot, self.step.name))
+        return (yield from leases.recover(self.ledger, self.step.reads, self._slot, self.step.name))
 
     def end(self) -> None:
         """Gives back what the worker has taken and not committed; it works no more."""

@@ -2,7 +2,6 @@
 --
 -- KEYS  1 workers  hash (lua/workers/lease.lua)
 -- ARGV  1 reader
---       2 lease    ms for which a worker counts as alive at most
 -- Returns {1, what it has begun, why that was not committed}, either of them empty where it is not noted; {0}
 -- where it counts as alive, or is not known any more.
 local reader = ARGV[1]
@@ -10,11 +9,14 @@ local found, begun, why = unpack(redis.call('HMGET', KEYS[1], reader, '!' .. rea
 if not found then return {0} end
 local instant = redis.call('TIME')
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
--- A value that is no number was not written by a worker, so none lives by it.
-local till, most = tonumber(found) or 0, now + tonumber(ARGV[2])
+-- A value that cannot be read was not written by a worker, so none lives by it.
+local till, length = string.match(found, '^(%d+) (%d+)$')
+till = tonumber(till or 0)
 if till >= now then
   -- The clock was set back since: one that has died would count as alive until it has come there again.
-  if till > most then redis.call('HSET', KEYS[1], reader, string.format('%.0f', most)) end
+  if till > now + length then
+    redis.call('HSET', KEYS[1], reader, string.format('%.0f %s', now + length, length))
+  end
   return {0}
 end
 redis.call('HSET', KEYS[1], reader, 0)

@@ -12,8 +12,7 @@ from acker.streams import downtime
 from acker.streams.log import heartbeats
 from acker.streams.spouts import settler
 from acker.workers import leases
-from acker.workers.leases import LEASE
-from tests.helpers.builders.line_job import Job
+from tests.helpers.builders.line_job import Job, shift_lease
 from tests.helpers.builders.streaming import counters
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.servers.servers import raw_client, wait_until
@@ -23,7 +22,7 @@ def rotate(job: Job, times: int = 6) -> int:
     """Rotates as a ticker does; returns how many trees expired."""
     expired = 0
     for _ in range(times):
-        job.ledger.run(downtime.keep(job.ledger.core, lease=LEASE))
+        job.ledger.run(downtime.keep(job.ledger.core))
         expired += job.ledger.tick(force=True).expired
     return expired
 
@@ -75,20 +74,20 @@ def test_requests_wait_wherever_nobody_works_on_them(
     assert_settled(valkey_raw)
 
 
+@pytest.mark.parametrize("lease", [leases.LEASE, leases.MOST_LEASE])
 @pytest.mark.parametrize("alive", [True, False])
 def test_rows_that_a_worker_has_taken_wait_from_its_third_missed_sign_of_life_on(
-    job: Job, alive: bool
+    job: Job, alive: bool, lease: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ticker knows before the lease of the worker ends, which may be longer than the message timeout."""
+    monkeypatch.setattr(leases, "LEASE", lease)
     job.ask(4, 0)
     worker = job.workers["fan"]
     worker.step.run = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
     with pytest.raises(ZeroDivisionError):
         worker.work()
     seen = 0.0 if alive else heartbeats.MISSED * heartbeats.period(job.ledger.core)
-    with raw_client(job.ledger.store.url) as client:
-        key = keys.Stream("t", "asks").workers(worker._slot).decode()
-        client.hincrby(key, worker.reader, -round(seen * 1000))
+    shift_lease(worker, -seen)
     assert job.ledger.run(leases.alive(job.ledger.core, "asks", worker._slot)) == 1
     assert rotate(job) == (6 if alive else 0)
 

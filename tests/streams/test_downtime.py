@@ -15,7 +15,6 @@ from acker.streams import Stream, downtime
 from acker.streams.commits.contents import Commit
 from acker.streams.log import subscriptions
 from acker.streams.log.subscriptions import Range
-from acker.workers.leases import LEASE
 from tests.helpers.builders.streaming import ack, commit, consume, counters, emit, stage, take, track
 from tests.helpers.builders.tickers import running
 from tests.helpers.models.ledger_state import StoredShard, read_shards
@@ -33,7 +32,7 @@ def rotate(ledger: Ledger, times: int = 6) -> int:
     """Rotates as a ticker does; returns how many trees expired, and checks the counts of the buckets."""
     expired = 0
     for _ in range(times):
-        ledger.run(downtime.keep(ledger.core, lease=LEASE))
+        ledger.run(downtime.keep(ledger.core))
         expired += ledger.tick(force=True).expired
         read = ledger.run(totals(ledger.core))
         assert read.pending == sum(len(words) for shard in shards(ledger) for words in shard.words.values())

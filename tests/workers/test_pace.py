@@ -16,7 +16,7 @@ from acker.lines.line import look_after, renew
 from acker.store.client import Store
 from acker.store.operation import Request
 from acker.streams import SpoutOptions, StreamSpout
-from acker.workers import room
+from acker.workers import leases, room
 from acker.workers import worker as workers_worker
 from acker.workers.steps import FunctionStep, worked
 from acker.workers.worker import Worker
@@ -119,7 +119,7 @@ def test_threads_that_have_nothing_to_do_cost_as_much_as_there_are_of_them(
         with monkeypatch.context() as patched:
             patched.setattr(Store, "send", counted)
             sent = 0
-            renew(job.line, its)
+            renew(job.line, its, leases.Renewals())
             look_after(job.line, its, threading.Event())
         costs.append(sent)
     assert costs[2] - costs[1] == costs[1] - costs[0] == 4 * len(job.line._steps)

@@ -13,7 +13,6 @@ from acker.ledger.tick import tick
 from acker.ledger.tick.ticker import Hooks
 from acker.store.operation import Operation
 from acker.streams import downtime
-from acker.workers import leases
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ def explain(core: Core) -> Operation[tick.Reasons]:
 
 def keep(core: Core) -> Operation[int]:
     """Keeps calls of functions and rows that wait from the next rotation; returns how many slabs."""
-    return (yield from keeping.keep(core)) + (yield from downtime.keep(core, lease=leases.LEASE))
+    return (yield from keeping.keep(core)) + (yield from downtime.keep(core))
 
 
 HOOKS = Hooks(before_rotation=keep, explain=explain)

@@ -10,6 +10,7 @@ from acker.ledger.steps.step_registry import Step
 from acker.store import keys, records
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs
+from acker.streams.log.heartbeats import Lease
 from acker.streams.log.subscriptions import HOLD_TTL, Range
 
 _PAGE = 1_000
@@ -99,7 +100,8 @@ def taker(core: Core, read: Range, at_work: Iterable[Step]) -> Operation[Callabl
         command("HGET", own.workers(read.slot), read.reader),
         Request(own.entries, ["TIME"]),
     ]
-    alive = None if until is None else until.isdigit() and int(until) >= milliseconds(instant)
+    lease = Lease.parse(until)
+    alive = None if until is None else lease is not None and lease.until >= milliseconds(instant)
     known = list(at_work)
     return lambda number: replace(named(read.stream, read.reader, number, noted, known), alive=alive)
 

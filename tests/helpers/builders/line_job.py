@@ -8,9 +8,21 @@ from acker.ledger.client import Ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
+from acker.store import keys
+from acker.store.operation import command
 from acker.streams.sources.roots import Roots
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
+from acker.workers.worker import Worker
+
+
+def shift_lease(worker: Worker, seconds: float) -> None:
+    """Makes the lease of a worker end that much later, as if the clock of the store had been set back."""
+    workers = keys.Stream(worker.ledger.config.name, worker.step.reads).workers(worker._slot)
+    [stored] = worker.ledger.store.send([command("HGET", workers, worker.reader)])
+    until, length = stored.split()
+    moved = int(until) + round(seconds * 1000)
+    worker.ledger.store.send([command("HSET", workers, worker.reader, b"%d %s" % (moved, length))])
 
 
 class Job:

@@ -19,7 +19,6 @@ from acker.store.client import Store
 from acker.streams import Stream, downtime
 from acker.streams.log import heartbeats, subscriptions
 from acker.streams.log.subscriptions import DEFAULT
-from acker.workers.leases import LEASE
 from tests.helpers.builders.pipeline import Diary, Pipeline
 from tests.helpers.builders.streaming import slot_of
 from tests.helpers.servers.servers import raw_client, wait_until
@@ -80,7 +79,7 @@ def rotate(ledger: Ledger, times: int) -> int:
     """As a ticker does; returns how many trees expired."""
     expired = 0
     for _ in range(times):
-        ledger.run(downtime.keep(ledger.core, lease=LEASE))
+        ledger.run(downtime.keep(ledger.core))
         expired += ledger.tick(force=True).expired
     return expired
 
