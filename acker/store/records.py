@@ -1,16 +1,333 @@
-"""Records that the store holds as JSON: how they are written, and read as one of them or refused."""
+"""Stored records: values that the store holds as JSON, written and read by their types.
 
+A dataclass is a list of its fields in their order. All that is written can be read: a value that its type
+does not allow is refused before it is stored. Text that is not exactly such a record is an UnreadableRecord,
+so what is read is what was written, whole. `Annotated[..., Within(low, high)]` bounds a number, or a length.
+"""
+
+import binascii
 import json
-from types import TracebackType
-from typing import Any
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, lru_cache
+from operator import attrgetter
+from types import NoneType, TracebackType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from acker.errors import UnreadableRecord
+from acker.errors import UnreadableRecord, ValidationError
 
 UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What JSON that is not what was written raises, somewhere."""
+MOST_BYTES = 64 << 20
+"""Bytes of a record at most, where its type says nothing else."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_T = TypeVar("_T")
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The least and the greatest value of a number, or length of a text or a collection."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """What a text looks like, as a regular expression."""
+
+    pattern: str
+
+
+_BITS_64 = Within(-(1 << 63), (1 << 63) - 1)
+_FINITE = Within(-sys.float_info.max, sys.float_info.max)
+_LENGTH = Within(0, 1 << 20)
+Token = Annotated[str, Matching("[0-9a-f]{1,64}")]
+"""A random name, in hexadecimal digits."""
+MOST_COUNT = 1 << 53
+Count = Annotated[int, Within(0, MOST_COUNT)]
+"""A whole number from 0 that Lua has exactly, too."""
+
+
+class _Form(NamedTuple):
+    """How values of a type become JSON, and are made of it. Both raise errors of `UNREADABLE`."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+class Codec(Generic[_T]):
+    """Writes and reads values of a type.
+
+    what: names a value, for errors. most: its bytes. cached: how many values, of those that have been read
+    lately, are known by their text.
+    """
+
+    __slots__ = ("_form", "_what", "kind", "load", "most")
+
+    def __init__(self, kind: Any, what: str, most: int = MOST_BYTES, cached: int = 0) -> None:
+        self.kind, self.most = kind, most
+        self._form, self._what = _form(kind), what
+        self.load = lru_cache(cached)(self._load) if cached else self._load
+
+    def dump(self, value: _T) -> str:
+        """A value as text. Raises ValidationError for what `load` would refuse."""
+        try:
+            text = _ENCODER.encode(self._form.write(value))
+            if len(text) > self.most:
+                raise ValueError(f"expected at most {self.most:,} bytes, got {len(text):,}")
+        except UNREADABLE as error:
+            raise ValidationError(f"{self._what} cannot be stored: {error!s:.200}") from error
+        return text
+
+    def _load(self, stored: str | bytes) -> _T:
+        """The inverse of `dump`; UnreadableRecord for anything else."""
+        try:
+            if len(stored) > self.most:
+                raise ValueError(f"expected at most {self.most:,} bytes, got {len(stored):,}")
+            text = stored if isinstance(stored, str) else stored.decode("ascii")
+            value: _T = self._form.read(json.loads(text, parse_constant=float))
+        except UNREADABLE as error:
+            raise UnreadableRecord(f"not {self._what}: {stored[:200]!r}: {error!s:.200}") from error
+        return value
+
+
+class Record:
+    """A base of dataclasses that are stored. what, most, cached: as `Codec` takes them."""
+
+    __slots__ = ()
+    _how: ClassVar[tuple[str, int, int]]
+
+    def __init_subclass__(cls, what: str = "", most: int = MOST_BYTES, cached: int = 0) -> None:
+        if what:  # a dataclass with slots is made a second time, without these
+            cls._how = what, most, cached
+
+    def dump(self) -> str:
+        """The record as it is stored. Raises ValidationError where it could not be read again."""
+        return _codec(type(self)).dump(self)  # type: ignore[arg-type]
+
+    @classmethod
+    def load(cls, stored: str | bytes) -> Self:
+        """The inverse of `dump`; UnreadableRecord for anything else."""
+        value: Self = _codec(cls).load(stored)  # type: ignore[arg-type]
+        return value
+
+
+@cache
+def _codec(kind: Any) -> Codec[Any]:
+    return Codec(kind, *kind._how)
+
+
+def _form(kind: Any, bounds: Within | None = None) -> _Form:
+    """The form of a type."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated and isinstance(args[1], Matching):
+        return _same(_matching(args[1]))
+    if origin is Annotated:
+        return _form(args[0], args[1])
+    if kind in _SCALARS:
+        return _same(_SCALARS[kind](bounds))
+    if kind is bool or origin is Literal:
+        return _same(_choice(args or (False, True)))
+    if kind is bytes:
+        return _bytes(bounds or _LENGTH)
+    if origin in (Union, UnionType):
+        return _union(args)
+    if is_dataclass(kind):
+        return _dataclass(kind)
+    if origin is tuple and args[-1] is not Ellipsis:
+        return _fixed([_form(one) for one in args], tuple)
+    if origin in (tuple, frozenset):
+        return _collection(origin, _form(args[0]), bounds or _LENGTH)
+    if origin in (dict, Mapping):
+        pairs = _collection(dict, _fixed([_form(one) for one in args], tuple), bounds or _LENGTH)
+        return _Form(lambda value: pairs.write(tuple(value.items())), pairs.read)
+    raise TypeError(f"no form of {kind}")
+
+
+def _same(check: Callable[[Any], Any]) -> _Form:
+    """What is the same as JSON."""
+    return _Form(check, check)
+
+
+def _whole(bounds: Within | None) -> Callable[[Any], int]:
+    within = bounds or _BITS_64
+    low, high = within.low, within.high
+
+    def check(value: Any) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"expected a whole number from {low} to {high}, got {_shown(value)}")
+        return value
+
+    return check
+
+
+def _real(bounds: Within | None) -> Callable[[Any], float]:
+    within = bounds or _FINITE
+    low, high = within.low, within.high
+
+    def check(value: Any) -> float:
+        if type(value) not in (int, float) or not low <= value <= high:
+            raise ValueError(f"expected a number from {low} to {high}, got {_shown(value)}")
+        return float(value)
+
+    return check
+
+
+def _text(bounds: Within | None) -> Callable[[Any], str]:
+    within = bounds or _LENGTH
+    low, high = within.low, within.high
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not low <= len(value) <= high:
+            raise ValueError(f"expected text of {low} to {high} characters, got {_shown(value)}")
+        if not value.isascii():
+            value.encode()  # half of a surrogate pair is no text
+        return value
+
+    return check
+
+
+def _matching(what: Matching) -> Callable[[Any], str]:
+    match = re.compile(what.pattern, re.ASCII).fullmatch
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or match(value) is None:
+            raise ValueError(f"expected text as {what.pattern}, got {_shown(value)}")
+        return value
+
+    return check
+
+
+_SCALARS: dict[Any, Callable[[Within | None], Callable[[Any], Any]]] = {int: _whole, float: _real, str: _text}
+
+
+def _choice(values: Collection[object]) -> Callable[[Any], Any]:
+    kinds = {type(one) for one in values}
+
+    def check(value: Any) -> Any:
+        if type(value) not in kinds or value not in values:
+            raise ValueError(f"expected one of {values}, got {_shown(value)}")
+        return value
+
+    return check
+
+
+def _bytes(bounds: Within) -> _Form:
+    """As base64."""
+    text = _text(Within(0, 4 * -(-bounds.high // 3)))
+
+    def read(value: Any) -> bytes:
+        made = binascii.a2b_base64(text(value), strict_mode=True)
+        if encoded(made) != value:  # some bits of the last character are not used
+            raise ValueError("expected base64")
+        return made
+
+    def encoded(value: bytes) -> str:
+        return binascii.b2a_base64(value, newline=False).decode()
+
+    return _Form(lambda value: text(encoded(value)), read)
+
+
+def _union(kinds: tuple[Any, ...]) -> _Form:
+    """None or a value of another type; or dataclasses, each with its number before it."""
+    forms = [_form(one) for one in kinds if one is not NoneType]
+    if NoneType in kinds:
+        [form] = forms
+        return _Form(
+            lambda value: None if value is None else form.write(value),
+            lambda value: None if value is None else form.read(value),
+        )
+    number = _whole(Within(0, len(kinds) - 1))
+
+    def write(value: Any) -> list[Any]:
+        place = kinds.index(type(value))
+        return [place, forms[place].write(value)]
+
+    def read(value: Any) -> Any:
+        place, rest = _listed(value)
+        return forms[number(place)].read(rest)
+
+    return _Form(write, read)
+
+
+def _dataclass(kind: Any) -> _Form:
+    """A list of the fields."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = [one.name for one in fields(kind)]
+    form = _fixed([_form(hints[name]) for name in names], lambda values: kind(*values))
+    values = attrgetter(*names) if len(names) > 1 else lambda value: [getattr(value, names[0])]
+
+    def write(value: Any) -> list[Any]:
+        if type(value) is not kind:
+            raise TypeError(f"expected {kind.__name__}, got {_shown(value)}")
+        return form.write(values(value))  # type: ignore[no-any-return]
+
+    return _Form(write, form.read)
+
+
+def _fixed(forms: Sequence[_Form], made: Callable[[list[Any]], Any]) -> _Form:
+    """So many values, each of its own form."""
+    writes, reads = [one.write for one in forms], [one.read for one in forms]
+
+    def write(values: Any) -> list[Any]:
+        return [one(value) for one, value in zip(writes, values, strict=True)]
+
+    def read(values: Any) -> Any:
+        return made([one(value) for one, value in zip(reads, _listed(values), strict=True)])
+
+    return _Form(write, read)
+
+
+def _collection(kind: Callable[[list[Any]], Any], item: _Form, bounds: Within) -> _Form:
+    """Any number of values of one form."""
+
+    def check(values: Collection[Any]) -> Collection[Any]:
+        if not bounds.low <= len(values) <= bounds.high:
+            raise ValueError(f"expected {bounds.low} to {bounds.high} values, got {len(values)}")
+        return values
+
+    def write(values: Any) -> list[Any]:
+        if isinstance(values, str | bytes):
+            raise TypeError(f"expected values, got {_shown(values)}")
+        written = [item.write(one) for one in check(values)]
+        return sorted(written) if kind is frozenset else written
+
+    def read(value: Any) -> Any:
+        values = [item.read(one) for one in check(_listed(value))]
+        made = kind(values)
+        if len(made) != len(values):
+            raise ValueError("expected each value once")
+        return made
+
+    return _Form(write, read)
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, got {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int | float | str | None):
+        return repr(value[:50] if isinstance(value, str) else value)[:60]
+    return type(value).__name__
 
 
 def dump(value: object) -> str:

@@ -179,7 +179,7 @@ def entries(
     """The next entries of a stream after the id `start`, up to and including `end`: ids and segments."""
     own = keys.Stream(ledger.config.name, stream)
     [found] = yield [command("XRANGE", own.entries, f"({start}", end, "COUNT", count)]
-    return [(entry_id.decode(), Segment.parse(fields[1])) for entry_id, fields in found]
+    return [(entry_id.decode(), Segment.load(fields[1])) for entry_id, fields in found]
 
 
 def _length(ledger: Ledger, stream: str) -> Operation[int]:

@@ -14,7 +14,6 @@ from acker.store import keys
 from acker.streams import Stream, StreamWriter
 from acker.streams.log import fencing, subscriptions
 from acker.streams.log.stream_totals import stream_totals
-from acker.streams.log.subscriptions import Range
 from acker.streams.sources import kept_rows as sources_kept_rows
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
@@ -202,18 +201,3 @@ def test_a_watermark_that_is_unreadable_is_reported_by_its_partition(
     raw.hset(keys.Spout("t", "s").highest, "p", broken)
     with pytest.raises(UnreadableRecord, match="spout 's', offset of partition b'p': expected a whole"):
         ledger.run(sources_kept_rows.watermark(ledger.core, "s"))
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        b"", b"7", b"{}", b"[]", b"[" * 99_999, b"\xff", b'["lines", 0, "r", 1]', b'["li nes", 0, "r", 0, 1]',
-        b'["lines", "0", "r", 0, 1]', b'["lines", -1, "r", 0, 1]', b'["lines", 0, 7, 0, 1]',
-        b'["lines", 0, "r", 0, 1e400]', b'["lines", 0, "r", true, 1]',
-    ],
-)  # fmt: skip
-def test_a_range_is_read_as_it_was_noted_or_not_at_all(broken: bytes) -> None:
-    whole = Range("lines", 0, "r", 0, 7)
-    assert Range.parse(whole.record()) == whole
-    with pytest.raises(UnreadableRecord, match="not a range of a stream"):
-        Range.parse(broken)

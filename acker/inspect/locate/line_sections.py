@@ -74,7 +74,7 @@ class Gated:
         stored = yield [command("HGET", key, "gather") for key in subscriptions]
         for name, record in zip(names, stored, strict=True):
             if record is not None:
-                how = Gathering.parse(record)
+                how = Gathering.load(record)
                 self._streams[how.line, how.section] = name, how
         later = [slab for slab in tagged if self._sections_before(slab)]
         for first in range(0, len(later), _PAGE):

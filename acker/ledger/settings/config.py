@@ -3,14 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypedDict, cast
+from typing import Annotated, TypedDict, cast
 
 from acker.errors import ValidationError, shown
 from acker.ledger.ids import SLAB_TREES
 from acker.ledger.settings.settings import choice, number, of
 from acker.ledger.settings.suggestions import meant
+from acker.store.records import Matching
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 MESSAGE_ID_BYTES = 1024
 REASON_BYTES = 1024
 MAX_SPOUTS = 64
@@ -27,12 +28,15 @@ STREAM_MAX_BYTES = 16 << 30
 """Bytes of payload that a stream holds at most, by default."""
 
 # "." and ".." would be folders in a URL.
-_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z")
+_NAME = r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z"
+_NAMED = re.compile(_NAME)
+Name = Annotated[str, Matching(_NAME)]
+"""The name of a topology, a stream, a step, a spout and the like, in a record."""
 
 
 def is_name(name: object) -> bool:
     """Whether something is a name: 1 to 64 of A-Z a-z 0-9 . _ -, and not "." or ".."."""
-    return isinstance(name, str) and _NAME.match(name) is not None
+    return isinstance(name, str) and _NAMED.match(name) is not None
 
 
 def check_name(name: object, what: str) -> str:

@@ -4,7 +4,6 @@ Exactness is lua/streams/sources/register_roots.lua's: whatever Spark runs again
 keep their roots.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.runtime.pickling import Shipped
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, command
+from acker.store.records import Codec
 from acker.store.replies import pairs
 from acker.streams.commits import origins
 from acker.streams.commits.record import RECORD_TTL
@@ -41,6 +41,7 @@ PARTITION = "_acker_partition"
 BATCH_TIME = "_acker_batch_time"
 """Column: the time of the batch (ms), of rows that are streaming. Spark logs it with the batch's offsets: a
 batch that runs again has it again, and one that is planned anew has another."""
+STAGED: Codec[tuple[Roots, ...]] = Codec(tuple[Roots, ...], "roots of a task")
 _ENDED = "ended"
 _TIME = "time"
 _UNTRACKED = "untracked"
@@ -87,7 +88,7 @@ class Tracker(Shipped):
         if self.job is None:
             staged = tuple(replace(one, origin=(batch.query, batch.number)) for one in staged)
         key = _key(self.ledger, batch)
-        own = json.dumps([one.record() for one in staged])
+        own = STAGED.dump(staged)
         task = context.stageId(), context.partitionId(), context.taskAttemptId()
         requests = [
             spouts_lua.register_roots(key, RECORD_TTL, self.source, task, rows.text(), own, rows.partition)
@@ -101,8 +102,8 @@ class Tracker(Shipped):
             raise AckerError(f"rows of spout {self.how.spout!r}: {str(chosen).removeprefix('ACKER ')}")
         if chosen.decode() != own:
             self.ledger.run(_drop([name for one in staged for name in roots.staged_keys(core, one)]))
-        for record in json.loads(chosen):
-            yield from self._rows(Roots.parse(record))
+        for one in STAGED.load(chosen):
+            yield from self._rows(one)
 
     def _rows(self, one: Roots) -> Iterator[pa.RecordBatch]:
         if one.refused and not one.untracked:
@@ -199,7 +200,7 @@ def _roots_of(batch: MicroBatch, fields: Mapping[str, str]) -> Iterator[Roots]:
                 "so its rows cannot be tracked: persist what is tracked, or evaluate it once"
             )
         for entry in sorted(entries):
-            found = map(Roots.parse, json.loads(fields[f"{source}|roots:{entry}"]))
+            found = STAGED.load(fields[f"{source}|roots:{entry}"])
             yield from (one for one in found if not one.untracked)
 
 

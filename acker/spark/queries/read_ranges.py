@@ -20,7 +20,7 @@ def note(ledger: Ledger, batch: MicroBatch, read: Range) -> None:
     key = _key(ledger.core, batch)
     ledger.store.send(
         [
-            command("SADD", key, read.record()),
+            command("SADD", key, read.dump()),
             command("EXPIRE", key, RECORD_TTL),
             holders.noting(ledger.core, read, batch.query, batch.number),
         ]
@@ -36,7 +36,7 @@ def ranges(core: Core, batch: MicroBatch) -> Operation[tuple[Range, ...]]:
     """What `noted` runs."""
     [found] = yield [command("SMEMBERS", _key(core, batch))]
     merged: dict[Range, list[str]] = {}
-    for one in map(Range.parse, sorted(found)):
+    for one in map(Range.load, sorted(found)):
         merged.setdefault(replace(one, skipped=""), []).append(one.skipped)
     return tuple(replace(one, skipped=" ".join(filter(None, all_of))) for one, all_of in merged.items())
 

@@ -48,7 +48,7 @@ class StageTask(Shipped):
             batches = self.mapper(batches)
         staged = self.ledger.run(staging.stage(self.ledger.core, self.how, self._noting(batches)))
         yield pa.RecordBatch.from_pydict(
-            {"staged": [staged.dump()], "runs": [json.dumps(sorted(self.runs))]},
+            {"staged": [staged.dump().encode()], "runs": [json.dumps(sorted(self.runs))]},
             schema=pa.schema([("staged", pa.binary()), ("runs", pa.string())]),
         )
 

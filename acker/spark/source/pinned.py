@@ -42,7 +42,7 @@ class _Reader(Shipped):
         """The rows of all segments."""
         for batch in batches:
             for record in batch.column(0).to_pylist():
-                segment = Segment.parse(record)
+                segment = Segment.load(record)
                 [payload] = self.ledger.run(payload_of(self.ledger, self.stream, [segment]))
                 if payload is None:
                     raise SegmentGone(f"a segment of stream {self.stream!r} was acked or dropped meanwhile")
@@ -76,7 +76,7 @@ def pinned(
     rows = sum(segment.rows for segment in found)
     parts = max(1, min(_PARTITIONS, len(found), rows // PARTITION_ROWS))
     reading = _Reader(ledger, stream, taken.slot, wanted, planned.left)
-    listed = spark.createDataFrame([(segment.record(),) for segment in found], "record string")
+    listed = spark.createDataFrame([(segment.dump(),) for segment in found], "record string")
     return listed.repartition(parts).mapInArrow(reading, schema), taken
 
 

@@ -277,7 +277,7 @@ def _publish(core: Core, members: Sequence[tuple[str, Segment]], to: _Chain) -> 
 def _ending(core: Core, writer: str, number: int, what: Commit, text: str, made: Made) -> Request:
     spent = [made.key(core, shard) for shard in made.needed]
     spent += [key for one in what.roots() for _, key, _ in roots.further(core, one)]
-    of = what.origin.text() if what.origin else ""
+    of = what.origin.dump() if what.origin else ""
     return fencing.ending(core, what.ranges(), writer, number, text, of, "", spent)
 
 

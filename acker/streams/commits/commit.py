@@ -14,7 +14,7 @@ from typing import Any
 
 from acker.errors import AckerError, CommitOrderError, StagingExpired
 from acker.ledger.calls.core import Core
-from acker.store import keys, records
+from acker.store import keys
 from acker.store.operation import Operation, abreast, command
 from acker.store.replies import pairs, whole
 from acker.streams.commits import at_once, holding, record, under_way
@@ -185,7 +185,7 @@ def _carry_out(
             digest, _, of = text.partition(" ")
             mine = digest == hashlib.sha1(own.encode()).hexdigest()
             if not mine:
-                _check_origin(writer, number, _parsed_origin(of), origin)
+                _check_origin(writer, number, Origin.load(of) if of else None, origin)
             return mine
         what, mine = Commit.load(text), text == own
         if not mine:
@@ -210,13 +210,6 @@ def _carry_out(
             final = final or phases.final
         if made is not None and (yield from phases.end(made)):
             return mine
-
-
-def _parsed_origin(text: str) -> Origin | None:
-    if not text:
-        return None
-    with records.reading(text, "the origin of a commit") as stored:
-        return Origin.load(stored)
 
 
 def _check_origin(writer: str, number: int, stored: Origin | None, planned: Origin | None) -> None:

@@ -1,9 +1,9 @@
 """What a commit does, and how that is stored: whoever comes with its number can finish it (commit.py)."""
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from acker.ledger.calls.marks import Mark
-from acker.store import records
+from acker.store.records import Record
 from acker.streams.commits.origins import Origin
 from acker.streams.log.segments import Segment
 from acker.streams.log.subscriptions import Range
@@ -13,7 +13,7 @@ from acker.streams.staging.staging import Staged
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Record, what="a commit"):
     """What a commit does: tracks roots, publishes staged segments, fails trees, acks its inputs.
 
     inputs: ranges of streams, and roots, which are tracked before anything else.
@@ -35,62 +35,11 @@ class Commit:
     taken: bool = False
 
     def dump(self) -> str:
-        """The commit as it is stored."""
-        streams: dict[str, list[str]] = {}
-        for piece in self.staged:
-            streams.setdefault(piece.stream, []).extend(segment.record() for segment in piece.segments)
+        """The commit as it is stored: the same whichever of its tasks ended first."""
         ranges = self.ranges()
-        if len(ranges) > 1:
-            ranges = sorted(set(ranges), key=astuple)
-        settled = self.settled and list(astuple(self.settled))
-        return records.dump(
-            {
-                "segments": streams,
-                "failures": self.failures(),
-                "effects": self.effects(),
-                "released": self.released(),
-                "inputs": [one.place for one in ranges],
-                "read": [(one.skipped, one.planned) for one in ranges],
-                "failed": self.failed,
-                "roots": [one.record() for one in self.roots()],
-                "settled": settled,
-                "of": self.origin and self.origin.dump(),
-                "by": self.by and list(astuple(self.by)),
-                "gates": [one.record() for one in self.gates],
-                "results": self.results(),
-                **({"taken": True} if self.taken else {}),
-            },
-        )
-
-    @classmethod
-    def load(cls, text: str | bytes) -> "Commit":
-        """The inverse of `dump`."""
-        with records.reading(text, "a commit") as stored:
-            pieces = [
-                Staged(stream, tuple(map(Segment.parse, found)))
-                for stream, found in stored["segments"].items()
-            ]
-            had = tuple((token, horizon) for token, horizon in stored["effects"])
-            pieces.append(Staged("", (), tuple(stored["failures"]), had, tuple(stored["released"])))
-            given = stored.get("results", ())  # earlier versions stored none
-            pieces.append(Staged("", results=tuple((name, token, ttl) for name, token, ttl in given)))
-            inputs = stored["inputs"]
-            read = stored.get("read") or [()] * len(inputs)  # earlier versions stored none
-            ranges = [Range(*one, *had) for one, had in zip(inputs, read, strict=True)]
-            tracked = [Roots.parse(record) for record in stored["roots"]]
-            settled = None
-            if stored["settled"]:
-                spout, entries, letters, *more = stored["settled"]  # earlier versions stored three, or four
-                places = tuple((shard, entry, digest) for shard, entry, digest in entries)
-                unreadable, token = more[0] if more else (), more[1] if len(more) > 1 else ""
-                settled = Settled(spout, places, tuple(letters), tuple(unreadable), token)
-            of = stored.get("of")  # earlier versions stored none
-            origin = None if of is None else Origin.load(of)
-            by = stored.get("by")  # earlier versions stored none
-            mark = Mark(*by) if by else None
-            gates = tuple(map(Segment.parse, stored.get("gates", ())))  # earlier versions stored none
-            how = (stored["failed"], settled, origin, mark, gates, bool(stored.get("taken")))
-            return cls(tuple(pieces), (*ranges, *tracked), *how)
+        if len(ranges) < 2:
+            return Record.dump(self)
+        return Record.dump(replace(self, inputs=(*sorted(set(ranges), key=astuple), *self.roots())))
 
     def ranges(self) -> list[Range]:
         """The inputs that are of streams."""

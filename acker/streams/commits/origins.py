@@ -2,21 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
-from acker.errors import UnreadableRecord
-from acker.ledger.settings.settings import check_number
-from acker.store import records
+from acker.store.records import Count, Record
 from acker.streams.log.subscriptions import Range
 
-_MOST_NUMBER = 2**53
 _SHOWN = 4
-Key = tuple[str, int, int]
+Key: TypeAlias = tuple[str, Count, Count]
 """A reader, and the numbers after which and up to which it reads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Record, what="the origin of a commit"):
     """What a batch reads. ranges: of streams; others: what tells of its other sources, or "".
 
     others: a digest of their offsets, `at` the time of the batch, or the run that has planned it (`by`).
@@ -31,25 +28,6 @@ class Origin:
     def of(cls, ranges: Iterable[Range], others: str = "", *, whole: bool = True) -> "Origin":
         """That of ranges which tasks have read."""
         return cls(frozenset(map(key, ranges)), others, whole)
-
-    def dump(self) -> list[Any]:
-        """The origin as it is stored, as JSON."""
-        return [sorted(self.ranges), self.others, self.whole]
-
-    @classmethod
-    def load(cls, stored: Any) -> "Origin":
-        """The inverse of `dump`; UnreadableRecord for anything else."""
-        try:
-            ranges, others, whole = stored
-            if not isinstance(others, str) or not isinstance(whole, bool):
-                raise TypeError("expected a digest and a flag")
-            return cls(frozenset(_parsed(*one) for one in ranges), others, whole)
-        except records.UNREADABLE as error:
-            raise UnreadableRecord(f"not the origin of a commit: {stored!r:.200}") from error
-
-    def text(self) -> str:
-        """What `dump` gives, as text without spaces."""
-        return records.dump(self.dump())
 
     def contradicts(self, other: "Origin") -> bool:
         """Whether a batch of this origin cannot be one of the other origin, as far as both are known."""
@@ -92,15 +70,3 @@ def _kind(others: str) -> str:
 def key(one: Range) -> Key:
     """How origins name a range."""
     return one.reader, one.start, one.end
-
-
-def _parsed(reader: object, start: object, end: object) -> Key:
-    if not isinstance(reader, str):
-        raise TypeError(f"reader: expected text, got {reader!r:.100}")
-    return reader, _number(start), _number(end)
-
-
-def _number(value: object) -> int:
-    check_number(value, "number of a segment", 0, _MOST_NUMBER, int)
-    assert isinstance(value, int)
-    return value

@@ -109,7 +109,7 @@ class Phases:
         spent = [staging.failing(core, token)[0] for token in self.what.failures()]
         spent += skipped.keys_of(core, ranges)
         noted = [made.key(core, shard) for shard in made.needed]
-        of = self.what.origin.text() if self.what.origin else ""
+        of = self.what.origin.dump() if self.what.origin else ""
         if len(spent) + len(noted) + len(ranges) <= _MOST_SPENT:
             own = self.writer, self.number, self.text, of, self.trail.end
             replies, *_ = yield [chain([fencing.ending(core, ranges, *own, [*spent, *noted])]), *last]

@@ -8,8 +8,8 @@ for one that has no others. See `acker.lines`.
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -19,10 +19,10 @@ from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.settings.config import check_name
-from acker.ledger.settings.settings import check_number
 from acker.ledger.slabs import sections
 from acker.store import keys, records
 from acker.store.operation import Operation, Request, command
+from acker.store.records import Record, Within
 from acker.store.replies import pairs, whole
 from acker.streams.log import python_values, scripts, segments
 from acker.streams.log.segments import ANCHORS
@@ -43,47 +43,33 @@ LAST = "!"
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
+class Gathering(Record, what="how a stream gathers"):
     """How a stream gathers: the line, and the section whose end it waits for; tasks, and columns of a task.
 
     Rows with the same values of the columns `by` are for the same task.
     """
 
-    line: int
-    section: int
-    tasks: int = 1
+    line: Annotated[int, Within(1, sections.LINES)]
+    section: Annotated[int, Within(1, sections.SECTIONS - 1)]
+    tasks: Annotated[int, Within(1, TASKS)] = 1
     by: tuple[str, ...] = ()
-
-    def record(self) -> str:
-        """As it is stored."""
-        return records.dump(astuple(self))
-
-    @classmethod
-    def parse(cls, record: str | bytes) -> "Gathering":
-        """The inverse of `record`; UnreadableRecord for anything else."""
-        with records.reading(record, "how a stream gathers") as stored:
-            line, section, tasks, by = stored
-            check_number(line, "line", 1, sections.LINES, int)
-            check_number(section, "section", 1, sections.SECTIONS - 1, int)
-            check_number(tasks, "tasks", 1, TASKS, int)
-            return cls(line, section, tasks, tuple(str(name) for name in by))
 
 
 def declare(core: Core, stream: str, how: Gathering) -> Operation[None]:
     """Has a stream gather. LineConflict where it gathers otherwise, or holds segments that do not wait."""
     own = keys.Stream(core.config.name, check_name(stream, "stream"))
     yield [command("SADD", keys.streams(core.config.name), stream)]
-    [reply] = yield [scripts.declare_gather(own, how.record())]
+    [reply] = yield [scripts.declare_gather(own, how.dump())]
     if reply is not None:
         found = reply.decode("utf-8", "replace")
         why = f"it gathers by {found}" if found else "it holds rows that were written before"
-        raise LineConflict(f"stream {stream!r} cannot gather by {how.record()}: {why}")
+        raise LineConflict(f"stream {stream!r} cannot gather by {how.dump()}: {why}")
 
 
 def of(core: Core, stream: str) -> Operation[Gathering | None]:
     """How a stream gathers; None where it does not. Raises UnreadableRecord."""
     [found] = yield [command("HGET", keys.Stream(core.config.name, stream).subscriptions, "gather")]
-    return None if found is None else Gathering.parse(found)
+    return None if found is None else Gathering.load(found)
 
 
 class Gathers(NamedTuple):
@@ -116,7 +102,7 @@ def numbers(core: Core) -> Operation[dict[str, int]]:
     for stream, record in zip(streams, stored, strict=True):
         with suppress(UnreadableRecord, ValidationError):
             if record is not None:
-                found[stream] = Gathering.parse(record).line
+                found[stream] = Gathering.load(record).line
     return found
 
 

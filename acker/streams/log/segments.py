@@ -11,8 +11,8 @@ import builtins
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any
+from functools import cache
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -20,9 +20,9 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.errors import UnreadableRecord, ValidationError, shown
 from acker.ledger import ids
 from acker.ledger.ids import Ids
-from acker.store import records
 from acker.store.keys import Stream
 from acker.store.operation import Word
+from acker.store.records import Count, Record, Token, Within
 
 ANCHORS = "_acker"
 """The column that holds the anchors of a row."""
@@ -39,12 +39,10 @@ _BATCH_ROWS = 65_536
 NOT_PYTHONS = (ValueError, OverflowError)
 """What values raise that Arrow and Spark have, and Python has not."""
 _OTHER_SLOTS = 0x5851F42D4C957F2D
-_PARSED = 512
-"""Segments that are known by their records: a batch meets each a few times, from its claim to its ack."""
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Record, what="a segment", most=1 << 16, cached=512):
     """What a stream's entry says of a segment.
 
     token: names it; 32 hexadecimal digits. seed: of its tuple ids. shards: where it has vectors.
@@ -54,38 +52,15 @@ class Segment:
     other. lane: 0 to 3, of a stream that is read fairly (`acker.streams.log.fairness`).
     """
 
-    token: str
-    rows: int
+    token: Token
+    rows: Count
     seed: int
-    bytes: int
-    shards: tuple[int, ...]
-    slots: tuple[int, ...]
-    to: str = ""
-    lane: int = 0
-    size: int = 0
-
-    def record(self) -> str:
-        """The segment as it is stored."""
-        what = [self.token, self.rows, self.seed, self.bytes, self.size, self.shards, self.slots]
-        more = [self.to, self.lane] if self.lane else [self.to] if self.to else []
-        return records.dump([*what, *more])
-
-    @classmethod
-    def parse(cls, record: "str | builtins.bytes") -> "Segment":
-        """The inverse of `record`; UnreadableRecord for anything else."""
-        try:
-            return _parsed(record)
-        except TypeError as error:  # what has no hash is no record
-            raise UnreadableRecord(f"not a segment: {record!r:.200}") from error
-
-
-@lru_cache(_PARSED)
-def _parsed(record: str | bytes) -> Segment:
-    with records.reading(record, "a segment") as stored:
-        token, rows, seed, payload, size, shards, slots, *more = stored
-        numbers = _numbers(shards), _numbers(slots)
-        to, lane = str(more[0]) if more else "", int(more[1]) if len(more) > 1 else 0
-        return Segment(str(token), int(rows), int(seed), int(payload), *numbers, to, lane, int(size))
+    bytes: Count
+    shards: tuple[Count, ...]
+    slots: tuple[Count, ...]
+    to: Annotated[str, Within(0, 256)] = ""
+    lane: Annotated[int, Within(0, 3)] = 0
+    size: Count = 0
 
 
 UNREAD = Segment("", 0, 0, 0, (), ())
@@ -95,13 +70,9 @@ UNREAD = Segment("", 0, 0, 0, (), ())
 def readable(record: builtins.bytes) -> Segment:
     """A segment; `UNREAD` where the record is of none."""
     try:
-        return Segment.parse(record)
+        return Segment.load(record)
     except UnreadableRecord:
         return UNREAD
-
-
-def _numbers(values: list[int]) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
 
 
 def new_token() -> str:
@@ -372,4 +343,4 @@ def row_keys(stream: Stream, segments: Sequence[Segment]) -> list[bytes]:
 
 def published_words(segment: Segment) -> list[Word]:
     """Record, rows, bytes and slots of a segment, as the scripts that publish it take them."""
-    return [segment.record(), segment.rows, segment.bytes, ",".join(map(str, segment.slots))]
+    return [segment.dump(), segment.rows, segment.bytes, ",".join(map(str, segment.slots))]

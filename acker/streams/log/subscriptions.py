@@ -9,11 +9,10 @@ are numbered 1, 2, 3 ... as it takes them.
 """
 
 import hashlib
-import json
 import logging
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import redis
@@ -21,10 +20,10 @@ import redis
 from acker.errors import AckerError, FunctionConflict, ReaderFenced, UnknownSubscription, UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import counts
-from acker.ledger.settings.config import check_name
-from acker.ledger.settings.settings import check_number
-from acker.store import keys, records
+from acker.ledger.settings.config import Name, check_name
+from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
+from acker.store.records import MOST_COUNT, Count, Record
 from acker.store.replies import milliseconds, whole
 from acker.streams.log import known_readers, scripts, segments
 from acker.streams.log.segments import UNREAD, Segment
@@ -44,24 +43,23 @@ GONE = b"0"
 """What a segment is noted to owe to a slot that was dropped before it was published, where others have it."""
 _TOLD = 64
 """Most segments that a claim lists of all that it gives."""
-_MOST_NUMBER = 2**53
 _STEP_BITS = 40
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(Record, what="a range of a stream"):
     """The segments that a reader of a subscription took, after number `start` up to and including `end`.
 
     skipped: what its batch leaves out of it, as tokens (acker/streams/staging/skipped.py); "": nothing.
     planned: a digest of the segments that it was when its batch was planned (`digest`); "": not known.
     """
 
-    stream: str
-    slot: int
+    stream: Name
+    slot: Count
     reader: str
-    start: int
-    end: int
+    start: Count
+    end: Count
     skipped: str = ""
     planned: str = ""
 
@@ -69,23 +67,6 @@ class Range:
     def place(self) -> tuple[str, int, str, int, int]:
         """Which segments these are, by their numbers."""
         return self.stream, self.slot, self.reader, self.start, self.end
-
-    def record(self) -> str:
-        """The range as it is noted: in a set, so its spaces have to stay."""
-        return json.dumps(astuple(self))
-
-    @classmethod
-    def parse(cls, record: str | bytes) -> "Range":
-        """The inverse of `record`; UnreadableRecord for anything else."""
-        with records.reading(record, "a range of a stream") as stored:
-            stream, slot, reader, start, end, *more = stored
-            check_name(stream, "stream")
-            for value in (reader, *more):
-                if not isinstance(value, str):
-                    raise TypeError(f"expected text, got {value!r:.100}")
-            for value, what in ((slot, "slot"), (start, "start"), (end, "end")):
-                check_number(value, what, 0, _MOST_NUMBER, int)
-            return cls(stream, slot, reader, start, end, *more)
 
 
 def digest(members: Iterable[Segment]) -> str:
@@ -162,7 +143,7 @@ def _restore(core: Core, stream: str, names: Iterable[str]) -> Operation[None]:
 def _slot(value: bytes, what: str) -> int:
     """The number of a subscription; UnreadableRecord."""
     slot = whole(value, what)
-    if not 0 < slot < _MOST_NUMBER:
+    if not 0 < slot < MOST_COUNT:
         raise UnreadableRecord(f"{what}: expected numbers from 1, got {value!r:.100}")
     return slot
 

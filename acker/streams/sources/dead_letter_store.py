@@ -233,7 +233,7 @@ def _stored(letter: str, reply: bytes | None) -> StoredRow | UnreadableRecord | 
         length, more = _LENGTHS.unpack_from(reply)
         end = _LENGTHS.size + length
         rest = end + more
-        known = Roots.parse(reply[_LENGTHS.size : end])
+        known = Roots.load(reply[_LENGTHS.size : end])
         return StoredRow(known, attempts.parse(reply[end:rest]), reply[rest:])
     except (struct.error, UnreadableRecord) as error:
         return _unreadable(letter, error)

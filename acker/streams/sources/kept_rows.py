@@ -13,8 +13,10 @@ from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
 from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
 from acker.ledger.settings import config
+from acker.ledger.settings.config import Name
 from acker.store import keys
 from acker.store.operation import Operation, Request, Word, command
+from acker.store.records import Count, Token
 from acker.store.replies import pairs, whole
 from acker.streams.log import segments
 from acker.streams.sources import attempts, columns, dead_letter_store, roots, scripts
@@ -37,10 +39,10 @@ class Settled:
     that do the same are to be distinguished, or "".
     """
 
-    spout: str
-    entries: tuple[tuple[int, str, str], ...] = ()
+    spout: Name
+    entries: tuple[tuple[Count, str, str], ...] = ()
     letters: tuple[str, ...] = ()
-    unreadable: tuple[str, ...] = ()
+    unreadable: tuple[Token, ...] = ()
     token: str = ""
 
 
@@ -242,7 +244,7 @@ def _bury(
     users = attempts.without(rows)
     how = place.roots.how
     named = columns.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
-    record = place.roots.record()
+    record = place.roots.dump()
     for row, (at, outcome, entry, attempt) in enumerate(buried):
         index = at - place.first
         one = pa.Table.from_batches(users.slice(row, 1).to_batches(), users.schema)
@@ -293,7 +295,7 @@ def watermark(core: Core, spout: str) -> Operation[dict[str, int]]:
         for name, after in pairs(highest).items()
     }
     for record in kept:
-        for name, (low, _) in Roots.parse(record).offsets.items():
+        for name, (low, _) in Roots.load(record).offsets.items():
             if name in found:
                 found[name] = min(found[name], low)
     return found

@@ -9,10 +9,10 @@ a dead letter (kept_rows.py).
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -22,16 +22,16 @@ from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.outcomes import counts
-from acker.ledger.settings.settings import check_number
 from acker.ledger.slabs import sections
-from acker.store import keys, records
+from acker.store import keys
 from acker.store.flight import LEAST_VALUE_BYTES
 from acker.store.operation import Operation, Request, command
+from acker.store.records import Record, Token, Within
 from acker.streams.log import gathers, segments
 from acker.streams.log.gathers import Gathers
 from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.sources import attempts, columns
-from acker.streams.sources.spout_options import BAD_MESSAGE_IDS, MOST_ATTEMPTS, SpoutOptions
+from acker.streams.sources.spout_options import MOST_ATTEMPTS, SpoutOptions
 from acker.streams.staging import scripts
 from acker.streams.staging.splitting import in_halves
 from acker.streams.staging.staging import Staged, Staging, pieces, stage_segments, stage_vectors
@@ -49,11 +49,11 @@ _SLOT = 0
 """Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
 
 
-Line: TypeAlias = tuple[int, int, int]
+Line: TypeAlias = tuple[int, Annotated[int, Within(0, sections.SECTIONS)], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Roots:
+class Roots(Record, what="roots"):
     """Rows that a spout tracks. token: names them. slab: trees of a slab; number: which attempt it is.
 
     offsets: partition of the source -> its lowest and highest offset among the rows. refused: their message
@@ -63,54 +63,16 @@ class Roots:
     tree for each section then (`acker.ledger.slabs.sections`), of which the last is the one that is settled.
     """
 
-    token: str
-    rows: int
+    token: Token
+    rows: Annotated[int, Within(0, MOST_SLABS * ids.SLAB_TREES)]
     seed: int
-    slab: int
+    slab: Annotated[int, Within(1, ids.SLAB_TREES)]
     how: SpoutOptions
-    number: int = 1
+    number: Annotated[int, Within(0, MOST_ATTEMPTS)] = 1
     offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
     refused: bool = False
     origin: tuple[str, int] | None = None
     line: Line | None = None
-
-    def record(self) -> str:
-        """The roots as they are stored."""
-        how = {name: getattr(self.how, name) for name in _HOW}
-        if self.how.bad_message_id == BAD_MESSAGE_IDS[0]:  # as earlier versions have it
-            del how["bad_message_id"]
-        if not self.how.backoff:
-            del how["backoff"], how["max_backoff"]
-        if not self.how.line:
-            del how["line"], how["group"]
-        if self.how.letters:
-            del how["letters"]
-        what: list[object] = [self.token, self.rows, self.seed, self.slab, how, self.number, self.offsets]
-        if self.refused or self.origin is not None or self.line is not None:
-            what.append(self.refused)
-        if self.origin is not None or self.line is not None:
-            what.append(self.origin)
-        if self.line is not None:
-            what.append(self.line)
-        return records.dump(what)
-
-    @classmethod
-    def parse(cls, record: str | bytes) -> "Roots":
-        """The inverse of `record`; UnreadableRecord for anything else."""
-        with records.reading(record, "roots") as stored:
-            token, rows, seed, slab, how, number, offsets, *more = stored
-            check_number(rows, "rows", 0, MOST_SLABS * ids.SLAB_TREES, int)
-            check_number(slab, "slab", 1, ids.SLAB_TREES, int)
-            check_number(seed, "seed", -(2**63), 2**63 - 1, int)
-            check_number(number, "number", 0, MOST_ATTEMPTS, int)
-            places = {name: (int(low), int(high)) for name, (low, high) in offsets.items()}
-            refused = bool(more) and more[0] is True  # earlier versions stored less
-            line = None if len(more) < 3 else (int(more[2][0]), int(more[2][1]), int(more[2][2]))
-            without = len(more) < 2 or (line is not None and more[1] is None)
-            tracked_by = None if without else (str(more[1][0]), int(more[1][1]))
-            return cls(
-                token, rows, seed, slab, SpoutOptions(**how), number, places, refused, tracked_by, line
-            )
 
     @property
     def untracked(self) -> bool:
@@ -146,9 +108,6 @@ class Roots:
         return list(_shards(self.seed, self.rows, self.slab, self.line, section, ackers)) if ackers else []
 
 
-_HOW = tuple(one.name for one in fields(SpoutOptions))
-
-
 def _slabs(seed: int, rows: int, slab: int, line: Line | None, section: int | None) -> Ids:
     made = ids.seeded_ids(~seed, 0, -(-rows // slab))
     if line is not None:
@@ -168,7 +127,7 @@ def _shards(seed: int, rows: int, slab: int, line: Line | None, section: int, ac
 def readable(record: bytes | None) -> Roots | None:
     """Roots as they are stored; None where there are none, or where they cannot be read, which is logged."""
     try:
-        return None if record is None else Roots.parse(record)
+        return None if record is None else Roots.load(record)
     except UnreadableRecord as error:
         _log.error("%s", error)
         return None

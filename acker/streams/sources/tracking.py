@@ -98,7 +98,7 @@ def _keeping(core: Core, roots: Roots, replays: bool) -> Request:
     own = keys.Spout(core.config.name, roots.how.spout)
     limit = 0 if replays else roots.how.max_spout_pending or 0
     token, names = roots.token, roots.names()
-    return scripts.keep(core.config, own, token, roots.record(), roots.rows, limit, roots.slab, names)
+    return scripts.keep(core.config, own, token, roots.dump(), roots.rows, limit, roots.slab, names)
 
 
 def _raise_highest(core: Core, members: Sequence[Roots]) -> Operation[None]:

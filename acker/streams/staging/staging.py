@@ -3,12 +3,12 @@
 What is staged has a time to live: attempts that lose, fail or vanish leave nothing behind.
 """
 
-import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -18,9 +18,11 @@ from acker.ledger.calls import encoding, traces
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.encoding import UpdateCall
 from acker.ledger.ids import Ids
+from acker.ledger.settings.config import Name
 from acker.store import keys
 from acker.store.flight import LEAST_VALUE_BYTES
 from acker.store.operation import Operation, Request, abreast, command
+from acker.store.records import Count, Matching, Record, Token, Within
 from acker.streams.log import fairness, gathers, segments, subscriptions
 from acker.streams.log.gathers import Gathering
 from acker.streams.log.segments import ANCHORS, SEGMENT_BYTES, SEGMENT_ROWS, Segment
@@ -32,12 +34,14 @@ from acker.streams.staging.vectors import VectorKey
 
 STAGING_TTL = 3600
 """Seconds that staged data waits for its commit, by default."""
+Placed = Annotated[str, Matching(r"[0-9]{1,4}\.[0-9a-f]{1,64}")]
+"""A shard and a token: where failures are staged."""
 FAILED = "_acker_failed"
 """A column of rows that are not emitted but failed where it is not null: it holds the cause, as text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Record, what="what a task has staged"):
     """What one task staged: segments of a stream, and tokens of trees to be failed.
 
     effects: tokens of effects to be recorded, and their horizons (ms); released: tokens of failed ones.
@@ -46,43 +50,19 @@ class Staged:
     results: of functions, as `acker.streams.staging.results` stages them.
     """
 
-    stream: str
+    stream: Annotated[str, Within(0, 64)]
     segments: tuple[Segment, ...] = ()
-    failures: tuple[str, ...] = ()
-    effects: tuple[tuple[str, int], ...] = ()
-    released: tuple[str, ...] = ()
-    unanchored: int = 0
-    unfailed: int = 0
-    treeless: int = 0
-    results: tuple[tuple[str, str, int], ...] = ()
+    failures: tuple[Placed, ...] = ()
+    effects: tuple[tuple[Token, Count], ...] = ()
+    released: tuple[Token, ...] = ()
+    unanchored: Count = 0
+    unfailed: Count = 0
+    treeless: Count = 0
+    results: tuple[tuple[Name, Token, Count], ...] = ()
 
     def as_said_unanchored(self) -> "Staged":
         """The same, where the user has said that its rows are to go without anchors."""
         return replace(self, unanchored=0, treeless=0)
-
-    def dump(self) -> bytes:
-        """As text that travels from a task to its driver."""
-        records = [segment.record() for segment in self.segments]
-        counts = [self.unanchored, self.unfailed, self.treeless]
-        return json.dumps(
-            [self.stream, records, self.failures, self.effects, self.released, *counts, self.results]
-        ).encode()
-
-    @classmethod
-    def load(cls, text: bytes) -> "Staged":
-        """The inverse of `dump`."""
-        stream, records, failures, done, released, *counts, results = json.loads(text)
-        return cls(
-            stream,
-            tuple(Segment.parse(record) for record in records),
-            tuple(failures),
-            tuple((token, horizon) for token, horizon in done),
-            tuple(released),
-            counts[0],
-            counts[1],
-            counts[2],
-            tuple((function, token, ttl) for function, token, ttl in results),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +124,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
         if emits:
             to = to or (yield from subscriptions.staged_for(core, how.stream))
             if to.gathering is not None:
-                piece = gathers.with_unfit(Gathering.parse(to.gathering), how.stream, piece, FAILED)
+                piece = gathers.with_unfit(Gathering.load(to.gathering), how.stream, piece, FAILED)
         if EFFECT in piece[0].schema.names:
             piece, new, unused = effects.split(piece, FAILED)
             if new and how.effects_horizon:
@@ -237,7 +217,7 @@ def stage_segments(core: Core, how: Staging, batches: list[pa.RecordBatch]) -> O
     """
     slots, gathering, fair = how.to or (yield from subscriptions.staged_for(core, how.stream))
     if gathering is not None:
-        places = gathers.cut(Gathering.parse(gathering), how.stream, batches)
+        places = gathers.cut(Gathering.load(gathering), how.stream, batches)
         return (yield from abreast([_stage_segment(core, how, part, slots, to) for to, part in places]))
     if fair is None:
         return [(yield from _stage_segment(core, how, batches, slots))]

@@ -62,7 +62,7 @@ def _remove_gathered(core: Core, own: keys.Stream) -> Operation[None]:
 def _segment(core: Core, own: keys.Stream, entry: Reply) -> Iterator[bytes]:
     """What an entry leads to; nothing where it cannot be read."""
     try:
-        segment = Segment.parse(entry[1][1])
+        segment = Segment.load(entry[1][1])
         places = vectors.keys_of(core, segment)
     except (IndexError, UnreadableRecord):
         return

@@ -37,7 +37,7 @@ local bytes, looks = 0, 0
 -- What was read of a segment; nil where that is much.
 local function look_at(record)
   local segment = cjson.decode(record)
-  local token, shards = segment[1], segment[6]
+  local token, shards = segment[1], segment[5]
   bytes = bytes + segment[4]
   if bytes > MOST_BYTES then return nil end
   local found = {redis.call('GET', ARGV[12] .. token)}

@@ -58,7 +58,7 @@ end
 
 -- Bytes of the rows of a segment, by its record; 0 of one that cannot be read.
 local function size_of(record)
-  return tonumber(string.match(record, '^%["%x+",%d+,%d+,%d+,(%d+),') or 0)
+  return tonumber(string.match(record, ',(%d+)%]$') or 0)
 end
 
 -- The same of so many segments at hand, from the k-th on. place: that of the record among their fields.

@@ -33,7 +33,7 @@ def _found(ledger: Ledger) -> Operation[dict[int, int]]:
     for name in known.named:
         [entries] = yield [command("XRANGE", keys.Stream(core.config.name, name).entries, "-", "+")]
         for entry, fields in entries:
-            segment = segments.Segment.parse(fields[1])
+            segment = segments.Segment.load(fields[1])
             there += [Lying(name, slot, segment, entry.decode()) for slot in segment.slots]
     published = {(one.segment.token, one.slot) for one in there}
     for one in (yield from tuples.under_way(core, known.named, (yield from step_registry.steps(core)))):

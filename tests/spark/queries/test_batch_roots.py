@@ -1,6 +1,5 @@
 """Which roots rows have, however Spark repeats their tasks: reported by the script alone, without Spark."""
 
-import json
 from itertools import count
 
 import pytest
@@ -39,17 +38,17 @@ class Batch:
         own: the number of their partition where they are tracked; by default another one for each call.
         """
         key = keys.tracked(self.ledger.config.name, "query", "run", 7)
-        roots = json.dumps([Roots(token, 1, 1, 1, HOW).record()])
+        roots = batch_roots.STAGED.dump((Roots(token.encode().hex(), 1, 1, 1, HOW),))
         number = next(self.partitions) if own is None else own
         task = stage, partition, attempt
         [chosen] = self.ledger.store.send(
             [spouts_lua.register_roots(key, 600, source, task, rows, roots, number)]
         )
-        [record] = json.loads(chosen)
-        return Roots.parse(record).token
+        [one] = batch_roots.STAGED.load(chosen)
+        return bytes.fromhex(one.token).decode()
 
     def registered(self) -> list[str]:
-        return sorted(one.token for one in batch_roots.registered(self.ledger, AT))
+        return sorted(bytes.fromhex(one.token).decode() for one in batch_roots.registered(self.ledger, AT))
 
 
 @pytest.fixture

@@ -217,7 +217,7 @@ def test_a_batch_over_other_ranges_than_the_commit_of_its_number_is_an_error(
     [stored] = raw.hmget(key, "0:what")
     assert isinstance(stored, bytes)
     digest, _, reported = stored.partition(b" ")
-    assert reported.decode() == of.text()
+    assert reported.decode() == of.dump()
     raw.hset(key, "0:what", digest)
     assert ledger.run(commits.finish(ledger.core, "writer", 0, Origin.of([second])))
     raw.hset(key, "0:what", digest + b" [7]")

@@ -117,7 +117,7 @@ def test_a_bundle_is_given_whole_wherever_it_begins(ledger: Ledger, slot: int) -
     own, members = keys.Stream("t", "rows"), 300
 
     def entry(rows: int, lane: int, *bundle: str) -> None:
-        record = Segment(segments.new_token(), rows, 1, 10, (), (0,)).record()
+        record = Segment(segments.new_token(), rows, 1, 10, (), (0,)).dump()
         fields: list[str | int] = ["segment", record, "rows", rows, "slots", str(slot), *bundle, "lane", lane]
         ledger.store.send([command("XADD", own.entries, "*", *fields)])
 

@@ -175,7 +175,7 @@ def test_bad_values_are_refused(ledger: Ledger) -> None:
     with pytest.raises(ValidationError, match="expected bigint or array<bigint>, got string"):
         segments.edges(pa.array(["a"]))
     with pytest.raises(StoreError):
-        Segment.parse(b"[1]")
+        Segment.load(b"[1]")
     with pytest.raises(StoreError):
         Commit.load("{}")
 

@@ -11,9 +11,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import publishing
-from acker.streams.commits.contents import Commit
 from acker.streams.sources import kept_rows
-from acker.streams.sources.kept_rows import Settled
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import lost_trees, settler
@@ -112,13 +110,3 @@ def test_a_commit_that_was_cut_is_finished_without_the_rows_that_it_could_not_re
     settler.settle(ledger)
     assert pending(ledger) == {"pending": 2, "acked": 1008, "replayed": 1, "dead": 0}
     assert [row["id"] for row in rows(ledger)] == [7]
-
-
-def test_a_commit_that_an_earlier_version_has_stored_is_read() -> None:
-    what = Commit(settled=Settled("s", ((0, "1-0", "d"),), ("2-0",), ("0" * 32,)))
-    assert Commit.load(what.dump()).settled == what.settled
-    third, fourth = f',["{"0" * 32}"]', ',""'
-    assert f"{third}{fourth}]" in what.dump()
-    assert Commit.load(what.dump().replace(f"{third}{fourth}]", f"{third}]")).settled == what.settled
-    earliest = Commit.load(what.dump().replace(f"{third}{fourth}]", "]"))
-    assert earliest.settled == Settled("s", ((0, "1-0", "d"),), ("2-0",))
