@@ -17,7 +17,6 @@ from types import NoneType, TracebackType, UnionType
 from typing import (
     Annotated,
     Any,
-    ClassVar,
     Generic,
     Literal,
     NamedTuple,
@@ -111,7 +110,7 @@ class Record:
     """A base of dataclasses that are stored. what, most, cached: as `Codec` takes them."""
 
     __slots__ = ()
-    _how: ClassVar[tuple[str, int, int]]
+    _how = ("", 0, 0)
 
     def __init_subclass__(cls, what: str = "", most: int = MOST_BYTES, cached: int = 0) -> None:
         if what:  # a dataclass with slots is made a second time, without these
