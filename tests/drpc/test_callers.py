@@ -22,7 +22,7 @@ from acker.store import function_keys, keys
 from acker.store.client import Store
 from acker.store.operation import Request, command
 from tests.helpers.builders.counting import Count, Held, N, counting, fan
-from tests.helpers.faults.cuts import scripts_of
+from tests.helpers.faults.simulator import scripts_of
 from tests.helpers.servers.new_server import NewServer
 
 

@@ -16,7 +16,7 @@ from acker.embedded import EmbeddedServer
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from tests.helpers.builders.collectors import reported_unflushed
 from tests.helpers.builders.ledgers import Trees, opened
-from tests.helpers.faults.turns import moment, set_back
+from tests.helpers.faults.simulator import moment, set_back
 from tests.helpers.servers.durability import replica_of
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until

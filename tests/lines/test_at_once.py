@@ -29,7 +29,7 @@ from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
 from tests.helpers.builders.line_job import Job
 from tests.helpers.builders.streaming import counters
-from tests.helpers.faults.cuts import Killed
+from tests.helpers.faults.simulator import Killed
 from tests.helpers.models.leaks import assert_settled
 
 WHO = [(who, killed) for who in ("spout", "fan", "coordinator", "count") for killed in (False, True)]

@@ -28,7 +28,8 @@ from acker.streams.upkeep import retention
 from acker.workers.steps import FunctionStep, GatherStep
 from acker.workers.worker import Worker
 from tests.helpers.builders.gatherers import noting
-from tests.helpers.faults.turns import Moment, Turns, moment, set_back, tag
+from tests.helpers.faults.simulator import Moment, moment, set_back, tag
+from tests.helpers.faults.turns import Turns
 
 pytestmark = pytest.mark.damage
 """A store that forgets leaves rows without an owner."""

@@ -22,8 +22,8 @@ from acker.workers.worker import Worker
 from tests.helpers.builders.gatherers import counting_ends, noting
 from tests.helpers.builders.line_job import Job
 from tests.helpers.faults.cuts import before_script
+from tests.helpers.faults.simulator import moment, set_back
 from tests.helpers.faults.stepping import Stepping
-from tests.helpers.faults.turns import moment, set_back
 
 ROWS = 3
 

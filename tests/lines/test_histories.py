@@ -32,7 +32,8 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from acker.workers.worker import Worker
-from tests.helpers.faults.cuts import Killed, killed_after
+from tests.helpers.faults.cuts import killed_after
+from tests.helpers.faults.simulator import Killed
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.models.lines_model import LinesModel, Shape, dumped
 

@@ -21,7 +21,7 @@ from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
 from acker.streams.upkeep import gathered
 from tests.helpers.builders.line_job import Job
-from tests.helpers.faults.cuts import scripts_of
+from tests.helpers.faults.simulator import scripts_of
 from tests.helpers.faults.stepping import Stepping
 
 

@@ -32,8 +32,8 @@ from acker.workers.worker import Worker
 from tests.helpers.builders.gatherers import counting_ends
 from tests.helpers.builders.line_job import Job
 from tests.helpers.faults.cuts import before_script
+from tests.helpers.faults.simulator import Moment, moment, set_back, tag
 from tests.helpers.faults.stepping import Stepping
-from tests.helpers.faults.turns import Moment, moment, set_back, tag
 
 ROWS = 3
 FARTHEST = 8

@@ -11,24 +11,7 @@ import pytest
 from acker.errors import AckerError
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
-
-
-def scripts_of(requests: Sequence[Request]) -> list[str]:
-    """The names of the scripts that requests are for, and those that are run as a chain."""
-    found = list[str]()
-    for one in requests:
-        if one.script is None:
-            continue
-        found.append(one.script.name)
-        at = 0
-        while one.script.name == "chain" and at < len(one.args):
-            found.append(str(one.args[at]))
-            at += 3 + int(one.args[at + 2])
-    return found
-
-
-class Killed(BaseException):
-    """Ends a process."""
+from tests.helpers.faults.simulator import Killed, scripts_of
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from acker.ledger.client import Ledger
 from acker.store.operation import Operation, Request
-from tests.helpers.faults.cuts import scripts_of
+from tests.helpers.faults.simulator import scripts_of
 
 
 class Stepping:

@@ -5,48 +5,18 @@ Each actor works in a thread of its own, and waits at every exchange until it ha
 
 import contextlib
 import random
-import re
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import redis
 
 from acker.errors import AckerError
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
+from tests.helpers.faults.simulator import Moment, moment, set_back, tag
 
-Moment = dict[bytes, tuple[bytes, int]]
 _Send = Callable[[Store, Sequence[Request]], list[Reply]]
 _LONG = 60.0
-
-
-def moment(raw: Any) -> Moment:
-    """All that a store holds."""
-    names = list(raw.scan_iter(count=1000))
-    pipeline = raw.pipeline(transaction=False)
-    for name in names:
-        pipeline.dump(name).pttl(name)
-    found = pipeline.execute()
-    return {name: (found[2 * n], max(0, found[2 * n + 1])) for n, name in enumerate(names)}
-
-
-def set_back(raw: Any, to: Moment, tags: Container[bytes] | None = None) -> None:
-    """Has a store hold what it did at a moment, and nothing else. tags: of these keys alone."""
-    pipeline = raw.pipeline()
-    for name in raw.scan_iter(count=1000):
-        if tags is None or tag(name) in tags:
-            pipeline.delete(name)
-    for name, (value, left) in to.items():
-        if tags is None or tag(name) in tags:
-            pipeline.restore(name, left, value)
-    pipeline.execute()
-
-
-def tag(name: bytes) -> bytes:
-    """What tells where in a cluster a key lies; empty where that is its whole name."""
-    found = re.search(rb"\{(.*?)\}", name)
-    return found[1] if found else b""
 
 
 class _Over(BaseException):

@@ -13,7 +13,7 @@ from acker.streams import Stream
 from acker.streams.commits.commit import commit as committing
 from acker.streams.commits.contents import Commit
 from tests.helpers.builders.streaming import commit, emit, stage, take
-from tests.helpers.faults.cuts import scripts_of
+from tests.helpers.faults.simulator import scripts_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -17,8 +17,8 @@ from acker.streams.staging import staging
 from acker.streams.staging.staging import FAILED, Staged, Staging
 from tests.helpers.builders.kept_rows import HOW, lines
 from tests.helpers.builders.streaming import consume, counters, emit, stage, take
+from tests.helpers.faults.simulator import Moment, moment, set_back
 from tests.helpers.faults.stepping import Stepping
-from tests.helpers.faults.turns import Moment, moment, set_back
 
 
 def stage_failing(ledger: Ledger, anchor: int) -> Staged:

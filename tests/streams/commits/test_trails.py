@@ -24,8 +24,8 @@ from acker.streams.staging import effects
 from acker.streams.staging.staging import Staged
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
+from tests.helpers.faults.simulator import Moment, moment, set_back
 from tests.helpers.faults.stepping import Stepping
-from tests.helpers.faults.turns import Moment, moment, set_back
 
 HORIZON = 600_000
 DIGESTS = [b"0123456789abcdef", b"fedcba9876543210"]

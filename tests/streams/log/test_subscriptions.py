@@ -33,7 +33,7 @@ from tests.helpers.builders.streaming import (
     taken,
     track,
 )
-from tests.helpers.faults.turns import moment, set_back
+from tests.helpers.faults.simulator import moment, set_back
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -18,7 +18,7 @@ from acker.streams.staging import acks, skipped
 from acker.streams.staging.skipped import ALL, NOTHING, Skipped
 from acker.streams.upkeep import stale
 from tests.helpers.builders.streaming import commit, counters, emit, take, taken
-from tests.helpers.faults.turns import moment, set_back
+from tests.helpers.faults.simulator import moment, set_back
 from tests.helpers.servers.servers import raw_client
 
 
