@@ -11,7 +11,6 @@ from acker.streams.commits import publishing
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.builders.spouts import consume, pending
 from tests.helpers.faults.attempts import Attempts, at_once, numbers, staged_by
 
 pytestmark = pytest.mark.slow
@@ -54,13 +53,13 @@ def test_a_job_tracks_what_it_reads_and_its_next_run_has_the_replays(pipeline: P
     assert pipeline.counters() == {"tracked": 60, "failed": 6}
     assert sorted(row["id"] for row in pipeline.rows("numbers")) == list(range(60))  # type: ignore[type-var]
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 0}
-    consume(pipeline, "numbers")
+    pipeline.consume("numbers")
     assert settler.settle(pipeline.ledger) == Stepped(acked=54, replayed=6)
     assert not load(pipeline, 0, "tuesday", **settings)
     again = sorted((row["id"], row["attempt"]) for row in pipeline.rows("numbers"))
     assert again == [(n, 2) for n in range(7, 60, 10)]
     assert settler.settle(pipeline.ledger) == Stepped(dead=6)
-    assert pending(pipeline) == {"pending": 0, "acked": 54, "replayed": 6, "dead": 6}
+    assert pipeline.pending() == {"pending": 0, "acked": 54, "replayed": 6, "dead": 6}
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 60}
     reported = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="s", streaming=False).collect()
     assert (
@@ -88,7 +87,7 @@ def test_a_run_that_is_cut_in_its_commit_is_finished_by_the_next_one_of_its_name
         assert load(pipeline, 70, "monday")  # its own rows are nobody's
     assert len(pipeline.rows("numbers")) == 60
     assert numbers(pipeline.attempts("numbers")) == {1}
-    consume(pipeline, "numbers")
+    pipeline.consume("numbers")
     assert settler.settle(pipeline.ledger) == Stepped(acked=54, replayed=6)
 
 
@@ -144,8 +143,8 @@ def test_a_named_write_tracks_and_emits_once(pipeline: Pipeline) -> None:
     assert_what_was_lost_is_not_used(pipeline, tasks=6)
     assert sorted(int(str(row["id"])) for row in pipeline.rows("numbers")) == sorted([*range(50)] * 2)
     assert pipeline.counters() == {"tracked": 100}
-    consume(pipeline, "numbers")
+    pipeline.consume("numbers")
     assert settler.settle(pipeline.ledger) == Stepped(acked=100)
     with pytest.raises(Exception, match="option run: only for writing a DataFrame that is not streaming"):
-        pipeline.spark.read.format("acker").options(**pipeline.options("numbers", run="x")).load().count()
+        pipeline.load("numbers", run="x").count()
     assert not pipeline.without_time_to_live("staged:", "tracked:", ":rows:")

@@ -9,7 +9,7 @@ from acker.spark import Collector, bolt, outcomes, settling
 from acker.streams import Stream
 from acker.streams.sources import kept_rows
 from tests.helpers.builders.pipeline import Diary, Pipeline
-from tests.helpers.models.exactness import consume, words
+from tests.helpers.models.exactness import words
 
 pytestmark = pytest.mark.connect
 
@@ -41,7 +41,7 @@ def test_outcomes_are_reported_to_a_callback_here_and_to_a_query_there(pipeline:
     pipeline.spark.range(50).write.format("acker").mode("append").options(**numbers).save()
     bad = [row["_acker"] for row in pipeline.rows("numbers") if row["id"] == 7]
     pipeline.ledger.fail(bad, "seven")  # type: ignore[arg-type]
-    consume(pipeline, "numbers")
+    pipeline.consume("numbers")
     tables: list[pa.Table] = []
     with settling(url=pipeline.url, topology="t", spout="numbers", on_outcomes=tables.append) as settler:
         settler.step()
@@ -57,11 +57,7 @@ def test_outcomes_are_reported_to_a_callback_here_and_to_a_query_there(pipeline:
 
     found = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="numbers")
     for _ in range(2):
-        pipeline.finish(
-            found.writeStream.foreachBatch(late)
-            .option("checkpointLocation", str(pipeline.directory / "late"))
-            .trigger(availableNow=True)
-        )
+        pipeline.finish(pipeline.checkpointed("late", found.writeStream.foreachBatch(late)))
     assert diary.read() == [["7", "failed", "seven", True]]
     assert pipeline.rows("numbers.outcomes") == []
 

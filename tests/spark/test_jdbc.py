@@ -7,7 +7,6 @@ Spark Connect, which is driver and executor in one.
 import pytest
 
 from acker.spark import job, track, watermark
-from acker.streams import StreamReader
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
@@ -40,7 +39,7 @@ def test_rows_of_a_table_are_tracked_and_those_that_fail_come_again_with_newer_o
             collector.emit(orders.filter("amount > 0"), stream="paid")
             collector.fail(orders.filter("amount < 0"), "negative")  # reads the table once more
         found = pipeline.rows("paid")
-        StreamReader(pipeline.ledger, "paid").ack_all()
+        pipeline.consume("paid")
         return sorted(row["id"] for row in found)  # type: ignore[type-var]
 
     insert(0, 40)

@@ -17,7 +17,6 @@ from acker.streams.spouts.replays import Stepped
 from examples.reach import direct
 from tests.helpers.builders.pipeline import Diary, Pipeline
 from tests.helpers.builders.reach import FOLLOWERS, SHARED, answers_of, bolts, reach, steps_of
-from tests.helpers.builders.spouts import files, run, tracked
 from tests.helpers.servers.servers import Servers, clean_database
 
 pytestmark = pytest.mark.slow
@@ -53,8 +52,8 @@ def test_a_chain_of_bolts_that_fails_holds_and_has_effects_once_is_exact(
     def work(*lines: str) -> list[str]:
         """Runs both queries over new lines, and what is to be replayed; the words that are posted then."""
         effects.clear()
-        rows = files(pipeline, list(lines), parts=1)
-        run(pipeline, tracked(pipeline, rows, attempts=2, attempt="attempt"), "split", split)
+        rows = pipeline.files(list(lines), parts=1)
+        pipeline.run_on(pipeline.tracked(rows, attempts=2, attempt="attempt"), "split", split)
         pipeline.run("post", "words", post)
         return sorted(effects.read())
 

@@ -9,7 +9,7 @@ from pyspark.sql.functions import col, collect_list, explode, split
 
 from acker.ledger.steps import step_registry
 from acker.spark import Collector, FailedException, bolt
-from acker.streams import Stream, StreamReader
+from acker.streams import Stream
 from tests.helpers.builders.pipeline import Pipeline
 
 KINDS = ("tinyint", "smallint", "int", "float", "boolean", "decimal(20,3)")
@@ -37,7 +37,7 @@ def test_a_batch_is_written_and_read_back_without_acking(pipeline: Pipeline) -> 
         **pipeline.options("numbers", segment_rows=100, stream_max_age=3600, stream_max_bytes=10**9)
     )
     writer.mode("append").save()
-    back = pipeline.spark.read.format("acker").options(**pipeline.options("numbers")).load()
+    back = pipeline.load("numbers")
     assert back.schema.simpleString() == frame.schema.simpleString()
     assert sorted(row.id for row in back.collect()) == list(range(1000))
     assert back.agg(F.sum("map.k"), F.sum(col("nested.list")[0])).first() == (499500.0, 499500)
@@ -101,12 +101,12 @@ def test_a_query_whose_reader_cannot_be_made_says_why(pipeline: Pipeline) -> Non
 def test_a_schema_evolves_by_added_columns(pipeline: Pipeline) -> None:
     def write(*columns: str) -> None:
         rows = pipeline.spark.range(2).selectExpr(*columns)
-        rows.write.format("acker").options(**pipeline.options("numbers")).mode("append").save()
+        pipeline.append(rows, "numbers")
 
     write("id")
     write("id", "named_struct('text', cast(id as string)) as more")
     write("id")  # who does not know the new column goes on
-    back = pipeline.spark.read.format("acker").options(**pipeline.options("numbers")).load()
+    back = pipeline.load("numbers")
     assert back.schema.simpleString() == "struct<id:bigint,more:struct<text:string>>"
     assert sorted(str(row.more and row.more.text) for row in back.collect()) == ["0", "1", *["None"] * 4]
     with pytest.raises(Exception, match="id: expected int64, got no such column"):
@@ -148,7 +148,7 @@ def test_two_jobs_in_a_chain_with_bad_records(pipeline: Pipeline) -> None:
     assert reasons.pop("three") == reasons.pop("four: w4") == 1
     assert sum(n for reason, n in reasons.items() if reason.startswith("ValueError: seven: ")) == 10
     assert sum(reasons.values()) == 11, reasons  # and the one with a size that is no number
-    StreamReader(pipeline.ledger, "good").ack_all()
+    pipeline.consume("good")
     # Each failed tree has good words that were emitted before it failed, and acked just now.
     assert pipeline.counters() == {"tracked": 100, "acked": 87, "failed": 13, "late": 13}
     assert not pipeline.without_time_to_live("staged", "payload", "failing", "notes")
@@ -209,7 +209,7 @@ def test_a_stream_is_written_without_a_bolt(pipeline: Pipeline) -> None:
     assert pipeline.counters() == {"tracked": 100}
     [step] = pipeline.ledger.run(step_registry.steps(pipeline.ledger.core))
     assert (step.name, step.kind, step.reads, step.emits) == ("words", "writer", ("lines",), ("words",))
-    StreamReader(pipeline.ledger, "words").ack_all()
+    pipeline.consume("words")
     assert pipeline.counters() == {"tracked": 100, "acked": 100}
 
 
@@ -230,5 +230,5 @@ def test_a_function_per_record_may_make_no_row_or_many_in_one_pass(pipeline: Pip
     assert len(pipeline.rows("parts")) == 180
     assert pipeline.counters() == {"tracked": 100, "acked": 20, "failed": 20}
     assert pipeline.outcomes() == {"number 0": 10, "number 1": 10}
-    StreamReader(pipeline.ledger, "parts").ack_all()
+    pipeline.consume("parts")
     assert pipeline.counters() == {"tracked": 100, "acked": 80, "failed": 20}

@@ -22,7 +22,6 @@ from acker.streams.commits import publishing
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.builders.spouts import consume, files, pending, run, tracked
 from tests.helpers.faults.attempts import Attempts, at_once, numbers, staged_by
 from tests.helpers.servers.sparks import several_batches
 
@@ -41,20 +40,20 @@ def test_rows_that_are_written_with_a_message_id_are_tracked_and_emitted_at_once
     assert len({row["_acker"] for row in found}) == 1000
     bad = [row["_acker"] for row in found if row["id"] % 100 == 7]  # type: ignore[operator]
     pipeline.ledger.fail(bad, "seven")  # type: ignore[arg-type]
-    consume(pipeline, "numbers")
+    pipeline.consume("numbers")
     assert settler.settle(pipeline.ledger) == Stepped(acked=990, replayed=10)
-    back = pipeline.spark.read.format("acker").options(**pipeline.options("numbers")).load()
+    back = pipeline.load("numbers")
     assert sorted((row.id, row.attempt) for row in back.collect()) == [(n, 2) for n in range(7, 1000, 100)]
     assert not pipeline.without_time_to_live("staged")
 
-    streamed = Attempts(pipeline.url).of(files(pipeline, [f"line {n}" for n in range(50)]))
+    streamed = Attempts(pipeline.url).of(pipeline.files([f"line {n}" for n in range(50)]))
     for _ in range(2):
         with at_once(pipeline.spark):
             written = pipeline.writing("direct", streamed, "lines", message_id="value", segment_rows=4)
             pipeline.finish(written)
     assert len(pipeline.rows("lines")) == 50
     assert not pipeline.attempts("lines") & staged_by(pipeline.url)
-    consume(pipeline, "lines")
+    pipeline.consume("lines")
     assert settler.settle(pipeline.ledger, "lines") == Stepped(acked=50)
 
 
@@ -78,7 +77,7 @@ def test_options_of_a_spout_are_checked(pipeline: Pipeline, options: dict[str, A
 @pytest.mark.masters
 def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipeline: Pipeline) -> None:
     lines = [f"line {n}" for n in range(100)]
-    rows = tracked(pipeline, files(pipeline, lines), attempts=2, attempt="attempt", outcomes=True)
+    rows = pipeline.tracked(pipeline.files(lines), attempts=2, attempt="attempt", outcomes=True)
 
     attempts = Attempts(pipeline.url)
 
@@ -92,25 +91,25 @@ def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipel
 
     def seen() -> list[tuple[object, object]]:
         found = [(row["value"], row["attempt"]) for row in pipeline.rows("seen")]
-        consume(pipeline, "seen")
+        pipeline.consume("seen")
         return sorted(found, key=str)
 
     with at_once(pipeline.spark):
-        run(pipeline, rows, "split", split)
+        pipeline.run_on(rows, "split", split)
     assert pipeline.counters() == {"tracked": 100, "failed": 10}
     assert numbers(pipeline.attempts("words")) == {1}
     assert numbers(staged_by(pipeline.url)) == {0}
-    consume(pipeline, "words")
+    pipeline.consume("words")
     assert settler.settle(pipeline.ledger) == Stepped(acked=90, replayed=10)
     assert seen() == sorted((line, 1) for line in lines)
 
     # The query goes on where it was; the replays are a batch like any other.
     with at_once(pipeline.spark):
-        run(pipeline, rows, "split", split)
+        pipeline.run_on(rows, "split", split)
     assert seen() == sorted((f"line {n}", 2) for n in range(7, 100, 10))
-    consume(pipeline, "words")
+    pipeline.consume("words")
     assert settler.settle(pipeline.ledger) == Stepped(acked=9, dead=1)
-    assert pending(pipeline) == {"pending": 0, "acked": 99, "replayed": 10, "dead": 1}
+    assert pipeline.pending() == {"pending": 0, "acked": 99, "replayed": 10, "dead": 1}
 
     reported = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="s", streaming=False).collect()
     assert len(reported) == 110
@@ -120,30 +119,30 @@ def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipel
     assert letter.row == '{"value": "line 7", "attempt": 2}'
 
     replay(url=pipeline.url, topology="t", letter=letter.id)
-    run(pipeline, rows, "split", split)
+    pipeline.run_on(rows, "split", split)
     assert settler.settle(pipeline.ledger).replayed == 1
     assert not pipeline.without_time_to_live("staged:", "tracked:")
 
 
 def test_a_union_of_parts_of_a_tracked_batch_tracks_each_row_once(pipeline: Pipeline) -> None:
     """Both branches evaluate the whole batch, in one stage, and each emits its half."""
-    rows = tracked(pipeline, files(pipeline, [f"line {n}" for n in range(20)]))
+    rows = pipeline.tracked(pipeline.files([f"line {n}" for n in range(20)]))
 
     @bolt(url=pipeline.url, topology="t", name="halves")
     def halves(batch: DataFrame, collector: Collector) -> None:
         odd = F.substring("value", -1, 1).cast("int") % 2 == 1
         collector.emit(batch.filter(odd).unionByName(batch.filter(~odd)), stream="both")
 
-    run(pipeline, rows, "halves", halves)
+    pipeline.run_on(rows, "halves", halves)
     assert pipeline.counters() == {"tracked": 20}
     assert len({row["_acker"] for row in pipeline.rows("both")}) == 20
-    consume(pipeline, "both")
+    pipeline.consume("both")
     assert pipeline.counters() == {"tracked": 20, "acked": 20}
 
 
 @pytest.mark.slow
 def test_a_tracked_dataframe_is_written_without_a_bolt(pipeline: Pipeline) -> None:
-    rows = tracked(pipeline, files(pipeline, ["a b", "c", "a b", ""] * 25, parts=4), offset=None)
+    rows = pipeline.tracked(pipeline.files(["a b", "c", "a b", ""] * 25, parts=4), offset=None)
     words = rows.select(F.explode(F.split("value", " ")).alias("word"), "_acker")
     # The roots' tasks are of another stage than the writer's.
     flaky = Attempts(pipeline.url).of(words.repartition(3))
@@ -156,14 +155,14 @@ def test_a_tracked_dataframe_is_written_without_a_bolt(pipeline: Pipeline) -> No
     assert len(lost) == 3
     assert numbers(lost) == {0}
     assert pipeline.counters() == {"tracked": 100}
-    consume(pipeline, "words")
+    pipeline.consume("words")
     assert pipeline.counters() == {"tracked": 100, "acked": 100}
     assert not pipeline.without_time_to_live("staged:", "tracked:", "payload")
 
 
 @pytest.mark.slow
 def test_one_task_that_works_on_several_partitions_tracks_them_all(pipeline: Pipeline) -> None:
-    rows = tracked(pipeline, files(pipeline, ["same"] * 20 + [f"n{n}" for n in range(20)], parts=4))
+    rows = pipeline.tracked(pipeline.files(["same"] * 20 + [f"n{n}" for n in range(20)], parts=4))
 
     attempts = Attempts(pipeline.url)
 
@@ -173,14 +172,14 @@ def test_one_task_that_works_on_several_partitions_tracks_them_all(pipeline: Pip
         assert batch.count() == 40
 
     with at_once(pipeline.spark):
-        run(pipeline, rows, "few", few)
+        pipeline.run_on(rows, "few", few)
     assert len(pipeline.rows("copies")) == 40
     assert numbers(pipeline.attempts("copies")) == {1}
     lost = staged_by(pipeline.url)
     assert len(lost) == 1
     assert numbers(lost) == {0}
     assert pipeline.counters() == {"tracked": 40}
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 40, "acked": 40}
     assert not pipeline.without_time_to_live("staged:", "tracked:", "payload")
 
@@ -196,23 +195,23 @@ def test_a_job_group_of_the_bolts_own_hides_no_row_and_ends_with_the_batch(pipel
         context.setJobGroup("mine", "a group of my own")
         collector.emit(batch, stream="copies")
 
-    rows = files(pipeline, [f"n{n}" for n in range(20)], parts=2)
+    rows = pipeline.files([f"n{n}" for n in range(20)], parts=2)
     source = pipeline.spark.readStream.option("maxFilesPerTrigger", 1).schema(rows.schema)
-    run(pipeline, tracked(pipeline, source.text(str(pipeline.directory / "in"))), "grouped", grouped)
+    pipeline.run_on(pipeline.tracked(source.text(str(pipeline.directory / "in"))), "grouped", grouped)
     assert len(groups) == 2
     assert len(set(groups)) == 1
     assert "mine" not in groups
     assert pipeline.counters() == {"tracked": 20}
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 20, "acked": 20}
 
 
 @pytest.mark.slow
 def test_evaluations_that_disagree_fail_the_batch_before_anything_is_committed(pipeline: Pipeline) -> None:
-    changing = files(pipeline, [f"n{n}" for n in range(20)]).withColumn(
+    changing = pipeline.files([f"n{n}" for n in range(20)]).withColumn(
         "at", F.expr("java_method('java.util.UUID', 'randomUUID')")
     )
-    rows = tracked(pipeline, changing)
+    rows = pipeline.tracked(changing)
 
     @bolt(url=pipeline.url, topology="t", name="twice")
     def twice(batch: DataFrame, collector: Collector) -> None:
@@ -220,7 +219,7 @@ def test_evaluations_that_disagree_fail_the_batch_before_anything_is_committed(p
         collector.emit(batch, stream="b")
 
     with pytest.raises(Exception, match="evaluated several times, with other rows or partitions"):
-        run(pipeline, rows, "twice", twice)
+        pipeline.run_on(rows, "twice", twice)
     assert pipeline.counters() == {}
 
     @bolt(url=pipeline.url, topology="t", name="kept")
@@ -230,14 +229,14 @@ def test_evaluations_that_disagree_fail_the_batch_before_anything_is_committed(p
         collector.emit(batch, stream="b")
         batch.unpersist()
 
-    run(pipeline, rows, "twice", once)
+    pipeline.run_on(rows, "twice", once)
     assert pipeline.counters() == {"tracked": 20}
 
 
 def test_a_batch_that_runs_again_in_another_driver_tracks_nothing_twice(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = files(pipeline, [f"n{n}" for n in range(30)])
+    source = pipeline.files([f"n{n}" for n in range(30)])
     calls: list[int] = []
 
     @bolt(url=pipeline.url, topology="t", name="moody")
@@ -248,7 +247,7 @@ def test_a_batch_that_runs_again_in_another_driver_tracks_nothing_twice(
             raise RuntimeError("on purpose")
 
     with pytest.raises(Exception, match="on purpose"):
-        run(pipeline, tracked(pipeline, source), "moody", moody)
+        pipeline.run_on(pipeline.tracked(source), "moody", moody)
     assert pipeline.counters() == {}
     # Another call of track is what another driver has; and it cuts its commit after the trees are tracked.
     whole = publishing.publish
@@ -258,23 +257,23 @@ def test_a_batch_that_runs_again_in_another_driver_tracks_nothing_twice(
 
     monkeypatch.setattr(publishing, "publish", cut)
     with pytest.raises(Exception, match="cut"):
-        run(pipeline, tracked(pipeline, source), "moody", moody)
+        pipeline.run_on(pipeline.tracked(source), "moody", moody)
     assert pipeline.counters() == {"tracked": 30}
     monkeypatch.setattr(publishing, "publish", whole)
-    run(pipeline, tracked(pipeline, source), "moody", moody)
+    pipeline.run_on(pipeline.tracked(source), "moody", moody)
     assert len(calls) == 2
     assert len(pipeline.rows("copies")) == 30
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 30, "acked": 30}
 
 
 def test_a_batch_waits_for_room_while_outcomes_are_reported_and_a_watermark_follows(
     pipeline: Pipeline,
 ) -> None:
-    source = files(pipeline, [str(n) for n in range(100)], parts=1).withColumn(
+    source = pipeline.files([str(n) for n in range(100)], parts=1).withColumn(
         "offset", F.col("value").cast("long")
     )
-    rows = tracked(pipeline, source, max_spout_pending=100, offset="offset")
+    rows = pipeline.tracked(source, max_spout_pending=100, offset="offset")
     reported: list[str] = []
 
     @bolt(url=pipeline.url, topology="t", name="end")
@@ -284,11 +283,11 @@ def test_a_batch_waits_for_room_while_outcomes_are_reported_and_a_watermark_foll
     def on_outcomes(table: pa.Table) -> None:
         reported.extend(table.column("status").to_pylist())
 
-    run(pipeline, rows, "end", end)
+    pipeline.run_on(rows, "end", end)
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 0}
-    files(pipeline, [str(n) for n in range(100, 200)], parts=1)
+    pipeline.files([str(n) for n in range(100, 200)], parts=1)
     # The second batch has room only when the first is settled: its commit does so by itself.
-    run(pipeline, rows, "end", end)
+    pipeline.run_on(rows, "end", end)
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 100}
     with settling(url=pipeline.url, topology="t", spout="s", on_outcomes=on_outcomes) as running:
         running.step()
@@ -298,26 +297,26 @@ def test_a_batch_waits_for_room_while_outcomes_are_reported_and_a_watermark_foll
 
 def test_a_source_that_is_not_files_is_a_spout_too(pipeline: Pipeline) -> None:
     rate = pipeline.spark.readStream.format("rate-micro-batch").option("numPartitions", 2)
-    rows = tracked(pipeline, rate.option("rowsPerBatch", 20).load())
+    rows = pipeline.tracked(rate.option("rowsPerBatch", 20).load())
 
     @bolt(url=pipeline.url, topology="t", name="odd")
     def odd(batch: DataFrame, collector: Collector) -> None:
         collector.emit(batch.filter("value % 2 = 1"), stream="odd")
 
     for _ in range(2):
-        run(pipeline, rows, "odd", odd)
+        pipeline.run_on(rows, "odd", odd)
     found = sorted(int(str(row["value"])) for row in pipeline.rows("odd"))
     assert found == list(range(1, 2 * len(found), 2))
-    consume(pipeline, "odd")
+    pipeline.consume("odd")
     assert pipeline.counters() == {"tracked": 2 * len(found), "acked": 2 * len(found)}
     assert len(found) >= 20
 
 
 def test_a_dataframe_that_cannot_be_tracked_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
-    stream = files(pipeline, ["a"])
+    stream = pipeline.files(["a"])
     with pytest.raises(ValidationError, match="message_id: expected one of the columns value, got 'nope'"):
-        tracked(pipeline, stream, message_id="nope")
+        pipeline.tracked(stream, message_id="nope")
     with pytest.raises(ValidationError, match="unknown option 'attemts'"):
-        tracked(pipeline, stream, attemts=3)
+        pipeline.tracked(stream, attemts=3)
     with pytest.raises(ValidationError, match="have trees: they cannot be tracked again"):
-        tracked(pipeline, stream.withColumn("_acker", F.lit(1).cast("long")))
+        pipeline.tracked(stream.withColumn("_acker", F.lit(1).cast("long")))

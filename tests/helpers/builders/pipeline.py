@@ -18,8 +18,11 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.ledger.slabs.slabs import NewSlab
+from acker.spark import track
 from acker.streams import StreamReader, StreamWriter
+from acker.streams.sources import kept_rows
 from tests.helpers.faults.attempts import BY
+from tests.helpers.models.places import unexplained
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,33 @@ class Pipeline:
         """A streaming DataFrame of a stream."""
         return self.spark.readStream.format("acker").options(**self.options(stream, **options)).load()
 
+    def load(self, stream: str, **options: object) -> DataFrame:
+        """A DataFrame of what a stream holds."""
+        return self.spark.read.format("acker").options(**self.options(stream, **options)).load()
+
+    def append(self, rows: DataFrame, stream: str, **options: object) -> None:
+        """Writes rows to a stream."""
+        rows.write.format("acker").options(**self.options(stream, **options)).mode("append").save()
+
+    def files(self, lines: list[str], parts: int = 2, name: str = "in") -> DataFrame:
+        """A streaming DataFrame of text files: one column, `value`."""
+        directory = self.directory / name
+        directory.mkdir(exist_ok=True)
+        for part in range(parts):
+            (directory / f"{len(list(directory.iterdir()))}.txt").write_text(
+                "".join(f"{line}\n" for line in lines[part::parts])
+            )
+        return self.spark.readStream.text(str(directory))
+
+    def tracked(self, rows: DataFrame, **settings: Any) -> DataFrame:
+        """The rows as those of a spout."""
+        given: dict[str, Any] = {"spout": "s", "message_id": "value", "partitions": 2, **settings}
+        return track(rows, url=self.url, topology="t", **given)
+
+    def run_on(self, rows: DataFrame, name: str, function: Callable[[DataFrame, int], None]) -> None:
+        """Runs a query on these rows until it has worked on all there is."""
+        self.finish(self.checkpointed(name, rows.writeStream.foreachBatch(function)))
+
     def run(
         self, name: str, stream: str, function: Callable[[DataFrame, int], None], **options: object
     ) -> None:
@@ -88,16 +118,15 @@ class Pipeline:
         self, name: str, stream: str, function: Callable[[DataFrame, int], None], **options: object
     ) -> DataStreamWriter:
         """The query itself, to be started."""
-        return self._checkpointed(
-            name, self.read_stream(stream, **options).writeStream.foreachBatch(function)
-        )
+        return self.checkpointed(name, self.read_stream(stream, **options).writeStream.foreachBatch(function))
 
     def writing(self, name: str, rows: DataFrame, stream: str, **options: object) -> DataStreamWriter:
         """A query that writes rows to a stream by itself, to be started. options: of the data source."""
         writer = rows.writeStream.format("acker").options(**self.options(stream, **options))
-        return self._checkpointed(name, writer)
+        return self.checkpointed(name, writer)
 
-    def _checkpointed(self, name: str, writer: DataStreamWriter) -> DataStreamWriter:
+    def checkpointed(self, name: str, writer: DataStreamWriter) -> DataStreamWriter:
+        """A query with a checkpoint of its own, to be started."""
         return writer.option("checkpointLocation", str(self.directory / name)).trigger(availableNow=True)
 
     @staticmethod
@@ -123,6 +152,16 @@ class Pipeline:
     def rows(self, stream: str) -> list[dict[str, object]]:
         """What a stream holds."""
         return list(StreamReader(self.ledger, stream).rows())
+
+    def consume(self, stream: str) -> None:
+        """Acks what a stream holds; before and after it, all that pending trees wait for is in streams."""
+        assert unexplained(self.ledger) == []
+        StreamReader(self.ledger, stream).ack_all()
+        assert unexplained(self.ledger) == []
+
+    def pending(self) -> dict[str, int]:
+        """The counts of what became of the rows of the spout `s`."""
+        return self.ledger.run(kept_rows.pending(self.ledger.core, "s"))
 
     def attempts(self, stream: str) -> set[str]:
         """Which attempts of tasks have emitted what a stream holds (tests/helpers/faults/attempts.py)."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import redis
 
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.models.exactness import consume
 from tests.helpers.servers import standalone
 
 LINES = [f"a{n} b{n}" for n in range(500)]
@@ -56,8 +55,8 @@ def assert_exact(pipeline: Pipeline, rows: int | None = None, numbers: int = 0) 
     assert pipeline.counters() == {"tracked": 500 + numbers, **({"acked": dropped} if dropped else {})}
     if numbers:
         assert sorted(str(row["id"]) for row in pipeline.rows("numbers")) == sorted(map(str, range(numbers)))
-        consume(pipeline, "numbers")
-    consume(pipeline, "words")
+        pipeline.consume("numbers")
+    pipeline.consume("words")
     assert pipeline.counters() == {"tracked": 500 + numbers, "acked": 500 + numbers}
     kinds = ("staged", "payload", "failing", "notes", "effects", "owed", "tracked:")
     assert not pipeline.without_time_to_live(*kinds)

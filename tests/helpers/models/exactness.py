@@ -9,21 +9,12 @@ from pyspark.sql.functions import explode, split
 
 from acker.spark.records import staging
 from acker.store.operation import Operation
-from acker.streams import StreamReader
 from acker.streams.commits import commit as commits
-from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.faults.attempts import first_attempt
-from tests.helpers.models.places import unexplained
 
 
 def words(batch: DataFrame, *more: str) -> DataFrame:
     return batch.select(explode(split("line", " ")).alias("word"), "_acker", *more)
-
-
-def consume(pipeline: Pipeline, stream: str) -> None:
-    assert unexplained(pipeline.ledger) == []
-    StreamReader(pipeline.ledger, stream).ack_all()
-    assert unexplained(pipeline.ledger) == []
 
 
 class FailingAfterStaging(staging.StageTask):

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from acker.errors import ValidationError
 from acker.spark import Collector, anchors, bolt, job
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.models.exactness import consume
 
 pytestmark = pytest.mark.slow
 
@@ -145,9 +144,9 @@ def test_what_the_messages_tell_to_do_acks_what_was_processed(pipeline: Pipeline
     assert pipeline.rows("lines") == []
     assert pipeline.counters() == {"tracked": 4}
     for stream in ("copies", "pairs", "seen"):
-        consume(pipeline, stream)
+        pipeline.consume(stream)
     assert pipeline.counters() == {"tracked": 4, "acked": 3}
-    consume(pipeline, "known")
+    pipeline.consume("known")
     assert pipeline.counters() == {"tracked": 4, "acked": 4}
 
 
@@ -156,7 +155,7 @@ def test_queries_that_read_their_stream_without_anchors_are_refused_when_they_em
 ) -> None:
     """Started before the stream had trees: rows come without the column, though they have some by now."""
     plain = pipeline.spark.createDataFrame([("old",)], "line string")
-    plain.write.format("acker").options(**pipeline.options("lines")).mode("append").save()
+    pipeline.append(plain, "lines")
     before = pipeline.read_stream("lines")
     assert before.columns == ["line"]
     pipeline.spout(["new"])
@@ -168,14 +167,14 @@ def test_queries_that_read_their_stream_without_anchors_are_refused_when_they_em
     with pytest.raises(
         Exception, match=f"{NO_ANCHORS}.* was started before its stream had trees; then start"
     ):
-        pipeline.finish(pipeline._checkpointed("copy", before.writeStream.foreachBatch(copy)))
+        pipeline.run_on(before, "copy", copy)
     assert pipeline.counters() == {"tracked": 1}
     assert pipeline.rows("copies") == []
     pipeline.run("copy", "lines", copy)
     assert sorted(str(row["line"]) for row in pipeline.rows("copies")) == ["new", "old"]
     assert [row["_acker"] for row in pipeline.rows("copies") if row["line"] == "old"] == [0]
     assert pipeline.counters() == {"tracked": 1}
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 1, "acked": 1}
 
 
@@ -229,5 +228,5 @@ def test_a_schema_names_the_column_of_anchors_as_spark_lets_it(pipeline: Pipelin
         checkpoint = str(pipeline.directory / "keep")
         pipeline.finish(query.option("checkpointLocation", checkpoint).trigger(availableNow=True))
     assert [row["line"] for row in pipeline.rows("copies")] == ["a"]
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 2, "acked": 1}

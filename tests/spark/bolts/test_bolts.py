@@ -14,7 +14,6 @@ from acker.ledger.steps import step_registry
 from acker.spark import Collector, FailedException, bolt, job
 from acker.store.client import Store
 from tests.helpers.builders.pipeline import Diary, Pipeline
-from tests.helpers.models.exactness import consume
 from tests.helpers.servers.servers import wait_until
 
 
@@ -42,17 +41,14 @@ def test_two_streams_are_joined_and_go_to_several(pipeline: Pipeline) -> None:
     pipeline.spout([f"paid:{n}" for n in range(50)] + ["bad:1", "bad:2"], "payments", segments=3)
     union = pipeline.read_stream("orders").union(pipeline.read_stream("payments"))
     pipeline.finish(
-        union.writeStream.queryName("matching")
-        .foreachBatch(match)
-        .option("checkpointLocation", str(pipeline.directory / "match"))
-        .trigger(availableNow=True)
+        pipeline.checkpointed("match", union.writeStream.queryName("matching").foreachBatch(match))
     )
     assert pipeline.rows("orders") == pipeline.rows("payments") == []
     assert pipeline.outcomes() == {"bad 1": 1, "bad 2": 1}
     assert pipeline.counters() == {"tracked": 152, "failed": 2}
-    consume(pipeline, "totals")
+    pipeline.consume("totals")
     assert pipeline.counters()["acked"] == 50  # orders that nobody paid for
-    consume(pipeline, "matched")
+    pipeline.consume("matched")
     assert pipeline.counters()["acked"] == 150
     assert not pipeline.without_time_to_live("staged", "failing", "notes")
     [step] = pipeline.ledger.run(step_registry.steps(pipeline.ledger.core))
@@ -73,11 +69,9 @@ def test_a_bolt_that_derives_nothing_needs_no_anchors_to_ack(pipeline: Pipeline)
     pipeline.spout([f"n{n}" for n in range(40)], segments=3)
     frame = pipeline.spark.readStream.format("acker").schema("line string")
     pipeline.finish(
-        frame.options(**pipeline.options("lines"))
-        .load()
-        .writeStream.foreachBatch(store)
-        .option("checkpointLocation", str(pipeline.directory / "store"))
-        .trigger(availableNow=True)
+        pipeline.checkpointed(
+            "store", frame.options(**pipeline.options("lines")).load().writeStream.foreachBatch(store)
+        )
     )
     assert seen.read() == [[["line"], sorted(f"n{n}" for n in range(40))]]
     assert pipeline.counters() == {"tracked": 40, "acked": 40}
@@ -115,7 +109,7 @@ def test_held_rows_wait_for_a_later_batch_also_over_restarts_and_reruns(pipeline
     assert sorted(str(row["line"]) for row in pipeline.rows("pair.held")) == [f"n{n}" for n in range(30, 40)]
     assert len(pipeline.rows("pairs")) == 30
     assert pipeline.counters() == {"tracked": 71, "acked": 1}  # what is neither emitted nor held any more
-    consume(pipeline, "pairs")
+    pipeline.consume("pairs")
     assert pipeline.counters() == {"tracked": 71, "acked": 61}
     assert not pipeline.without_time_to_live("staged", "notes")
 
@@ -175,7 +169,7 @@ def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline, caplog: pytest
     run(then=FailedException("not these"))
     assert len(pipeline.rows("copies")) == 20
     assert pipeline.outcomes() == {"not these": 5}
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 25, "acked": 20, "failed": 5}
     assert not pipeline.without_time_to_live("staged", "payload", "commits")
     assert {step.kind for step in pipeline.ledger.run(step_registry.steps(pipeline.ledger.core))} == {"job"}
@@ -210,8 +204,8 @@ def test_a_job_joins_holds_maps_and_fails_as_a_bolt_does(pipeline: Pipeline) -> 
     assert reasons.pop("refused 1") == 1
     [failed] = reasons
     assert failed.startswith("ValueError: ")
-    consume(pipeline, "paid")
-    consume(pipeline, "numbers")
+    pipeline.consume("paid")
+    pipeline.consume("numbers")
     counted = pipeline.counters()
     assert counted.pop("late") > 0
     assert counted == {"tracked": 8, "acked": 5, "failed": 2}  # the order 3 is held
@@ -229,7 +223,7 @@ def test_rows_of_a_query_that_is_not_deterministic_are_the_same_in_each_call(pip
 
     pipeline.spout([str(n) for n in range(100)], segments=2)
     sided = pipeline.read_stream("lines").withColumn("side", side())
-    pipeline.finish(pipeline._checkpointed("divide", sided.writeStream.foreachBatch(divide)))
+    pipeline.run_on(sided, "divide", divide)
     lines = [int(str(row["line"])) for stream in ("left", "right") for row in pipeline.rows(stream)]
     assert sorted(lines) == list(range(100))
 
@@ -258,7 +252,7 @@ def test_a_slow_step_keeps_its_trees_alive(pipeline: Pipeline) -> None:
     for anchor in anchors.tolist():
         told = [one.text() for one in ledger.run(traces.trace(ledger.core, anchor))]
         assert [one for one in told if "reset" in one] == ["timeout reset by slow, batch 0"]
-    consume(slow, "copies")
+    slow.consume("copies")
     counted = slow.counters()
     assert counted.pop("rotations") >= 8
     assert counted == {"tracked": 10, "acked": 10}

@@ -15,7 +15,6 @@ from acker.errors import AckerError, FailedException, SchemaMismatch, Validation
 from acker.spark import Collector, bolt, job, track
 from acker.spark.bolts import bolt_function
 from tests.helpers.builders.pipeline import Diary, Pipeline
-from tests.helpers.models.exactness import consume
 
 
 def test_threads_that_nobody_waits_for_are_of_the_batch_and_a_call_after_it_is_an_error(
@@ -42,12 +41,12 @@ def test_threads_that_nobody_waits_for_are_of_the_batch_and_a_call_after_it_is_a
         for stream in ("words", "copies"):
             pool.submit(collector.emit, words, stream)
 
-    pipeline.finish(pipeline._checkpointed("split", lines.writeStream.foreachBatch(split)))
+    pipeline.run_on(lines, "split", split)
     [collector] = collectors
     for stream in ("words", "copies"):
         assert sorted(str(row["word"]) for row in pipeline.rows(stream)) == ["a", "b", "c", "d"]
         assert pipeline.counters() == {"tracked": 2}
-        consume(pipeline, stream)
+        pipeline.consume(stream)
     assert pipeline.counters() == {"tracked": 2, "acked": 2}
     empty = pipeline.spark.createDataFrame([], "word string, _acker bigint")
     with pytest.raises(AckerError, match=r"collector.emit was called when batch 0 of 'split' was over"):

@@ -11,7 +11,7 @@ from acker.spark.records import staging
 from acker.streams.commits import commit as commits
 from tests.helpers.builders.pipeline import Diary, Pipeline
 from tests.helpers.faults.attempts import BY, Attempts, at_once, first_attempt, names_in, numbers, staged_by
-from tests.helpers.models.exactness import FailingAfterStaging, consume, cut, words
+from tests.helpers.models.exactness import FailingAfterStaging, cut, words
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_attempts_that_fail_in_the_middle_of_staging_or_after_it_leave_no_trace(
     assert sum(failed.values()) == 10
     assert all(reason.startswith("seven <") for reason in failed)
     assert numbers(names_in([{"reason": reason} for reason in failed])) == {1}
-    consume(pipeline, "words")
-    consume(pipeline, "copies")
+    pipeline.consume("words")
+    pipeline.consume("copies")
     # The failed trees' words and copies come late, one delta for each application of a vector.
     total = pipeline.counters()
     assert total.pop("late") > 0
@@ -74,7 +74,7 @@ def test_a_streaming_write_whose_tasks_fail_in_the_middle_of_staging_leaves_no_t
     lost = staged_by(pipeline.url)
     assert len(lost) == 2
     assert numbers(lost) == {0}
-    consume(pipeline, "words")
+    pipeline.consume("words")
     assert pipeline.counters() == {"tracked": 100, "acked": 100}
     assert not pipeline.without_time_to_live("staged", "payload")
 
@@ -101,7 +101,7 @@ def test_an_exception_of_the_function_commits_nothing_and_the_batch_runs_again(p
     assert calls.read() == [0, 0]
     assert len(pipeline.rows("words")) == 80
     assert pipeline.counters()["failed"] == 5
-    consume(pipeline, "words")
+    pipeline.consume("words")
     assert pipeline.counters()["acked"] == 35
 
 
@@ -125,7 +125,7 @@ def test_a_stored_commit_is_finished_by_the_rerun_without_calling_the_function(
     assert calls == [1]
     assert len(pipeline.rows("words")) == 80
     assert pipeline.rows("lines") == []
-    consume(pipeline, "words")
+    pipeline.consume("words")
     assert pipeline.counters() == {"tracked": 40, "acked": 40}
 
 

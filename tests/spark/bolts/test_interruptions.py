@@ -20,7 +20,7 @@ from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.faults.interruptions import LONG, keys_of
 from tests.helpers.faults.moments import Asked, publishes, refused_from, run_with_pauses, stores
 from tests.helpers.faults.proxy import proxied
-from tests.helpers.models.exactness import consume, words
+from tests.helpers.models.exactness import words
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
 from tests.helpers.servers.sparks import several_batches
@@ -62,7 +62,7 @@ def assert_done(pipeline: Pipeline, sink: str) -> None:
     assert pipeline.rows("lines") == []
     failed = 3 if sink == "bolt" else 0
     assert pipeline.outcomes() == ({"three": 3} if failed else {})
-    consume(pipeline, "words")
+    pipeline.consume("words")
     counted = pipeline.counters()
     assert (counted.pop("late", 0) > 0) is (failed > 0)
     assert counted == {"tracked": 40, "acked": 40 - failed, **({"failed": 3} if failed else {})}
@@ -101,7 +101,7 @@ def test_a_query_stopped_while_it_commits(pipeline: Pipeline, sink: str) -> None
     assert calls == [1] * (sink == "bolt")
     assert len(pipeline.rows("words")) == 80
     assert pipeline.rows("lines") == []
-    consume(pipeline, "words")
+    pipeline.consume("words")
     assert pipeline.counters() == {"tracked": 40, "acked": 40}
     assert not pipeline.without_time_to_live("staged", "payload", "notes")
 
@@ -203,7 +203,7 @@ def test_a_query_that_is_restarted_long_after_the_message_timeout(
     found = [row["_acker"] for row in late.rows("words")]
     assert len(found) == (80 if asked is stores else 160)
     assert len(set(found)) == len(found) / 2
-    consume(late, "words")
+    late.consume("words")
     counted = late.counters()
     counted.pop("rotations")
     assert (counted.pop("late", 0) > 0) is (asked is publishes)

@@ -83,7 +83,7 @@ def test_held_rows_of_before_a_column_was_added_have_null_there(pipeline: Pipeli
     pipeline.spout(["a"])
     pipeline.run("keep", "lines", keep)
     more = pipeline.spark.createDataFrame([("b", 7)], "line string, more int")
-    more.write.format("acker").options(**pipeline.options("lines")).mode("append").save()
+    pipeline.append(more, "lines")
     pipeline.run("keep", "lines", keep)
     assert seen.read() == [["['a']"], ["['a', None]", "['b', 7]"]]
     assert pipeline.counters() == {"tracked": 1}

@@ -11,12 +11,11 @@ from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt, job
 from acker.store.client import Store
 from tests.helpers.builders.pipeline import Diary, Pipeline
-from tests.helpers.builders.spouts import consume
 
 
 def write(pipeline: Pipeline, rows: DataFrame, **options: object) -> None:
     """As a batch write, to the stream "copies"."""
-    rows.write.format("acker").mode("append").options(**pipeline.options("copies", **options)).save()
+    pipeline.append(rows, "copies", **options)
 
 
 @pytest.mark.connect(only=False)
@@ -98,7 +97,7 @@ def test_a_write_in_a_plain_function_has_a_name_and_reads_no_stream(pipeline: Pi
             texts, name, lambda batch, number: write(pipeline, batch, run=f"load-{number}", message_id="line")
         )
     assert sorted(str(row["line"]) for row in pipeline.rows("copies")) == ["a", "b"]
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
 
     pipeline.spout(["c"])
     lines = pipeline.read_stream("lines")

@@ -8,8 +8,6 @@ from pyspark.sql import DataFrame
 
 from acker.spark import Collector, FailedException, bolt
 from tests.helpers.builders.pipeline import Diary, Pipeline
-from tests.helpers.builders.spouts import tracked
-from tests.helpers.models.exactness import consume
 
 
 def run(
@@ -22,10 +20,12 @@ def run(
     pipeline.spout(["good"] * 10, "second", segments=2)
     rows = pipeline.read_stream("first", partitions=2).union(pipeline.read_stream("second", partitions=2))
     pipeline.finish(
-        (through(rows) if through else rows)
-        .writeStream.foreachBatch(bolt(url=pipeline.url, topology="t", name="strict")(function))
-        .option("checkpointLocation", str(pipeline.directory / "strict"))
-        .trigger(availableNow=True)
+        pipeline.checkpointed(
+            "strict",
+            (through(rows) if through else rows).writeStream.foreachBatch(
+                bolt(url=pipeline.url, topology="t", name="strict")(function)
+            ),
+        )
     )
 
 
@@ -58,7 +58,7 @@ def test_rows_that_are_not_of_the_batch_do_not_hide_that_it_was_read_in_part(pip
     run(pipeline, summary)
     assert len(pipeline.rows("samples")) == 1
     assert pipeline.rows("first") == pipeline.rows("second") == []
-    consume(pipeline, "samples")
+    pipeline.consume("samples")
     assert pipeline.counters() == {"tracked": 20, "acked": 20}
 
 
@@ -90,10 +90,10 @@ def test_tracked_rows_that_were_not_read_fail_with_their_batch(pipeline: Pipelin
 
     rate = pipeline.spark.readStream.format("rate-micro-batch").option("numPartitions", 2)
     pipeline.finish(
-        tracked(pipeline, rate.option("rowsPerBatch", 20).load())
-        .writeStream.foreachBatch(strict)
-        .option("checkpointLocation", str(pipeline.directory / "strict"))
-        .trigger(availableNow=True)
+        pipeline.checkpointed(
+            "strict",
+            pipeline.tracked(rate.option("rowsPerBatch", 20).load()).writeStream.foreachBatch(strict),
+        )
     )
     assert batches
     assert pipeline.counters() == {"tracked": 20 * len(batches), "failed": 20 * len(batches)}

@@ -126,7 +126,7 @@ def test_two_queries_from_what_track_returns_get_a_word(
 
     for name in ("first", "second"):
         writer = rows.writeStream.foreachBatch(split).queryName(name)
-        pipeline.finish(pipeline._checkpointed(name, writer))
+        pipeline.finish(pipeline.checkpointed(name, writer))
     assert [record.getMessage()[:18] for record in caplog.records if "track the" in record.getMessage()] == [
         "queries 'second' ("
     ]

@@ -19,7 +19,6 @@ from acker.spark.source.reading import StreamingReader as SparkReader
 from acker.streams import Stream
 from acker.streams.log import schemas, subscriptions
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.models.exactness import consume
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +73,7 @@ def test_sources_that_come_in_another_order_after_a_crash_are_an_error(pipeline:
     start("left", "right")
     lines = {f"{stream} {n}" for stream in ("left", "right") for n in range(3)} | {"right 3"}
     assert {row["line"] for row in pipeline.rows("copies")} == lines
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 7, "acked": 7}
 
 
@@ -94,7 +93,7 @@ def test_what_a_run_that_was_cut_has_read_is_not_acked_by_the_next(pipeline: Pip
         (pipeline.directory / "copy" / "offsets" / name).unlink()
     pipeline.finish(query(pipeline, pipeline.read_stream("lines", max_segments=1), way, works))
     assert sorted(str(row["line"]) for row in pipeline.rows("copies")) == [f"n{n}" for n in range(5)]
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 5, "acked": 5}
 
 
@@ -122,7 +121,7 @@ def test_a_checkpoint_that_was_restored_two_batches_back_is_an_error(pipeline: P
     shutil.copytree(checkpoint, copy)
     run("n1")
     run("n2")
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     before = pipeline.counters()
     shutil.rmtree(checkpoint)
     shutil.copytree(copy, checkpoint)

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from acker.spark import Collector, bolt, track
 from acker.streams import Stream, StreamWriter
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.models.exactness import consume
 from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.slow
@@ -92,7 +91,7 @@ def test_operators_with_state_are_refused_over_trees_and_go_on_without(pipeline:
     assert [row["line"] for row in pipeline.rows("copies")].count("z") == 1
     with pytest.raises(Exception, match=r"UnsafePlan: .*dropDuplicates over rows of acker.spark.track"):
         run("tracked", track(texts, **where).dropDuplicates(["line"]))
-    consume(pipeline, "copies")
+    pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 4, "acked": 1}
 
 
@@ -114,7 +113,7 @@ def test_what_gets_no_ack_and_who_shares_rows_is_reported_in_the_log(
     assert "query other reads stream 'lines' of topology 't' as query look does" in caplog.text
     # Nobody can go on from a temporary checkpoint: what such a query took is given back.
     wait_until(lambda: source.readers() == {}, 60)
-    consume(pipeline, "lines")
+    pipeline.consume("lines")
     assert pipeline.counters() == {"tracked": 2, "acked": 2}
 
 

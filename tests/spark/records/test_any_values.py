@@ -52,10 +52,9 @@ def test_columns_of_any_type_are_tracked_emitted_and_read_as_they_were(pipeline:
     rows = lines.select(F.col("value").alias("id"), *columns)
     tracked = track(rows, **options(pipeline, spout="s", message_id="id"))
     pipeline.finish(
-        tracked.writeStream.format("acker")
-        .options(**pipeline.options("values"))
-        .option("checkpointLocation", str(pipeline.directory / "write"))
-        .trigger(availableNow=True)
+        pipeline.checkpointed(
+            "write", tracked.writeStream.format("acker").options(**pipeline.options("values"))
+        )
     )
     back = pipeline.read_stream("values").drop("_acker")
     assert back.schema.simpleString() == rows.schema.simpleString()
@@ -94,11 +93,7 @@ def test_a_line_that_is_no_text_fails_alone_and_can_be_seen(pipeline: Pipeline) 
         collector.emit_map(batch, words, "word string", stream="words")
         collector.fail(batch.filter("value = 'c'"), F.expr("cast(x'ff' as string)"))
 
-    pipeline.finish(
-        lines.writeStream.foreachBatch(split)
-        .option("checkpointLocation", str(pipeline.directory / "split"))
-        .trigger(availableNow=True)
-    )
+    pipeline.finish(pipeline.checkpointed("split", lines.writeStream.foreachBatch(split)))
 
     @bolt(**options(pipeline, name="pass"))
     def pass_on(batch: DataFrame, collector: Collector) -> None:
@@ -165,11 +160,7 @@ def test_a_line_too_long_for_a_message_id_is_a_dead_letter_and_the_others_go_on(
     for _ in range(2):  # the second goes on from the checkpoint of the first
         tracked = track(lines, **options(pipeline, spout="s", message_id="value"))
         with at_once(pipeline.spark):
-            pipeline.finish(
-                tracked.writeStream.foreachBatch(split)
-                .option("checkpointLocation", str(pipeline.directory / "split"))
-                .trigger(availableNow=True)
-            )
+            pipeline.finish(pipeline.checkpointed("split", tracked.writeStream.foreachBatch(split)))
     for stream in ("seen", "lines"):
         assert sorted(str(row["value"]) for row in pipeline.rows(stream)) == ["", "a b", "c"]
     assert pipeline.counters() == {"tracked": 4, "failed": 1}
@@ -239,7 +230,7 @@ def test_places_are_no_columns_of_tracked_rows(pipeline: Pipeline) -> None:
 def test_a_type_that_cannot_be_read_is_refused_when_it_is_written(pipeline: Pipeline, value: str) -> None:
     def write() -> None:
         rows = pipeline.spark.range(1).selectExpr(f"{value} as v")
-        rows.write.format("acker").options(**pipeline.options("bad")).mode("append").save()
+        pipeline.append(rows, "bad")
 
     with pytest.raises(Exception, match=r"cast it, as to string|UNSUPPORTED|interval|Interval"):
         write()

@@ -31,11 +31,7 @@ def test_a_record_that_ends_its_worker_is_a_dead_letter_and_the_query_goes_on(pi
     done = []
     for _ in range(2):
         rows = track(lines, url=pipeline.url, topology="t", spout="s", message_id="value", attempts=2)
-        pipeline.finish(
-            rows.writeStream.foreachBatch(split)
-            .option("checkpointLocation", str(pipeline.directory / "split"))
-            .trigger(availableNow=True)
-        )
+        pipeline.finish(pipeline.checkpointed("split", rows.writeStream.foreachBatch(split)))
         done.append(settler.settle(pipeline.ledger))
     assert done == [Stepped(replayed=1), Stepped(dead=1)]
     assert sorted(str(row["word"]) for row in pipeline.rows("words")) == ["A", "B", "C"]

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from acker.errors import EffectsFull, ValidationError
 from acker.spark import Collector, bolt, job
 from tests.helpers.builders.pipeline import Diary, Pipeline
-from tests.helpers.models.exactness import consume
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +127,7 @@ def test_a_batch_that_finds_no_room_for_effects_commits_nothing_and_goes_on_when
     assert pipeline.rows("lines") == []
     assert pipeline.outcomes() == {"bad": 1}
     for stream in ("copies", "posted"):
-        consume(pipeline, stream)
+        pipeline.consume(stream)
     counted = pipeline.counters()
     assert counted.pop("late") > 0
     assert counted == {"tracked": 71, "acked": 70, "failed": 1}
@@ -163,7 +162,7 @@ def test_results_of_an_effect_are_emitted_again_when_the_next_step_fails_them(pi
         collector.fail(collector.take("posted"), "not yet")
     assert run("a", "b", "bad") == ["bad"]  # what failed in its effect has it again
     assert sorted(str(row["line"]) for row in pipeline.rows("posted")) == ["a", "b"]
-    consume(pipeline, "posted")
+    pipeline.consume("posted")
     assert pipeline.counters() == {"tracked": 6, "failed": 4, "acked": 2}
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from acker.spark.runtime.pickling import Shipped, version
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.models.exactness import consume
 
 ROOT = Path(__file__).parents[3]
 UNPACK = "import pickle, sys; print(pickle.load(sys.stdin.buffer).value)"
@@ -94,5 +93,5 @@ def test_executors_without_acker_need_its_wheel_and_tell_when_it_is_another(
     done = run(zipped)
     assert done.returncode == 0, done.stderr
     assert len(pipeline.rows("words")) == 200
-    consume(pipeline, "words")
+    pipeline.consume("words")
     assert pipeline.counters() == {"tracked": 100, "acked": 100}

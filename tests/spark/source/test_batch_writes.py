@@ -14,7 +14,6 @@ from acker.store.client import Store
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.builders.spouts import consume, pending
 from tests.helpers.faults.interruptions import LONG, keys_of
 from tests.helpers.faults.moments import (
     Asked,
@@ -34,17 +33,17 @@ def write(pipeline: Pipeline, **options: object) -> None:
     """Writes the run of Monday, 50 rows of two tasks; options: of the data source."""
     rows = pipeline.spark.range(0, 50, 1, 2)
     given = {"message_id": "id", "spout": "s", "run": "monday", "segment_rows": 10, **options}
-    rows.write.format("acker").mode("append").options(**pipeline.options("numbers", **given)).save()
+    pipeline.append(rows, "numbers", **given)
 
 
 def assert_written_once(pipeline: Pipeline) -> None:
     """All rows are there, each with its tree, and nothing else is left when they are acked."""
     assert sorted(int(str(row["id"])) for row in pipeline.rows("numbers")) == list(range(50))
     assert pipeline.counters() == {"tracked": 50}
-    consume(pipeline, "numbers")
+    pipeline.consume("numbers")
     assert settler.settle(pipeline.ledger) == Stepped(acked=50)
     assert pipeline.counters() == {"tracked": 50, "acked": 50}
-    assert pending(pipeline) == {"pending": 0, "acked": 50, "replayed": 0, "dead": 0}
+    assert pipeline.pending() == {"pending": 0, "acked": 50, "replayed": 0, "dead": 0}
     assert not keys_of(pipeline.url, "*:staged:*")
     assert not keys_of(pipeline.url, "*:rows:*")
     assert not pipeline.without_time_to_live("payload", "ack:")
@@ -145,7 +144,7 @@ def test_a_write_that_is_finished_long_after_the_message_timeout(
     found = late.rows("numbers")
     assert sorted(int(str(row["id"])) for row in found) == sorted([*range(50), *range(tracked)])
     assert len({row["_acker"] for row in found}) == 50 + tracked
-    consume(late, "numbers")
+    late.consume("numbers")
     assert settler.settle(ledger) == Stepped(acked=50)
     # Nobody knows of the trees any more that had expired: the acks of their roots and of their rows are late.
     for _ in range(3):

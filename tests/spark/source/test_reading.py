@@ -16,7 +16,7 @@ from acker.errors import AckerError
 from acker.spark import AckerSource, Collector, bolt
 from acker.spark.options.options import Options
 from acker.spark.source.writing import StreamingWriter
-from acker.streams import Stream, StreamReader, StreamWriter
+from acker.streams import Stream, StreamWriter
 from acker.streams.commits import commit as commits
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.servers import wait_until
@@ -62,10 +62,10 @@ def test_queries_have_a_subscription_each_or_share_one(pipeline: Pipeline) -> No
             query.stop()
     assert lines(pipeline, "two") == Counter(first + more)
     for stream in ("one", "two"):
-        StreamReader(pipeline.ledger, stream).ack_all()
+        pipeline.consume(stream)
     assert pipeline.counters() == {"tracked": 100, "acked": 60}
     pipeline.finish(copy(pipeline, "alone", "one", subscription="alone").trigger(availableNow=True))
-    StreamReader(pipeline.ledger, "one").ack_all()
+    pipeline.consume("one")
     assert pipeline.counters() == {"tracked": 100, "acked": 100}
     assert not pipeline.without_time_to_live("staged", "payload", "owed", "taken", "notes")
 
@@ -235,12 +235,13 @@ def test_a_commit_of_a_streaming_write_cut_anywhere_is_finished_by_the_rerun(
 
     def run() -> None:
         pipeline.finish(
-            words.filter(F.rand() < 0.5)
-            .writeStream.format("cut")
-            .options(**pipeline.options("words", timeout=after))
-            .option("marker", str(pipeline.directory / "cut"))
-            .option("checkpointLocation", str(pipeline.directory / "direct"))
-            .trigger(availableNow=True)
+            pipeline.checkpointed(
+                "direct",
+                words.filter(F.rand() < 0.5)
+                .writeStream.format("cut")
+                .options(**pipeline.options("words", timeout=after))
+                .option("marker", str(pipeline.directory / "cut")),
+            )
         )
 
     with pytest.raises(Exception, match="cut"):
@@ -251,6 +252,6 @@ def test_a_commit_of_a_streaming_write_cut_anywhere_is_finished_by_the_rerun(
     assert published in (0, made)
     assert 0 < made < 80
     assert pipeline.rows("lines") == []
-    StreamReader(pipeline.ledger, "words").ack_all()
+    pipeline.consume("words")
     assert pipeline.counters() == {"tracked": 40, "acked": 40}
     assert not pipeline.without_time_to_live("staged", "payload", "owed", "notes")

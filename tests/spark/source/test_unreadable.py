@@ -34,7 +34,7 @@ def test_a_query_and_a_job_go_on_past_rows_that_cannot_be_read(pipeline: Pipelin
     lines = [f"{name} {n}" for name in "abc" for n in range(20)]
     pipeline.spout(lines, segments=3)
     spoil(pipeline, "lines", 1)
-    looked = pipeline.spark.read.format("acker").options(**pipeline.options("lines")).load()
+    looked = pipeline.load("lines")
     with pytest.raises(Exception, match="UnreadableRecord: not the rows of a segment"):
         looked.count()
     assert pipeline.ledger.run(unreadable(pipeline.ledger.core)) == 0
