@@ -88,32 +88,6 @@ def test_unanchored_tuples_belong_to_no_tree(make: Make) -> None:
     assert statuses(reported(spout)) == {b"m": "acked"}
 
 
-def test_children_keep_the_tree_pending_over_generations(make: Make) -> None:
-    topology = make()
-    spout, bolt = topology.spout("s"), topology.bolt("b")
-    current = spout.emit("m")[0]
-    for _ in range(5):
-        [child] = bolt.emit(current)
-        bolt.ack(current)
-        reported(spout, 0)
-        current = child
-    bolt.ack(current)
-    assert statuses(reported(spout)) == {b"m": "acked"}
-
-
-def test_several_anchors_make_a_tuple_part_of_all_their_trees(make: Make) -> None:
-    topology = make()
-    spout, bolt = topology.spout("s"), topology.bolt("b")
-    [one], [two] = spout.emit("one"), spout.emit("two")
-    [joined] = bolt.emit([one, two])
-    assert joined.anchors == (*one.anchors, *two.anchors)
-    bolt.ack(one)
-    bolt.ack(two)
-    reported(spout, 0)
-    bolt.ack(joined)
-    assert statuses(reported(spout, 2)) == {b"one": "acked", b"two": "acked"}
-
-
 def test_failing_a_joined_tuple_fails_all_its_trees(make: Make) -> None:
     topology = make()
     spout, bolt = topology.spout("s"), topology.bolt("b")
@@ -124,43 +98,6 @@ def test_failing_a_joined_tuple_fails_all_its_trees(make: Make) -> None:
     outcomes = reported(spout, 2)
     assert statuses(outcomes) == {b"one": "failed", b"two": "failed"}
     assert {outcome.reason for outcome in outcomes} == {"bad"}
-
-
-def test_a_diamond_has_one_id_in_its_tree(make: Make) -> None:
-    topology = make()
-    spout, bolt = topology.spout("s"), topology.bolt("b")
-    left, right = spout.emit("m", targets=2)
-    [joined] = bolt.emit([left, right])
-    assert joined.anchors == left.anchors
-    bolt.ack(left)
-    reported(spout, 0)
-    bolt.ack(right)
-    reported(spout, 0)
-    bolt.ack(joined)
-    assert statuses(reported(spout)) == {b"m": "acked"}
-
-
-def test_the_same_anchor_twice_keeps_the_algebra_right(make: Make) -> None:
-    topology = make()
-    spout, bolt = topology.spout("s"), topology.bolt("b")
-    [source] = spout.emit("m")
-    children = bolt.emit([source, source], targets=2)
-    bolt.ack(source)
-    bolt.ack(children[0])
-    reported(spout, 0)
-    bolt.ack(children[1])
-    assert statuses(reported(spout)) == {b"m": "acked"}
-
-
-def test_a_child_is_registered_with_its_parents_ack_in_one_message(make: Make) -> None:
-    topology = make()
-    spout, bolt = topology.spout("s"), topology.bolt("b")
-    [source] = spout.emit("m")
-    [child] = bolt.emit(source)
-    bolt.ack(child)
-    reported(spout, 0)  # own id XOR child is missing still: the tree cannot look complete
-    bolt.ack(source)
-    assert statuses(reported(spout)) == {b"m": "acked"}
 
 
 def test_a_fail_wins_over_what_comes_later_and_over_a_zero_in_the_same_flush(make: Make) -> None:

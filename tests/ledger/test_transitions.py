@@ -34,21 +34,6 @@ def test_a_tree_is_acked_only_when_all_that_was_emitted_into_it_is_acked(ledger:
     assert reported(ledger, trees) == Counter([(int(trees.anchors[0]), "acked", "")])
 
 
-def test_several_deltas_of_one_tree_in_one_call_are_one(ledger: Ledger) -> None:
-    trees, child = Trees(1).track(ledger), ids.new_id()
-    ledger.update([int(trees.anchors[0])] * 3, [child, int(trees.values[0]), child])
-    assert [status for _, status, _ in reported(ledger, trees)] == ["acked"]
-
-
-def test_a_tree_tracked_with_value_zero_is_acked_at_once(ledger: Ledger) -> None:
-    anchors = ids.new_anchors(2)
-    ledger.track(anchors, [0, 7], [b"", b"m"], spout="s")
-    reader = OutcomeReader(ledger.core, "s")
-    [entry] = ledger.outcomes(reader)
-    assert (entry.status, entry.slabs[0].indexes) == ("acked", (0,))
-    counted(ledger, tracked=2, acked=1)
-
-
 @pytest.mark.parametrize("count", [1, 2, 40, 4096])
 def test_a_track_of_the_same_content_changes_nothing_and_one_of_other_content_is_an_error(
     ledger: Ledger, count: int
@@ -68,16 +53,6 @@ def test_a_track_of_the_same_content_changes_nothing_and_one_of_other_content_is
     trees.track(ledger)
     assert reported(ledger, trees) == Counter((int(anchor), "acked", "") for anchor in trees.anchors)
     counted(ledger, tracked=count, acked=count, duplicates=2)
-
-
-def test_an_ack_that_comes_before_the_track_completes_the_tree_when_it_is_tracked(ledger: Ledger) -> None:
-    trees = Trees(3)
-    trees.complete(ledger, 1)
-    counted(ledger)
-    trees.track(ledger)
-    assert reported(ledger, trees) == Counter([(int(trees.anchors[1]), "acked", "")])
-    ticks(ledger, 3)
-    assert [status for _, status, _ in reported(ledger, trees)] == ["acked", "expired", "expired"]
 
 
 @pytest.mark.parametrize("early", [[0], [0, 1, 2], [2]])
@@ -104,20 +79,6 @@ def test_a_track_takes_over_what_waited_and_leaves_nothing_of_it(
     assert_settled(raw)
 
 
-def test_a_fail_that_comes_before_the_track_fails_the_tree_with_its_first_reason(ledger: Ledger) -> None:
-    trees = Trees(3)
-    assert ledger.fail(trees.anchors[1:], "no such word") == Failed()
-    assert ledger.fail(trees.anchors[:2], "another") == Failed()
-    trees.complete(ledger, 2)
-    trees.track(ledger)
-    reasons = ["another", "no such word", "no such word"]
-    assert reported(ledger, trees) == Counter(
-        (int(anchor), "failed", reason) for anchor, reason in zip(trees.anchors, reasons, strict=True)
-    )
-    ticks(ledger, 3)
-    counted(ledger, tracked=3, failed=3)
-
-
 def test_a_fail_is_final_and_what_comes_after_it_is_late(ledger: Ledger) -> None:
     trees = Trees(2).track(ledger)
     assert ledger.fail(trees.anchors[:1], "bad") == Failed(failed=1)
@@ -126,18 +87,6 @@ def test_a_fail_is_final_and_what_comes_after_it_is_late(ledger: Ledger) -> None
     assert ledger.reset_timeout(trees.anchors[:1]) == 0
     assert reported(ledger, trees) == Counter([(int(trees.anchors[0]), "failed", "bad")])
     counted(ledger, tracked=2, failed=1, late=2)
-
-
-@pytest.mark.parametrize("count", [1, 30])
-def test_what_comes_for_a_finished_slab_whose_outcomes_are_not_confirmed_is_late(
-    ledger: Ledger, count: int
-) -> None:
-    trees = Trees(count).track(ledger)
-    trees.complete(ledger)
-    assert ledger.update(trees.anchors, trees.values) == Updated(late=count)
-    assert ledger.update(trees.anchors[-1:], trees.values[-1:]) == Updated(late=1)
-    assert ledger.fail(trees.anchors) == Failed(late=count)
-    counted(ledger, tracked=count, acked=count, late=2 * count + 1)
 
 
 def test_what_comes_after_the_confirmation_waits_and_is_dropped_by_the_third_tick(
@@ -154,30 +103,6 @@ def test_what_comes_after_the_confirmation_waits_and_is_dropped_by_the_third_tic
     assert_settled(raw)
 
 
-@pytest.mark.parametrize("indexes", [[3], [3, 4, 5], [4095], list(range(2, 60))])
-def test_indexes_that_a_slab_does_not_have_are_late(ledger: Ledger, indexes: list[int]) -> None:
-    trees = Trees(2).track(ledger)
-    beyond = [int(trees.anchors[0]) + 2 * index for index in indexes]
-    outside = sum(index >= 2 for index in indexes)
-    assert ledger.update(beyond, [5] * len(beyond)) == Updated(late=outside)
-    assert ledger.fail(beyond) == Failed(late=outside)
-    assert not reported(ledger, trees)
-    trees.complete(ledger)
-    assert len(reported(ledger, trees)) == 2
-
-
-def test_what_waited_for_trees_that_the_slab_turns_out_not_to_have_is_orphaned_once_each(
-    ledger: Ledger, raw: "redis.Redis"
-) -> None:
-    trees = Trees(2)
-    beyond = [int(trees.anchors[0]) + 2 * index for index in (2, 3, 4)]
-    ledger.update(beyond[:2], [5, 6])
-    ledger.fail(beyond[1:], "no")
-    trees.track(ledger)
-    counted(ledger, tracked=2, orphaned=3)
-    assert not raw.exists(shard_key(ledger, 0, "failures"))
-
-
 def test_a_slab_waits_for_its_track_until_the_third_tick(ledger: Ledger, raw: "redis.Redis") -> None:
     early, late = Trees(3), Trees(3)
     for trees in (early, late):
@@ -189,16 +114,6 @@ def test_a_slab_waits_for_its_track_until_the_third_tick(ledger: Ledger, raw: "r
     ticks(ledger, 1)
     counted(ledger, tracked=3, failed=2, orphaned=2)
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == 1
-
-
-def test_a_reset_lets_waiting_messages_wait_for_another_three_ticks(ledger: Ledger) -> None:
-    trees = Trees(2)
-    trees.complete(ledger, 0)
-    ticks(ledger, 2)
-    assert ledger.reset_timeout(trees.anchors[:1]) == 1
-    ticks(ledger, 2)
-    trees.track(ledger)
-    assert len(reported(ledger, trees)) == 1
 
 
 def test_messages_over_the_bytes_that_may_wait_are_orphaned_and_their_tree_expires(url: str) -> None:
@@ -248,13 +163,6 @@ def test_a_tree_that_was_set_aside_but_not_drained_can_still_be_acked_failed_or_
     assert [statuses.get(int(trees.anchors[2])) for trees in (acked, failed, again, gone)] == [
         "acked", "failed", None, "expired",
     ]  # fmt: skip
-
-
-def test_unknown_and_finished_trees_are_passed_over_by_a_reset(ledger: Ledger, raw: "redis.Redis") -> None:
-    finished = Trees(2).track(ledger)
-    finished.complete(ledger)
-    assert ledger.reset_timeout([*finished.anchors.tolist(), *Trees(2).anchors.tolist()]) == 0
-    assert raw.hlen(shard_key(ledger, 0, "slabs")) == 1
 
 
 def test_outcomes_are_reported_again_until_they_are_confirmed(ledger: Ledger, raw: "redis.Redis") -> None:

@@ -1,8 +1,9 @@
-"""What waits for its track: what it takes of the store, what bounds it, and that each word of it counts."""
+"""What waits for its track, and slabs whose trees finish at different times: bounds and costs."""
 
 from collections import Counter
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import redis
 
@@ -152,3 +153,48 @@ def test_a_slab_keeps_few_reasons_of_early_fails_and_all_of_their_trees(
         found = reasons[int(trees.anchors[index * 40 + 1])]
         assert found == (f"{index} ".ljust(1024) if index < 16 else FURTHER)
     assert reasons[int(trees.anchors[-1])] == "0 ".ljust(1024)
+
+
+def finish(ledger: Ledger, trees: Trees, share: float) -> npt.NDArray[np.bool_]:
+    """Acks so many of a slab's trees, picked at random, by one update; returns which are left."""
+    done = np.random.default_rng(trees.count).random(trees.count) < share
+    ledger.update(trees.anchors[done], trees.values[done])
+    return ~done
+
+
+def test_nothing_is_left_of_a_slab_whose_trees_finished_in_parts(url: str, raw: "redis.Redis") -> None:
+    ledger = opened(url)
+    slabs = [Trees(64).track(ledger) for _ in range(4)]
+    left = [finish(ledger, trees, 0.5) for trees in slabs]
+    masks = shard_key(ledger, 0, "finished")
+    assert raw.hlen(masks) == 4
+    ledger.update(slabs[0].anchors[left[0]], slabs[0].values[left[0]])
+    ledger.fail(slabs[1].anchors[left[1]], "bad")
+    for anchor, value in zip(slabs[2].anchors[left[2]], slabs[2].values[left[2]], strict=True):
+        ledger.update([anchor], [value])
+    assert raw.hlen(masks) == 1
+    for _ in range(3):
+        ledger.tick(force=True)
+    assert raw.hlen(masks) == 0
+    assert confirm_all(ledger) == 256
+    assert_settled(raw)
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
+def test_an_update_of_a_slab_some_of_whose_trees_are_finished_costs_little_more(
+    url: str, raw: "redis.Redis", share: float
+) -> None:
+    ledger = opened(url)
+    fresh, partly = Trees(1024).track(ledger), Trees(1024).track(ledger)
+    left = {id(fresh): np.ones(1024, bool), id(partly): finish(ledger, partly, share)}
+
+    def cost(trees: Trees) -> int:
+        anchors = trees.anchors[left[id(trees)]]
+        before = raw.info("commandstats")["cmdstat_evalsha"]["usec"]
+        ledger.update(anchors, ids.new_ids(len(anchors)))
+        return int(raw.info("commandstats")["cmdstat_evalsha"]["usec"] - before)
+
+    # In turn, and the least: these are microseconds of a clock, and others have the processor in between.
+    fresh_cost, partly_cost = zip(*((cost(fresh), cost(partly)) for _ in range(80)), strict=True)
+    assert min(partly_cost) < 2 * min(fresh_cost)

@@ -1,24 +1,28 @@
-"""Connections that are not what they were: to a server that was demoted, is busy, or says no more."""
+"""Connections that are cut, away or behind a socket of the file system."""
 
 import asyncio
+import errno
+import os
+import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import redis
 
-from acker.errors import StoreUnavailable
+from acker.errors import StoreMisconfigured, StoreUnavailable
 from acker.store import client as stores
 from acker.store.async_client import AsyncStore
 from acker.store.client import Store
+from acker.store.flight import check_lost
 from acker.store.operation import Request, command
 from tests.helpers.faults.proxy import proxied
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
 from tests.helpers.servers.threads import Send, in_a_thread
-
-pytestmark = pytest.mark.timeout(300)
 
 KEY = b"acker:{lead}:turn"
 
@@ -42,6 +46,7 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
         await twin.aclose()
 
 
+@pytest.mark.timeout(300)
 async def test_a_name_that_leads_to_another_server_after_a_failover_is_followed(
     new_server: NewServer, kind: str, connect: Connect
 ) -> None:
@@ -58,6 +63,7 @@ async def test_a_name_that_leads_to_another_server_after_a_failover_is_followed(
         assert client.get(KEY) == b"new"
 
 
+@pytest.mark.timeout(300)
 async def test_replies_that_come_one_by_one_in_their_own_time_do_not_add_up(
     valkey_url: str, connect: Connect
 ) -> None:
@@ -66,6 +72,7 @@ async def test_replies_that_come_one_by_one_in_their_own_time_do_not_add_up(
         await connect(valkey_url, 2.0)(slow)
 
 
+@pytest.mark.timeout(300)
 async def test_a_server_that_is_busy_with_a_script_is_waited_for(
     new_server: NewServer, kind: str, connect: Connect
 ) -> None:
@@ -109,6 +116,7 @@ def is_busy(url: str) -> bool:
             return str(error).startswith("BUSY")
 
 
+@pytest.mark.timeout(300)
 def test_the_connections_of_stores_that_are_no_more_used_are_forgotten(valkey_url: str) -> None:
     used = []
     for number in range(stores.CLIENTS + 10):
@@ -126,3 +134,87 @@ def test_the_connections_of_stores_that_are_no_more_used_are_forgotten(valkey_ur
     pools[0].give(late)
     assert not pools[0]._idle
     assert Store(valkey_url, timeout=10).send([command("EXISTS", KEY)]) == [0]
+
+
+ASKED = [command("EXISTS", b"key")]
+
+
+async def test_a_server_that_is_away_is_waited_for_whether_its_socket_is_there_or_not(
+    new_server: NewServer, tmp_path: Path
+) -> None:
+    url = f"unix://{tmp_path}/s"
+
+    def there() -> bool:
+        return (tmp_path / "s").exists()
+
+    with pytest.raises(StoreUnavailable, match="unix://"):  # nobody has ever been there
+        Store(url, timeout=0.3).send(ASKED)
+    server = new_server(options={"unixsocket": f"{tmp_path}/s"})
+    async with AsyncStore(url, timeout=60) as twin:
+        for send in (in_a_thread(Store(url, timeout=60)), twin.send):
+            assert await send(ASKED) == [0]
+            for end in (server.stop, server.kill):  # the one takes the socket away, the other leaves it
+                await asyncio.to_thread(end)
+                assert there() == (end == server.kill)
+                asked = asyncio.ensure_future(send(ASKED))
+                await asyncio.to_thread(server.start)
+                assert await asked == [0]
+
+
+async def test_a_path_that_leads_to_no_socket_is_an_error_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+        datagrams.bind(f"{tmp_path}/datagrams")
+        for wrong in ("file/s", "datagrams"):
+            url = f"unix://{tmp_path}/{wrong}"
+            with pytest.raises(StoreMisconfigured, match="no connection to unix://"):
+                Store(url, timeout=300).send(ASKED)
+            async with AsyncStore(url, timeout=300) as twin:
+                with pytest.raises(StoreMisconfigured, match="no connection to unix://"):
+                    await twin.send(ASKED)
+
+
+def failed(cause: OSError) -> Exception:
+    """As redis-py raises what the system says."""
+    try:
+        try:
+            raise cause
+        except OSError as error:
+            raise redis.exceptions.ConnectionError(f"Error connecting: {error}")  # noqa: B904 - as it does
+    except redis.exceptions.ConnectionError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "unix", "tcp"),
+    [
+        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), False, True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)), False, False),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES)), True, True),
+        (socket.gaierror(errno.ENOENT, "Name: No such file or directory, Permission denied"), False, False),
+        (ssl.SSLEOFError(8, "[SSL: UNEXPECTED_EOF_WHILE_READING] CERTIFICATE"), False, False),
+        (ssl.SSLCertVerificationError(1, "self-signed"), True, True),
+        (OSError(errno.EHOSTUNREACH, "[SSL] CERTIFICATE, Permission denied"), False, False),
+    ],
+)
+def test_what_passes_is_told_by_the_error_and_the_address_and_not_by_words(
+    cause: OSError, unix: bool, tcp: bool
+) -> None:
+    for node, lasts in (("/s", 0), unix), (("h", 6379), tcp):
+        if lasts:
+            with pytest.raises(StoreMisconfigured):
+                check_lost(failed(cause), "rediss://h", node)
+        else:
+            check_lost(failed(cause), "rediss://h", node)
+
+
+def test_an_error_that_was_handled_when_the_store_was_asked_is_no_cause() -> None:
+    try:
+        raise FileNotFoundError(errno.ENOENT, "the caller's own")
+    except FileNotFoundError as before:
+        try:
+            raise redis.exceptions.ConnectionError("Connection closed by server.")
+        except redis.exceptions.ConnectionError as error:
+            check_lost(error, "rediss://h", ("h", 6379), before)
+            with pytest.raises(StoreMisconfigured):
+                check_lost(error, "rediss://h", ("h", 6379))

@@ -1,4 +1,4 @@
-"""The Lua scripts: every server loads them as they are hashed, and each says what it is given."""
+"""The Lua scripts: each says what it is given, and every server loads it as it is hashed."""
 
 import re
 import subprocess
@@ -9,15 +9,19 @@ import pyarrow as pa
 import pytest
 import redis
 
+from acker.errors import StoreError
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.settings import topologies
+from acker.ledger.settings.config import TopologyConfig
 from acker.ledger.slabs.slabs import NewSlab
-from acker.store import scripts
+from acker.store import keys, scripts
 from acker.store.client import Store
+from acker.store.operation import Reply, Request, chain, command
 from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.commits import commit
+from acker.streams.commits import scripts as commit_scripts
 from acker.streams.commits.contents import Commit
 from acker.streams.dead_letters import dead_letters
 from acker.streams.log import subscriptions
@@ -26,6 +30,7 @@ from acker.streams.sources import kept_rows
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
+from acker.streams.staging import scripts as staging_scripts
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
 
@@ -142,3 +147,75 @@ def test_a_cluster_counts_as_one_server_does(cluster: str, valkey_url: str) -> N
     spread = everything(open_ledger(Store(cluster, cluster=True), "topology", ackers=5))
     single = everything(open_ledger(Store(valkey_url), "topology", ackers=5))
     assert spread == single
+
+
+CONFIG = TopologyConfig("t")
+COMMITS = keys.commits("t", "writer").decode()
+
+
+def begin(number: int, what: str, attempt: str = "a") -> Request:
+    return commit_scripts.begin_commit(CONFIG, "writer", number, what, 60, attempt, 1)
+
+
+def advance(number: int, what: str, start: str, to: str) -> Request:
+    return commit_scripts.advance_commit(CONFIG, "writer", number, what, start, to, "")
+
+
+ONE, TWO = keys.Shard("t", 0, 2).staged("a" * 32, 0), keys.Shard("t", 1, 2).staged("b" * 32, 0)
+
+
+def staging(key: bytes) -> Request:
+    return staging_scripts.stage(key, 60, {"field": key.decode()})
+
+
+def sent(url: str, *members: Request) -> Reply:
+    [replies] = Store(url).send([chain(members)])
+    return replies
+
+
+def test_each_script_gets_its_own_keys_and_arguments(valkey_url: str, valkey_raw: "redis.Redis") -> None:
+    """Of keys in several slots, and at first of scripts that the server does not have."""
+    asked = begin(0, "x"), staging(ONE), staging(TWO), advance(0, "x", "stored a", "tracked")
+    assert sent(valkey_url, *asked) == [[b"stored a", b"x"], 1, 1, 1]
+    assert [valkey_raw.hget(name, "field") for name in (ONE, TWO)] == [ONE, TWO]
+    assert valkey_raw.hget(COMMITS, "0:state") == b"tracked"
+
+
+@pytest.mark.parametrize(
+    ("members", "replies"),
+    [
+        ([begin(0, "y", "b"), staging(ONE)], [[b"stored a", b"x"]]),
+        ([advance(0, "x", "held", "tracked"), staging(ONE)], [0]),
+        ([staging_scripts.hold_staged([b"{gone}"], 9), staging(ONE)], [0]),
+        ([commit_scripts.check_taken(b"{taken}", "1-0", "2-0", "0" * 16), staging(ONE)], [0]),
+        ([begin(-1, "y"), staging(ONE)], [b"!ACKER commit -1 comes after commit 0 of the same writer"]),
+    ],
+)
+def test_nothing_is_run_after_a_script_that_has_not_done_its_part(
+    valkey_url: str, valkey_raw: "redis.Redis", members: list[Request], replies: list[Reply]
+) -> None:
+    sent(valkey_url, begin(0, "x"))
+    assert sent(valkey_url, staging(TWO), *members) == [1, *replies]
+    assert not valkey_raw.exists(ONE)
+
+
+def test_an_error_of_the_server_ends_a_chain_as_it_ends_a_script(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    valkey_raw.set(COMMITS, "text")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        sent(valkey_url, staging(ONE), begin(0, "x"), staging(TWO))
+    assert (valkey_raw.exists(ONE), valkey_raw.exists(TWO)) == (1, 0)
+    valkey_raw.delete(COMMITS)
+
+
+def test_a_cluster_is_sent_no_chain_but_what_is_asked_beside_it(new_server: NewServer) -> None:
+    server = new_server(append_only=False, options={"cluster-enabled": "yes"})
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: client.cluster("info")["cluster_state"] == "ok")
+        store = Store(server.url, cluster=True)
+        asked = [chain([begin(0, "x")]), command("SET", ONE, "1"), chain([staging(TWO)])]
+        assert store.send(asked) == [None, b"OK", None]
+        assert store.send([chain([staging(TWO)])]) == [None]
+        assert client.keys() == [ONE]

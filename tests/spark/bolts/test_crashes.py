@@ -2,17 +2,22 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from acker.lines import Gather, Line, Out, Request
 from acker.spark import Collector, bolt
 from acker.streams.commits import record
-from tests.helpers.builders import requests
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.faults import attempts
 from tests.helpers.faults.attempts import BY, wait_for
@@ -83,24 +88,24 @@ def test_speculative_copies_that_win_and_that_lose(
 def test_a_driver_killed_in_the_commit_of_rows_that_gather_is_restarted_with_other_rows(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
-    line = requests.ask(pipeline, LINES)
+    line = ask(pipeline, LINES)
     assert run(pipeline, tmp_path / "killed", "--die", 3, "--partitions", 1, "--random") == -9
     assert staged(pipeline) > 0
     assert run(pipeline, tmp_path / "killed", "--partitions", 3, "--random") == 0
-    found, _ = requests.gather(pipeline, line, LINES)
+    found, _ = gather(pipeline, line, LINES)
     assert len(found) == len(set(found)) == 2 * len({word[1:] for word in found})
     assert 0 < len(found) < 1000
 
 
 def test_speculative_copies_of_who_writes_rows_that_gather(pipeline: Pipeline, tmp_path: Path) -> None:
-    line = requests.ask(pipeline, LINES)
+    line = ask(pipeline, LINES)
     (tmp_path / "gates").mkdir()
     with standalone.cluster(tmp_path) as master:
         more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
         assert run(pipeline, tmp_path / "checkpoint", *more) == 0
     lost = attempts.staged_by(pipeline.url)
     assert {"<1.0", "<2.1"} <= {name[:4] for name in lost}
-    found, by = requests.gather(pipeline, line, LINES)
+    found, by = gather(pipeline, line, LINES)
     assert found == sorted(word for one in LINES for word in one.split())
     assert {name[:4] for name in by} == {"<0.0", "<1.1", "<2.0"}
     assert not lost & by
@@ -174,7 +179,7 @@ def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
     def split_lines(batch: DataFrame, collector: Collector) -> None:
         collector.emit(made(batch), stream="words")
 
-    line = requests.ask(pipeline, LINES) if sink == "gather" else None
+    line = ask(pipeline, LINES) if sink == "gather" else None
     if line is None:
         pipeline.spout(LINES, segments=4)
     if sink != "writer":
@@ -188,9 +193,51 @@ def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
     lost = attempts.staged_by(pipeline.url)
     assert lost
     if line is not None:
-        found, by = requests.gather(pipeline, line, LINES)
+        found, by = gather(pipeline, line, LINES)
         assert found == sorted(word for one in LINES for word in one.split())
         assert not lost & by
         return
     assert not lost & pipeline.attempts("words")
     assert_exact(pipeline, 1000)
+
+
+TASKS = 3
+_PARTS = 4
+
+
+def ask(pipeline: Pipeline, lines: list[str]) -> Line:
+    """Makes each line a request, of which a row is in the stream `lines`; its words gather in `words`."""
+    line = Line(pipeline.ledger, "line", [Gather("words", tasks=TASKS, by=("word",))])
+    spout = StreamSpout(pipeline.ledger, SpoutOptions("asks", "lines", "id", line="line"))
+    for part in range(_PARTS):
+        spout.write(pa.table({"id": lines[part::_PARTS], "line": lines[part::_PARTS]}))
+    return line
+
+
+def gather(pipeline: Pipeline, line: Line, lines: list[str]) -> tuple[list[str], set[str]]:
+    """The words that have gathered of all requests, sorted, and the attempts of tasks that have written them.
+
+    Each request and task has ended once.
+    """
+    found: list[tuple[str, str]] = []
+    ended: list[tuple[int, int]] = []
+
+    @line.gather("words", reads="words")
+    class Words:
+        def __init__(self, request: Request) -> None:
+            self.own, self.rows = (request.id, request.task), list[tuple[str, str]]()
+
+        def execute(self, row: dict[str, Any]) -> None:
+            self.rows.append((row["word"], row.get(BY) or ""))
+
+        def finished(self, _: Out) -> None:
+            found.extend(self.rows)
+            ended.append(self.own)
+
+    with line.work():
+        done, deadline = 0, time.monotonic() + 120
+        while done < len(lines) and time.monotonic() < deadline:
+            done += settler.settle(pipeline.ledger).all
+    assert len(ended) == len(set(ended)) == TASKS * len(lines)
+    assert pipeline.counters() == {"tracked": 2 * len(lines), "acked": 2 * len(lines)}
+    return sorted(word for word, _ in found), {by for _, by in found}

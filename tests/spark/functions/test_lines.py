@@ -1,4 +1,4 @@
-"""Lines with Spark in the middle: rows that gather, and a row for each request."""
+"""Lines with Spark in the middle, and functions that were registered anew."""
 
 import time
 from pathlib import Path
@@ -7,13 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
+from pyspark.sql import functions as F  # noqa: N812
 
-from acker.errors import ValidationError
+from acker.drpc import LinearDRPC
+from acker.drpc.removal import retire
+from acker.errors import DRPCFailed, ValidationError
 from acker.ledger.client import open_ledger
 from acker.ledger.slabs import sections
 from acker.lines import Gather, Line, Out, Request
-from acker.spark import Bolt, bolt, gathered
+from acker.spark import Bolt, StepCollector, bolt, gathered
 from acker.spark.bolts.collector import Collector
 from acker.store.client import Store
 from acker.streams.log.gathers import Gathering, tasks_of
@@ -21,6 +23,7 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from tests.helpers.builders.pipeline import Diary, Pipeline
+from tests.helpers.builders.reach import TEXT, answers, ask, echo, steps_of
 from tests.helpers.faults.attempts import wait_for
 from tests.helpers.servers.sparks import shared_subscriptions
 
@@ -156,3 +159,25 @@ def test_requests_are_only_there_where_they_were_asked_for(spark: SparkSession, 
     Line(ledger, "line", [Gather("rows")])
     with pytest.raises(ValidationError, match=r"got id: read the stream with .option\('requests', 'true'\)"):
         gathered(spark.range(1))
+
+
+def test_a_query_of_another_version_of_a_function_ends(pipeline: Pipeline) -> None:
+    """Its plan was made before the function was removed, and registered otherwise."""
+    before, after = answers(), LinearDRPC("answers", timeout=400.0).step("echo", echo, columns={"what": TEXT})
+    after.gather("answer", spark=True)
+    steps = steps_of(pipeline, before)
+    rows = steps.read(pipeline.spark, "answer")
+    retire(pipeline.ledger, before.description("t"))
+    call = ask(pipeline, after, "a")
+
+    @steps.bolt("answer")
+    def answer(_batch: DataFrame, _collector: StepCollector) -> None:
+        raise AssertionError("it was called")
+
+    query = rows.writeStream.foreachBatch(answer).trigger(availableNow=True)
+    query = query.option("checkpointLocation", str(pipeline.directory / "old"))
+    with pytest.raises(Exception, match="is registered otherwise"):
+        pipeline.finish(query)
+    retire(pipeline.ledger, after.description("t"), force=True)
+    with pytest.raises(DRPCFailed):
+        call.future.result(60)

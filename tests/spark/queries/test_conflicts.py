@@ -1,29 +1,37 @@
-"""What a query's source notices of others, and of its own sink, in the store alone: on Spark Connect, too."""
+"""Sources that notice others: shared subscriptions, renamed bolts, and the listener of queries."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from acker.ledger.client import Ledger
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.steps import step_registry
+from acker.ledger.steps.step_registry import Step
 from acker.spark import Collector, bolt, track
 from acker.spark.options.options import Options
-from acker.spark.queries import batch_roots
+from acker.spark.queries import batch_roots, query_listener, renamed
 from acker.spark.queries.conflicts import look_for_trackers
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.runtime.versions import spark_schema
 from acker.spark.source.reading import Offset, StreamingReader
 from acker.store import keys
+from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import StreamWriter
+from acker.streams.commits import commit
+from acker.streams.commits.contents import Commit
 from acker.streams.log import schemas
 from acker.streams.log.subscriptions import Range
 from acker.streams.sources import scripts as spouts_lua
 from acker.streams.staging import acks as staging_acks
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.builders.streaming import emit, taken
+from tests.helpers.builders.streaming import emit, stage, taken
+from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.sparks import shared_subscriptions
-
-pytestmark = shared_subscriptions
 
 
 def source(ledger: Ledger, url: str, **options: str) -> StreamingReader:
@@ -43,6 +51,7 @@ def plan(reader: StreamingReader, start: Offset) -> Offset:
     return end
 
 
+@shared_subscriptions
 def test_queries_that_share_a_subscription_which_nobody_has_named_are_reported(
     ledger: Ledger, valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -63,6 +72,7 @@ def test_queries_that_share_a_subscription_which_nobody_has_named_are_reported(
     assert not caplog.records
 
 
+@shared_subscriptions
 @pytest.mark.parametrize("acks", [True, False], ids=["acks", "does not"])
 def test_a_query_that_acks_nothing_of_what_it_takes_is_reported(
     ledger: Ledger, valkey_url: str, caplog: pytest.LogCaptureFixture, acks: bool
@@ -91,6 +101,7 @@ def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None
     batch_roots.forget(ledger, at)
 
 
+@shared_subscriptions
 def test_queries_that_track_the_rows_of_one_dataframe_are_reported_once_and_others_are_not(
     ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,6 +120,7 @@ def test_queries_that_track_the_rows_of_one_dataframe_are_reported_once_and_othe
     assert "with a spout name of its own" in reported
 
 
+@shared_subscriptions
 def test_two_queries_from_what_track_returns_get_a_word(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,6 +144,7 @@ def test_two_queries_from_what_track_returns_get_a_word(
     ]
 
 
+@shared_subscriptions
 def test_a_batch_does_not_ack_segments_whose_rows_are_gone_when_it_is_planned(
     ledger: Ledger, valkey_url: str
 ) -> None:
@@ -147,3 +160,41 @@ def test_a_batch_does_not_ack_segments_whose_rows_are_gone_when_it_is_planned(
     assert len(part.members) == 1  # type: ignore[attr-defined]
     ledger.run(staging_acks.consume(ledger.core, part.batch))  # type: ignore[attr-defined]
     assert ledger.counters()["acked"] == 10
+
+
+def test_rows_that_are_held_under_the_old_name_of_a_bolt_are_named(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, query in (("pair", "q"), ("shared", "q"), ("shared", "other")):
+        ledger.run(step_registry.register(ledger.core, Step(name, "bolt", query_id=query)))
+    for stream in ("pair.held", "shared.held"):
+        what = Commit((stage(ledger, emit(ledger, 3), stream),))
+        ledger.run(commit.commit(ledger.core, stream, 0, what))
+    at = MicroBatch("q", 7, "r")
+    renamed.look(ledger, at, "pair")
+    renamed.look(ledger, MicroBatch("new", 7, "r"), "match")
+    assert caplog.records == []
+    renamed.look(ledger, at, "match")
+    [said] = [one.getMessage() for one in caplog.records]
+    assert "query q has run bolt 'pair' before, which holds 3 rows as 'held' in stream 'pair.held'" in said
+
+
+def test_the_end_of_a_query_does_not_wait_for_a_store_that_is_away(
+    new_server: NewServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's listeners would wait with it, one query after the other, and `SparkSession.stop` for them."""
+    monkeypatch.setattr(query_listener, "_PATIENCE", 0.5)
+    server = new_server()
+    ledger = open_ledger(Store(server.url, timeout=300.0), "t")
+    listener = query_listener._Listener(None)  # type: ignore[arg-type]
+    execution = SimpleNamespace(resolvedCheckpointRoot=lambda: "/checkpoint")
+    listener._started["run"] = execution, [], [ledger]
+    named: Any = lambda name: lambda: SimpleNamespace(toString=lambda: name)  # noqa: E731
+    server.stop()
+    ending = threading.Thread(
+        target=listener.onQueryTerminated, args=[SimpleNamespace(id=named("query"), runId=named("run"))]
+    )
+    ending.start()
+    ending.join(60.0)
+    assert not ending.is_alive()
+    assert not listener._started

@@ -1,4 +1,4 @@
-"""Operators that keep state do not go over rows with trees: said at the first batch, before an ack."""
+"""Operators with state, in queries and in the text of their plans."""
 
 import logging
 from collections.abc import Callable
@@ -6,14 +6,13 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql import functions as F  # noqa: N812
 
 from acker.spark import Collector, bolt, track
+from acker.spark.queries.stateful_operators import of_text
 from acker.streams import Stream, StreamWriter
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.servers import wait_until
-
-pytestmark = pytest.mark.slow
 
 
 def clicks(pipeline: Pipeline, stream: str = "lines", **options: object) -> DataFrame:
@@ -55,6 +54,7 @@ WAYS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sink", ["bolt", "writer"])
 def test_operators_with_state_are_refused_over_trees_and_go_on_without(pipeline: Pipeline, sink: str) -> None:
     @bolt(url=pipeline.url, topology="t", name="copy")
@@ -95,6 +95,7 @@ def test_operators_with_state_are_refused_over_trees_and_go_on_without(pipeline:
     assert pipeline.counters() == {"tracked": 4, "acked": 1}
 
 
+@pytest.mark.slow
 def test_what_gets_no_ack_and_who_shares_rows_is_reported_in_the_log(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,6 +118,7 @@ def test_what_gets_no_ack_and_who_shares_rows_is_reported_in_the_log(
     assert pipeline.counters() == {"tracked": 2, "acked": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sink", ["bolt", "writer"])
 def test_a_query_that_tracks_its_progress_asynchronously_does_not_start(
     pipeline: Pipeline, sink: str
@@ -139,3 +141,54 @@ def test_a_query_that_tracks_its_progress_asynchronously_does_not_start(
         forced.awaitTermination(240)
     assert pipeline.counters() == {"tracked": 4}
     assert pipeline.rows("copies") == []
+
+
+SCAN = "MicroBatchScan[line#1, _acker#2L] (Python)"
+
+
+@pytest.mark.parametrize(
+    ("plan", "operators", "tracked"),
+    [
+        (f"*(1) Project [line#1]\n+- {SCAN}", {}, ""),
+        (
+            f"StreamingGlobalLimit 3, state [\n+- Exchange\n   +- StreamingLocalLimit 3\n      +- {SCAN}",
+            {"*": "limit"},
+            "",
+        ),
+        (
+            "StreamingDeduplicate [line#1]\n"
+            "+- Exchange hashpartitioning(line#1, 2)\n"
+            "   +- *(2) Union\n"
+            "      :- *(2) LocalLimit 5\n"
+            "      :  +- MapInArrow acker_track(value#39)#34, [value#35], false\n"
+            "      :     +- *(1) Project [value#39]\n"
+            "      :        +- StreamingGlobalLimit 2\n"
+            "      :           +- FileScan text [value#39]\n"
+            f"      +- *(2) Project [value#32]\n         +- {SCAN}",
+            {"*": "dropDuplicates"},
+            "dropDuplicates",
+        ),
+        (
+            "MapInArrow acker_track(value#39)#34, [value#35], false\n"
+            "+- StateStoreSave [window#52], state info [\n   +- FileScan text [StreamingDeduplicate#39]",
+            {},
+            "",
+        ),
+        (
+            f"TransformWithStateInPySpark f(x)\n:- Sort\n:  +- {SCAN}\n+- LocalTableScan",
+            {"*": "transformWithState"},
+            "",
+        ),
+        (f"Union\n:- StateStoreSave [a]\n:  +- FileScan text\n+- {SCAN}", {}, ""),
+    ],
+)  # fmt: skip
+def test_a_plan_tells_which_operators_keep_state_over_streams(
+    plan: str, operators: dict[str, str], tracked: str
+) -> None:
+    found = of_text("== Physical Plan ==\n" + plan + "\n\n")
+    assert found is not None
+    assert (dict(found.operators), found.tracked) == (operators, tracked)
+
+
+def test_what_is_no_plan_tells_nothing() -> None:
+    assert of_text("No physical plan. Waiting for data.\n") is None
