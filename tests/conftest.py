@@ -15,7 +15,7 @@ from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
 from tests.helpers.servers import jvm
 from tests.helpers.servers.new_server import NewServer
-from tests.helpers.servers.servers import CLUSTERS, KINDS, Servers, binary, clean_database, raw_client
+from tests.helpers.servers.servers import CLUSTERS, KINDS, OLDEST, Servers, binary, clean_database, raw_client
 from tests.helpers.servers.sockets import note_sockets
 
 settings.register_profile(
@@ -27,6 +27,9 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("acker")
+
+TESTS = Path(__file__).parent
+READING = ("cli", "inspect")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", jvm.SHORT_LIVED)
 
@@ -59,14 +62,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs a test on each kind of server, and those marked `cluster` on clusters."""
+    """Runs a test on each kind of server, and those marked `cluster` on clusters.
+
+    Reading asks nothing of a server that the oldest does not say: it runs there, and on a cluster.
+    """
     if "kind" in metafunc.fixturenames:
-        kinds: list[Any] = list(KINDS)
+        reads = any(metafunc.definition.path.is_relative_to(TESTS / folder) for folder in READING)
+        kinds: list[Any] = [OLDEST] if reads else list(KINDS)
         marked = metafunc.definition.get_closest_marker
         cluster, slow = marked("cluster"), pytest.mark.slow
         if cluster and not marked("one_server"):
             if cluster.kwargs.get("slow"):
                 kinds.append(pytest.param(CLUSTERS[0], marks=slow))
+            elif reads:
+                kinds.append(CLUSTERS[0])
             else:
                 kinds += [CLUSTERS[0], *(pytest.param(kind, marks=slow) for kind in CLUSTERS[1:])]
         metafunc.parametrize("kind", kinds, indirect=True, scope="session")

@@ -22,10 +22,7 @@ from acker.errors import (
     ValidationError,
 )
 from acker.ledger import ids
-from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.settings.config import TopologyConfig
-from acker.store import scripts
 from acker.store.client import Store
 from acker.store.flight import check_server
 from acker.store.operation import command
@@ -38,12 +35,6 @@ def silent_port() -> Iterator[int]:
     """A port that takes connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1", "127.0.0.1:6379", "", None, 7, "redis://127.0.0.1:port"])
-def test_a_url_of_something_else_is_an_error(url: object) -> None:
-    with pytest.raises(ValidationError, match="url"):
-        Store(url)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout", [0, 0.09, -1, 301, float("nan"), float("inf")])
@@ -146,33 +137,6 @@ def test_a_full_server_is_an_error_and_what_is_tracked_stays(new_server: NewServ
     counted(ledger, tracked=100, acked=100)
 
 
-def test_a_server_that_forgot_its_scripts_is_reported_them_again(url: str, raw: "redis.Redis") -> None:
-    ledger = opened(url)
-    for _ in range(3):
-        trees = Trees(2).track(ledger)
-        raw.script_flush()
-        trees.complete(ledger)
-        raw.script_flush()
-        ledger.tick(force=True)
-    counted(ledger, tracked=6, acked=6)
-
-
-def test_every_script_declares_its_keys_and_all_of_a_call_lie_in_one_slot(ledger_core: Core) -> None:
-    for shard in ledger_core.shards:
-        tag = shard.clock[shard.clock.index(b"{") : shard.clock.index(b"}") + 1]
-        own = [*shard.declared(["a", "b"]), shard.expired(7), shard.vector(b"12345678"), shard.outcomes("c")]
-        assert all(key.count(tag) == 1 and key.startswith(b"acker:" + tag) for key in own)
-        assert len(set(own)) == len(own)
-    for script in scripts.load_all().values():
-        assert "KEYS[" in script.text
-        assert "@include" not in script.text.replace("@includes", "")
-
-
-@pytest.fixture
-def ledger_core() -> Core:
-    return Core(TopologyConfig("core", 3))
-
-
 def test_who_is_interrupted_leaves_no_reply_behind_for_the_next(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,40 +196,6 @@ def test_a_frozen_server_is_an_error_in_bounded_time_and_then_all_goes_on(new_se
     assert len(reported(patient, trees)) == 2
     assert patient.counters()["acked"] == 2
     assert patient.counters()["late"] == 0
-
-
-def test_a_killed_server_loses_nothing_it_has_answered(new_server: NewServer, kind: str) -> None:
-    server = new_server(kind, options={"appendfsync": "always"})
-    ledger = opened(server.url, ackers=2)
-    done = [Trees(count).track(ledger) for count in (1, 5, 600)]
-    half = [Trees(count).track(ledger) for count in (1, 5, 600)]
-    early = Trees(3)
-    early.complete(ledger, 0)
-    ledger.fail(early.anchors[1:2], "bad")
-    for trees in done:
-        trees.complete(ledger)
-    before = ledger.counters()
-    server.kill()
-    with pytest.raises(StoreUnavailable):
-        half[0].complete(Ledger(Store(server.url, timeout=0.3), ledger.core))
-    server.restart()
-    again = opened(server.url)
-    assert again.counters() == before
-    assert len(reported(ledger, *done)) == 606
-    for trees in [*half, early.track(ledger)]:
-        trees.complete(ledger)
-    every = [*done, *half, early]
-    assert Counted(reported(ledger, *every)) == {"acked": 606 + 606 + 2, "failed": 1}
-
-
-class Counted(dict[str, int]):
-    """How often each status is reported."""
-
-    def __init__(self, outcomes: "dict[tuple[int, str, str], int]") -> None:
-        super().__init__()
-        for (_, status, _), count in outcomes.items():
-            assert count == 1
-            self[status] = self.get(status, 0) + 1
 
 
 def test_a_call_resent_after_a_crash_of_the_server_takes_effect_once(new_server: NewServer) -> None:

