@@ -15,10 +15,10 @@ from acker.streams import StreamReader
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
+from tests.helpers import guide
 from tests.helpers.builders.ledgers import Trees, reported
 from tests.helpers.faces import patient
 from tests.helpers.faces.api import READ
-from tests.helpers.parsing import guide
 
 
 def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.parsing.guide import DOCS
+from tests.helpers.guide import DOCS
 
 
 def printed(page: str, url: str, directory: Path) -> Path:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker.errors import UnreadableRecord
-from tests.helpers.parsing.records import codecs
+from tests.helpers.records import codecs
 
 CODECS = codecs()
 HOSTILE = [b"null", b"[]", b"{}", b"-0", b"1e999", b"NaN", b'"\\ud800"', b"9" * 5000, b"[" * 5000]

@@ -12,8 +12,8 @@ from acker.ledger.settings import config
 from acker.ledger.settings.config import Settings, TopologyConfig
 from acker.ledger.settings.suggestions import meant
 from acker.store.client import Store
+from tests.helpers import guide
 from tests.helpers.builders.ledgers import Trees, opened, reported
-from tests.helpers.parsing import guide
 
 
 @pytest.mark.parametrize("name", ["a", "A-z_0.9", "x" * 64, "...", ".a", "..a", "-"])

@@ -18,7 +18,7 @@ from acker.streams.dead_letters.dead_letters import Filter
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.helpers.parsing import guide
+from tests.helpers import guide
 
 NEEDED = {"url": "redis://127.0.0.1:1/0", "topology": "t", "stream": "lines"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from acker.ledger.settings.settings import Setting
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 Rows = dict[str, tuple[str, ...]]
 
 

@@ -1,6 +1,6 @@
 """Everything that parses what others wrote, each as a function of bytes.
 
-What tests/helpers/parsing/fuzz.py feeds.
+What harness.fuzz.py feeds.
 
 A target returns, or raises an error of acker's; anything else is a defect. What is read back from a store is
 given to the operation that reads it, as the store's reply. Samples are inputs that are good.

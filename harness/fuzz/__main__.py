@@ -1,8 +1,8 @@
 """Feeds everything that parses what others wrote with hostile input, guided by the code that it reaches.
 
-    uv run python -m tests.helpers.parsing.fuzz [--seconds 60] [--seed 0] [--keep DIRECTORY] [TARGET ...]
+    uv run python -m harness.fuzz [--seconds 60] [--seed 0] [--keep DIRECTORY] [TARGET ...]
 
-Targets are those of tests/helpers/parsing/parsers.py, by default all in turn. An error that is not acker's,
+Targets are those of harness/fuzz/targets.py, by default all in turn. An error that is not acker's,
 20 seconds for one input, or 2 GiB of memory is a defect: the input is written to DIRECTORY, shown, and the
 exit status is 1. The inputs that reached something new are kept there, for the next run to begin with.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["acker"]):
-    from tests.helpers.parsing.parsers import TARGETS, Target
+    from harness.fuzz.targets import TARGETS, Target
 
 MOST_BYTES = 4096
 

@@ -1,0 +1,1 @@
+"""Hostile input for everything that parses: `python -m harness.fuzz`."""
