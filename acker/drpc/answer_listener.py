@@ -34,13 +34,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Call:
-    """A request. timeout: seconds. future: has its result, or the error. begun: is set when it is written."""
+    """A request. timeout: seconds. future: has its result, or the error. begun: is set when it is written.
+
+    added: its answer is looked for.
+    """
 
     request: str
     args: str
     timeout: float
     future: Answer = field(default_factory=Answer)
     begun: Answer = field(default_factory=Answer)
+    added: bool = False
 
 
 class Waiting:
@@ -53,8 +57,9 @@ class Waiting:
         self._own = function_keys.Function(ledger().config.name, self._name)
         self._lock = threading.RLock()  # reentrant: a signal handler may ask, too
         self._pending: dict[str, list[tuple[float, Answer]]] = {}
-        self._waiting = False
-        self._last = b"0-0"
+        self._listener: threading.Thread | None = None
+        self._last = b""
+        """The entry of the answers that was read last; b"": none yet."""
 
     def add(self, calls: Sequence[Call]) -> None:
         """Has the answers of requests looked for, from now on."""
@@ -62,36 +67,30 @@ class Waiting:
             for call in calls:
                 until = time.monotonic() + call.timeout + _GRACE
                 self._pending.setdefault(call.request, []).append((until, call.future))
-            if self._waiting:
-                return
-            self._waiting = True
-        try:
-            [newest] = self._ledger().store.send(
-                [command("XREVRANGE", self._own.answers, "+", "-", "COUNT", 1)]
-            )
-            self._last = newest[0][0] if newest else b"0-0"
-        finally:  # without an answer, too: others may have relied on this thread meanwhile
-            self._start()
-
-    def _start(self) -> None:
-        try:
-            threading.Thread(target=self._listen, daemon=True).start()
-        except BaseException:
-            self._waiting = False
-            raise
+                call.added = True
+            if self._listener is None:
+                thread = threading.Thread(target=self._listen, daemon=True)
+                thread.start()
+                self._listener = thread
 
     def _listen(self) -> None:
-        """Takes answers until nobody has waited for one for a while."""
+        """Takes answers until nobody has waited for one for a while.
+
+        A thread that an interrupt has left behind as it was started is not the listener: it ends at once.
+        """
+        self._last = b""
         looked = saw_to = wanted_at = time.monotonic()
         while True:
             now = time.monotonic()
             with self._lock:
+                if self._listener is not threading.current_thread():
+                    return
                 if self._pending:
                     wanted_at = now
                 elif now - wanted_at < IDLE:
                     saw_to = now
                 else:
-                    self._waiting = False
+                    self._listener = None
                     return
             try:
                 if time.monotonic() - saw_to >= _LATE and self._overdue():
@@ -121,7 +120,16 @@ class Waiting:
             return any(until < by for waiting in self._pending.values() for until, _ in waiting)
 
     def _answered(self) -> list[str]:
-        """Tells short answers to our requests, and returns which have others; waits a while for the first."""
+        """Tells short answers to our requests, and returns which have others; waits a while for the first.
+
+        At first all of them may have been answered before it looked.
+        """
+        if not self._last:
+            [newest] = self._ledger().store.send(
+                [command("XREVRANGE", self._own.answers, "+", "-", "COUNT", 1)]
+            )
+            self._last = newest[0][0] if newest else b"0-0"
+            return list(self._pending)
         block = round(min(_BLOCK, self._ledger().store.timeout / 4) * 1000)
         words: list[Word] = [
             "XREAD",
@@ -163,7 +171,7 @@ class Waiting:
             waiting = self._pending.pop(call.request, [])
             if others := [one for one in waiting if one[1] is not call.future]:
                 self._pending[call.request] = others
-        if len(others) < len(waiting):
+        if len(others) < len(waiting) or not call.added:  # else it has an answer
             _give(call.future, error)
 
     def _expire(self) -> None:

@@ -9,6 +9,9 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from operator import attrgetter
+from queue import Empty, SimpleQueue
 from threading import Condition, RLock, Thread
 from typing import Any
 
@@ -24,14 +27,26 @@ IDLE = 5.0
 _log = logging.getLogger(__name__)
 
 
+class _Guard(Condition):
+    """A condition whose lock is taken, and given back, in one step of the interpreter.
+
+    An interrupt comes before it or after it. In between, the lock would stay with a thread that has left.
+    """
+
+    __enter__ = property(attrgetter("_lock.__enter__"))
+    __exit__ = property(attrgetter("_lock.__exit__"))
+
+
 class Answer(Future[Any]):
     """The answer to a call. Its callbacks run one after the other, in no thread that brings answers.
 
-    One that is added when the answer is there, and those before it have run, is called at once.
+    One that is added when the answer is there, and those before it have run, is called at once. An interrupt
+    of a thread that waits for the answer leaves it to others, and to the thread that brings it.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self._condition = _Guard()
         self._adding = RLock()
         self._callbacks_to_run: list[Callable[[Future[Any]], object]] | None = []
         super().add_done_callback(_answered)
@@ -43,6 +58,33 @@ class Answer(Future[Any]):
                 self._callbacks_to_run.append(fn)
                 return
         _call(fn, self)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Waits for the answer and returns it; as of any future."""
+        self._wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits for the answer and returns its error, or None; as of any future."""
+        self._wait(timeout)
+        return super().exception(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        """Waits until the answer is there. Raises TimeoutError.
+
+        A condition gives its lock back while it waits: an interrupt could come in between, too.
+        """
+        if self.done():
+            return
+        come = SimpleQueue[Any]()
+        self.ring(come.put)
+        try:
+            come.get(timeout=timeout if timeout is None else max(0.0, timeout))
+        except Empty:
+            raise TimeoutError from None
+        finally:
+            with suppress(ValueError):
+                self._done_callbacks.remove(come.put)  # type: ignore[attr-defined]
 
     def ring(self, fn: Callable[[Future[Any]], object]) -> None:
         """As `add_done_callback`, for one that never waits: whoever brings the answer calls it."""
@@ -92,7 +134,8 @@ class _Threads:
     """Threads that are started when they are needed, and end when they are not."""
 
     def __init__(self) -> None:
-        self._come = Condition(RLock())  # reentrant: a signal handler may cancel a call
+        self._lock = RLock()  # reentrant: a signal handler may cancel a call
+        self._come = Condition(self._lock)
         self._calls: deque[Callable[[], object]] = deque()
         self._running = self._idle = 0
         self._full = False
@@ -104,22 +147,22 @@ class _Threads:
 
     def run(self, call: Callable[[], object]) -> None:
         """Has a call made by a thread, when one is free."""
-        with self._come:
+        with self._lock:
+            warn = False
+            if len(self._calls) >= self._idle:
+                if self._running < MOST:
+                    Thread(target=self._work, name="acker-callbacks", daemon=True).start()
+                    self._running += 1
+                else:
+                    warn, self._full = not self._full, True
             self._calls.append(call)
             self._come.notify()
-            if len(self._calls) <= self._idle:
-                return
-            if self._running < MOST:
-                Thread(target=self._work, name="acker-callbacks", daemon=True).start()
-                self._running += 1
-                return
-            full, self._full = self._full, True
-        if not full:
+        if warn:
             _log.warning("%d callbacks of answers are under way, and further ones wait for these", MOST)
 
     def _work(self) -> None:
         while True:
-            with self._come:
+            with self._lock:
                 self._idle += 1
                 come = self._come.wait_for(lambda: bool(self._calls), IDLE)
                 self._idle -= 1

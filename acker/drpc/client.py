@@ -13,9 +13,8 @@ import secrets
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -91,7 +90,7 @@ class Client:
         self._come = threading.Condition(self._lock)
         self._sending = False
         self._followed = time.monotonic()
-        self._doubts: deque[Doubt] = deque(maxlen=_MOST_DOUBTS)
+        self._doubts: dict[str, Doubt] = {}
         self._waiting = Waiting(lambda: self.function, lambda: self.ledger)
         _clients.add(self)
 
@@ -146,13 +145,16 @@ class Client:
         failed; with return_exceptions its error stands for its result.
         """
         calls, most = [self._call(one, timeout, None) for one in args], self.function.max_pending
-        under_way, size = set[Future[Any]](), min(_TOGETHER, most)
+        under_way, size, ended = 0, min(_TOGETHER, most), SimpleQueue[object]()
         for first in range(0, len(calls), size):
             part = calls[first : first + size]
-            while len(under_way) + len(part) > most:
-                under_way = wait(under_way, return_when=FIRST_COMPLETED).not_done
+            while under_way + len(part) > most:
+                ended.get()
+                under_way -= 1
+            for one in part:
+                one.future.ring(ended.put)
             self._begin(part, ids.SLAB_TREES)
-            under_way |= {one.future for one in part}
+            under_way += len(part)
         found = []
         for one in calls:
             try:
@@ -228,9 +230,9 @@ class Client:
         if time.monotonic() - self._followed >= _FOLLOW:
             name = self.ledger.config.name
             try:
-                known, self.ledger = self.ledger, follow(self.ledger, self.ledger.store, name, create=False)
-                if self.ledger is not known:
-                    self._spouts = {}
+                found = follow(self.ledger, self.ledger.store, name, create=False)
+                if found is not self.ledger:
+                    self.ledger, self._spouts = found, {}
             except UnknownTopology as error:
                 raise UnknownFunction(f"function {self.function.name!r} has gone: {error}") from error
             self._followed = time.monotonic()
@@ -273,7 +275,9 @@ class Client:
                 new, rows, prepared = self._register(new, group, doubt.caller)
         except BaseException as error:
             # What was sent may yet reach the store: whoever asks again does not begin it a second time.
-            self._doubts.append(doubt)
+            self._doubts[doubt.writer] = doubt
+            if len(self._doubts) > _MOST_DOUBTS:
+                self._doubts.pop(next(iter(self._doubts)), None)
             if isinstance(error, SpoutPendingFull | TrackRejected):
                 raise DRPCFull(f"function {name!r}: {error}") from error
             if isinstance(error, UnknownLine):

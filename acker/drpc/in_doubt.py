@@ -6,7 +6,6 @@ anew.
 """
 
 import secrets
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -56,23 +55,19 @@ def clear(core: Core, what: Description, doubt: Doubt) -> Operation[None]:
         yield [scripts.withdraw_calls(core.config, own, doubt.caller, True, left)]
 
 
-def clear_all(ledger: Ledger, function: Description, doubts: deque[Doubt]) -> None:
-    """Finds out what became of calls that were not begun as they should.
+def clear_all(ledger: Ledger, function: Description, doubts: dict[str, Doubt]) -> None:
+    """Finds out what became of calls that were not begun as they should. doubts: by their writers.
 
     Raises StoreUnavailable and StoreError where the store does not let it, as one without memory. Who
-    asked again would wait for calls that nobody has begun.
+    asked again would wait for calls that nobody has begun. Several threads may clear the same: one that is
+    interrupted leaves it to others.
     """
-    for _ in range(len(doubts)):
-        try:
-            doubt = doubts.popleft()
-        except IndexError:
-            return  # another thread has them
+    for doubt in list(doubts.values()):
         try:
             ledger.run(clear(ledger.core, function, doubt))
-        except BaseException as error:
-            doubts.append(doubt)
+        except AckerError as error:
             lasting = isinstance(error, UnreadableRecord | WritersFull)
-            if not isinstance(error, AckerError) or isinstance(error, StoreUnavailable):
+            if isinstance(error, StoreUnavailable) or (isinstance(error, StoreError) and not lasting):
                 raise
-            if isinstance(error, StoreError) and not lasting:
-                raise
+        else:
+            doubts.pop(doubt.writer, None)

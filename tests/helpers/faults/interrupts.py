@@ -4,11 +4,16 @@ import dis
 import linecache
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from threading import Thread
 from types import CodeType, FrameType
 from typing import Any
 
 Line = tuple[CodeType, int]
+Moment = tuple[Line, ...]
+_PATIENCE = 20.0
+"""Seconds after which what is checked counts as hanging."""
 
 
 def _safe(frame: FrameType) -> bool:
@@ -25,14 +30,55 @@ def _safe(frame: FrameType) -> bool:
 
 
 @contextmanager
-def _traced(files: Sequence[str], line: Callable[[Line], None]) -> Iterator[None]:
+def _traced(files: Sequence[str], line: Callable[[Moment], None]) -> Iterator[None]:
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.endswith(tuple(files)):
             return None
         if event == "line" and not _safe(frame):
-            line((frame.f_code, frame.f_lineno))
+            line(((frame.f_code, frame.f_lineno),))
         return trace
 
+    with _tracing(trace):
+        yield
+
+
+_CHECKED = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "RESUME"}
+"""Steps of the interpreter after which it looks for signals, and for exceptions that others have set."""
+
+
+def _where(frame: FrameType | None) -> tuple[Line, ...]:
+    """A step of the interpreter, and from where it was called: a library's own steps come from everywhere."""
+    found: list[Line] = []
+    while frame is not None and len(found) < 3:
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
+@contextmanager
+def _stepped(files: Sequence[str], come: Callable[[Moment], None]) -> Iterator[None]:
+    def trace(entered: FrameType, _: str, __: Any) -> Any:
+        if not entered.f_code.co_filename.endswith(tuple(files)):
+            return None
+        entered.f_trace_opcodes, entered.f_trace_lines = True, False
+        before = -1
+
+        def step(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal before
+            if event == "opcode":
+                last, before = before, frame.f_lasti
+                if last >= 0 and dis.opname[frame.f_code.co_code[last]] in _CHECKED:
+                    come(_where(frame))
+            return step
+
+        return step
+
+    with _tracing(trace):
+        yield
+
+
+@contextmanager
+def _tracing(trace: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
@@ -41,39 +87,83 @@ def _traced(files: Sequence[str], line: Callable[[Line], None]) -> Iterator[None
         sys.settrace(before)
 
 
-def moments(files: Sequence[str], work: Callable[[], None], last: bool = False) -> list[tuple[Line, int]]:
+def moments(
+    files: Sequence[str], work: Callable[[], object], last: bool = False, *, signals: bool = False
+) -> list[tuple[Moment, int]]:
     """The lines of files that some work runs through in this thread, each with how often it had come before.
 
-    Of a line that comes many times: the first time, or the last.
+    Of a line that comes many times: the first time, or the last. signals: in place of lines, the steps of the
+    interpreter at which an interrupt may come.
     """
-    seen: dict[Line, int] = {}
+    seen: dict[Moment, int] = {}
 
-    def note(line: Line) -> None:
-        seen[line] = seen.get(line, 0) + 1
+    def note(moment: Moment) -> None:
+        seen[moment] = seen.get(moment, 0) + 1
 
-    with _traced(files, note):
+    with (_stepped if signals else _traced)(files, note):
         work()
-    return [(line, times - 1 if last else 0) for line, times in seen.items() if times > 1 or not last]
+    return [(moment, times - 1 if last else 0) for moment, times in seen.items() if times > 1 or not last]
 
 
 def interrupted(
-    files: Sequence[str], work: Callable[[], None], moment: tuple[Line, int], error: type[BaseException]
+    files: Sequence[str],
+    work: Callable[[], object],
+    moment: tuple[Moment, int],
+    error: type[BaseException],
+    *,
+    signals: bool = False,
 ) -> bool:
-    """Does some work, which is interrupted at a moment; whether it was."""
+    """Does some work, which is interrupted at a moment; whether it was. signals: as of `moments`."""
     wanted, left = moment
     struck = False
 
-    def strike(line: Line) -> None:
+    def strike(come: Moment) -> None:
         nonlocal left, struck
-        if line == wanted and not struck:
+        if come == wanted and not struck:
             struck = left == 0
             left -= 1
             if struck:
                 raise error("interrupted")
 
     try:
-        with _traced(files, strike):
+        with (_stepped if signals else _traced)(files, strike):
             work()
     except error:
         pass
     return struck
+
+
+def each(files: Sequence[str], work: Callable[[], object], check: Callable[[], object]) -> int:
+    """Interrupts work at each step at which an interrupt may come; returns how often.
+
+    It checks after each, in another thread, for the one that was interrupted takes a lock of its own again.
+    """
+    struck = 0
+    for turn, moment in enumerate(moments(files, work, signals=True)):
+        error = TimeoutError if turn % 3 == 2 else KeyboardInterrupt
+        try:
+            struck += interrupted(files, work, moment, error, signals=True)
+            ended: Future[object] = Future()
+            Thread(target=_run, args=(check, ended), daemon=True).start()
+            ended.result(_PATIENCE)
+        except Exception as fault:
+            raise AssertionError(f"after an interrupt at {shown(moment[0])}") from fault
+    return struck
+
+
+def _run(work: Callable[[], object], ended: "Future[object]") -> None:
+    try:
+        ended.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - whoever waits is to know
+        ended.set_exception(error)
+
+
+def shown(moment: Moment) -> str:
+    """The lines of a step, from within."""
+    lines = (
+        (code, next((line for begins, ends, line in code.co_lines() if begins <= at < ends), None))
+        for code, at in moment
+    )
+    return " < ".join(
+        f"{code.co_filename.rpartition('/')[2]}:{line} {code.co_qualname}" for code, line in lines
+    )
