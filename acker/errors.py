@@ -176,7 +176,7 @@ class TrackConflict(AckerError):
 
 
 class KeyConflict(AckerError):
-    """A call was sent again under its key with other content, too late, or while it was under way."""
+    """A key was used for another call, or so long ago that the store is about to forget what for."""
 
 
 class TupleError(AckerError, ValueError):

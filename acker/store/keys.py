@@ -25,14 +25,9 @@ def turn(topology: str) -> bytes:
     return f"acker:{{{topology}}}:turn".encode()
 
 
-def journal(topology: str) -> bytes:
-    """Hash: calls of many messages that are under way (acker/ledger/calls/messages.py)."""
-    return f"acker:{{{topology}}}:journal".encode()
-
-
-def replies(topology: str, name: str) -> bytes:
-    """Hash: what calls of many messages were answered. It has a time to live."""
-    return f"acker:{{{topology}}}:replies:{name}".encode()
+def idempotency_key(topology: str, name: str) -> bytes:
+    """Hash: what a key of a caller's stands for (idempotency_keys.py). It has a time to live."""
+    return f"acker:{{{topology}}}:idempotency_key:{name}".encode()
 
 
 def streams(topology: str) -> bytes:

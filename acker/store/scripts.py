@@ -90,7 +90,7 @@ def _chained(folder: Traversable) -> str:
 
 
 _FUNCTION = """\
-local function {name}(KEYS, ARGV)
+local {name} = function(KEYS, ARGV)
 {code}
 end
 """

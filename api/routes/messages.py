@@ -50,10 +50,10 @@ async def send_messages(
     body: MessagesBody,
     idempotency_key: IdempotencyKey = None,
 ) -> MessagesResult:
-    """Sends messages to the ledger: all those of a shard take effect, or none.
+    """Sends messages to the ledger: all those of a tree take effect, or none.
 
     Where the answer is lost, send the same again under the same key: it takes effect once. A 503 may mean
-    that they will take effect a little later.
+    that some or all of them have taken effect.
     """
     wanted = _messages(body, await _numbers(service, ledger, body))
     note(

@@ -27,7 +27,6 @@ from acker.inspect.topology.history import Reading
 from acker.inspect.trees import failures
 from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.failures import Numbers
-from acker.ledger.calls import messages
 from api.problems import Refused
 from api.service.service import Service
 from api.streams import events
@@ -211,7 +210,6 @@ class Live:
                     at = await ledger.run(history.record(ledger.core))
                     if at is not None:
                         self._offset = at / 1000 - time.time()
-                    await ledger.run(messages.finish_stale(ledger.core))
                     await self._look_after(ledger)
                 if name in self._watched:
                     await self._tell(ledger, self._watched[name])

@@ -19,9 +19,7 @@ from acker.drpc.registry import Description, Step
 from acker.errors import AckerError
 from acker.inspect.topology import history, series
 from acker.inspect.trees import failures, find_record, pages
-from acker.ledger.calls import messages
 from acker.ledger.calls.core import Core
-from acker.ledger.calls.messages import Messages
 from acker.ledger.outcomes import outcomes
 from acker.ledger.settings import topologies
 from acker.ledger.settings.config import SCHEMA_VERSION, TopologyConfig
@@ -285,7 +283,6 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "batch": 1, "reads": ["lines"], "emits": [],
     }  # fmt: skip
     reading = history.HEAD.pack(history.VERSION, 1, *([1.0] * len(history.COLUMNS))) + b"\x10" + bytes(8)
-    calls = Messages([messages.Track(4096, 5, b"m", "s")], [(4096, 5)], [(4096, "bad")], [4096])
     position = cursors.Position(1, 2, 3, 4, [slab])
     schema = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string()))])
     commit = Commit((), (roots,), settled=None, origin=Origin(frozenset({("only", 0, 7)}), "digest"))
@@ -331,7 +328,6 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "history": (packed(reading, reading),),
         "line": (b'7 [["rows",3,["a"]],["counts",1,[]]]',),
         "message ids": (b"\x02\0" + b"\x01\0\x02\0abb",),
-        "messages": (calls.dump().encode(),),
         "notes": (packed(Range("lines", 0, "only", 0, 7).dump().encode()),),
         "options": (packed(*(x.encode() for pair in options.items() for x in pair)),),
         "outcome": (packed(*entry),),
@@ -366,7 +362,6 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "history": _history,
     "line": lambda data: definition.parse("a", data),
     "message ids": _message_ids,
-    "messages": Messages.load,
     "notes": _notes,
     "options": _options,
     "outcome": _outcome,

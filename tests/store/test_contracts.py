@@ -48,7 +48,7 @@ def sample(kind: Any, members: int, number: int = 1) -> Any:
     """A value of a type: every list in it has so many members."""
     if kind in GIVEN:
         return GIVEN[kind]
-    if kind in (int, bool, str, bytes):
+    if kind in (int, float, bool, str, bytes):
         return str(number).encode() if kind is bytes else kind(number)
     args = get_args(kind)
     if get_origin(kind) in (Union, types.UnionType):

@@ -89,7 +89,6 @@ def _own(name: str) -> list[bytes]:
     return [
         *readings,
         keys.turn(name),
-        keys.journal(name),
         keys.streams(name),
         keys.lines(name),
         keys.steps(name),

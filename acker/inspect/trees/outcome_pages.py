@@ -5,22 +5,20 @@ became of the page before. An entry (`acker.ledger.outcomes.outcomes`) with more
 over several, and has its receipt with its last trees: so nobody can confirm what was not shown.
 """
 
-import hashlib
 import random
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from acker.errors import KeyConflict, ValidationError, shown
+from acker.errors import ValidationError, shown
+from acker.ledger.calls import idempotency_keys
 from acker.ledger.calls.core import FLIGHT_SHARDS, Core
-from acker.ledger.calls.messages import KEY_SECONDS, name_of
 from acker.ledger.ids import anchor_at
 from acker.ledger.outcomes import outcomes
 from acker.ledger.outcomes.outcomes import Entry, Receipt, SlabOutcome, Status
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.trees import cursors
-from acker.store import keys
 from acker.store.operation import Operation, command
 
 PAGE = 1_000
@@ -267,26 +265,12 @@ def confirm(core: Core, spout: str, receipts: Sequence[str], key: str | None = N
     places = list(dict.fromkeys(receipt_of(core, text) for text in receipts))
     if key is None:
         return (yield from outcomes.confirm(core, spout, places))
-    replies = keys.replies(core.config.name, name_of(core, key))
-    said = "\0".join(["confirm", spout, *receipts])
-    digest = hashlib.sha256(said.encode()).hexdigest().encode()
-    lives = command("EXPIRE", replies, KEY_SECONDS, "NX")
-    [_, _, known, before] = yield [
-        command("HSETNX", replies, "digest", digest),
-        lives,
-        command("HGET", replies, "digest"),
-        command("HGET", replies, "confirmed"),
-    ]
-    if known != digest:
-        raise KeyConflict("the key was used for another call")
-    if before is None:
+    taken = yield from idempotency_keys.take(core, key, "\0".join(["confirm", spout, *receipts]))
+    answer = taken.answer
+    if answer is None:
         trees = yield from outcomes.confirm(core, spout, places)
-        [_, _, before] = yield [
-            command("HSETNX", replies, "confirmed", trees),
-            lives,
-            command("HGET", replies, "confirmed"),
-        ]
-    return int(before or 0)
+        *_, answer = yield taken.noting(trees)
+    return int(answer or 0)
 
 
 # Cursors

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import redis
 
-from acker.errors import KeyConflict, StoreError, WritersFull
+from acker.errors import StoreError, WritersFull
 from acker.ledger.calls.calls import Call, Submission, Writer, flight
 from acker.ledger.calls.core import ATTEMPTS, Core
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation
 
 T = TypeVar("T")
 
@@ -78,36 +78,6 @@ def submit(core: Core, calls: Sequence[Call]) -> Operation[None]:
             raise StoreError(f"calls were refused {attempts} times: {refused!r:.500}")
     for writer in taken + lanes:
         core.writers.give(writer)
-
-
-def submit_for(core: Core, calls: Sequence[Call], replies: bytes) -> Operation[None]:
-    """Sends calls that a key has stamped, one for each of some shards, until each is answered.
-
-    replies: the hash in which whoever sends the same notes what was answered (`field`). Raises KeyConflict
-    where the store has forgotten the key, or where somebody else is sending the same call; else as `submit`.
-    """
-    for _ in range(ATTEMPTS):
-        left = [call for call in calls if call.reply is None]
-        if not left:
-            return
-        for _, reason in (yield from _exchange(core, left)):
-            if reason.startswith("WRITER"):
-                raise KeyConflict("the key was used too long ago: the store does not know any more what for")
-            if reason.startswith("FULL"):
-                raise WritersFull(reason.removeprefix("FULL "))
-            if reason:
-                raise StoreError(reason)
-        for call in left:
-            if call.reply == b"":  # it was done before, and others after it: somebody else sends the same
-                [call.reply] = yield [command("HGET", replies, field(call))]
-    if any(call.reply is None for call in calls):
-        raise KeyConflict("the same call is under way")
-
-
-def field(call: Call) -> bytes:
-    """The field of a key's replies that a stamped call has."""
-    writer, number = call.stamp or (b"", 0)
-    return b"%s:%d:%d" % (writer, call.shard, number)
 
 
 def _exchange(core: Core, calls: Sequence[Call]) -> Operation[list[tuple[Call, str]]]:

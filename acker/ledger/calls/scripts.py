@@ -85,6 +85,16 @@ def reset_timeout(shard: Shard, what: TreesCall) -> Call:
     return Call(shard.number, scripts.get("reset_timeout"), own, [what.counts, what.indexes])
 
 
+def apply_calls(shard: Shard, calls: Sequence[Call]) -> Call:
+    """Several calls of a shard as one, which takes effect once as a whole."""
+    args: list[Word] = []
+    for call in calls:
+        args += [call.script.name, len(call.keys), len(call.args), *call.args]
+    own = [key for call in calls for key in call.keys]
+    waits = any(call.waits for call in calls)
+    return Call(shard.number, scripts.get("apply_calls"), own, args, waits=waits)
+
+
 def count_unreadable(shard: Shard, records: int) -> Call:
     """Counts records that could not be read."""
     return Call(shard.number, scripts.get("count_unreadable"), [], [records])

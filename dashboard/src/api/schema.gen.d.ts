@@ -484,10 +484,10 @@ export interface paths {
         put?: never;
         /**
          * Send Messages
-         * @description Sends messages to the ledger: all those of a shard take effect, or none.
+         * @description Sends messages to the ledger: all those of a tree take effect, or none.
          *
          *     Where the answer is lost, send the same again under the same key: it takes effect once. A 503 may mean
-         *     that they will take effect a little later.
+         *     that some or all of them have taken effect.
          */
         post: operations["send_messages"];
         delete?: never;

@@ -4,11 +4,11 @@
 -- passed by a later one. So is the first call of a writer when the shard remembers as many as it may: to
 -- forget one before its time would let a resend of its take effect twice.
 --
--- ARGV  2 writer    16 random bytes
---       3 sequence  1 to 2^53
+-- ARGV  2 writer    16 random bytes; empty in a call of apply_calls.lua, which takes effect once as a whole
+--       3 sequence  1 to 2^53; empty there, too
 local writer, sequence = ARGV[2], tonumber(ARGV[3])
 local MOST_WRITERS = 1000000 -- if the clock has no field `most_writers`
-do
+if writer ~= '' then
   local last, reply = 0, ''
   local seen = call('HGET', WRITERS, writer) or call('HGET', WRITERS_BEFORE, writer)
   if seen then
@@ -32,6 +32,7 @@ end
 -- Ends the operation: what it counted is written, its reply kept for a resend.
 local function finish(reply)
   counters.flush()
+  if writer == '' then return reply end
   if call('HSET', WRITERS, writer, ARGV[3] .. ' ' .. reply) == 1 then call('HDEL', WRITERS_BEFORE, writer) end
   return reply
 end

@@ -48,7 +48,6 @@ PERMANENT = {
 """What stays when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
 
 WHILE_TREES_LIVE = {
-    "journal": "hash",
     "slabs": "hash",
     "message_ids": "hash",
     "failures": "hash",
@@ -73,7 +72,7 @@ WHILE_TREES_LIVE = {
 """What goes with the trees that it is about."""
 
 TEMPORARY = {
-    "turn", "replies", "commits", "committing", "notes", "tracked", "failing", "effects", "staged",
+    "turn", "idempotency_key", "commits", "committing", "notes", "tracked", "failing", "effects", "staged",
     "once", "published", "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict",
     "stale", "made", "trace", "traces", "skipped", "progress", "workers", "gathered", "gathering", "gone",
     "answer", "given", "result", "volumes",

@@ -94,7 +94,6 @@ def filled(url: str, name: str) -> Ledger:
     for _ in range(3):
         ledger.run(tick.rotate(core, force=True))  # sets aside what nobody drains
     Trees(1).track(ledger)
-    ledger.store.send([command("HSET", keys.journal(name), b"call", b"messages")])
     ledger.store.send([command("XADD", keys.Stream(name, "words").drops, "*", "segments", 1, "rows", 2)])
     return ledger
 

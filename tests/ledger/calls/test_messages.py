@@ -1,17 +1,20 @@
-"""Many messages in a call: once for each key, and all or nothing for each shard."""
+"""Many messages in a call: once for each key, and all or nothing for each tree."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from acker.errors import KeyConflict, ValidationError
+from acker.errors import KeyConflict, StoreError, ValidationError
 from acker.ledger import ids
 from acker.ledger.calls import messages
-from acker.ledger.calls.messages import Messages, Track
+from acker.ledger.calls.idempotency_keys import KEY_SECONDS
+from acker.ledger.calls.messages import Messages, Sent, Track
 from acker.ledger.client import Ledger
+from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store import keys
-from acker.store.operation import Operation
+from acker.store.operation import Operation, Request
 from tests.helpers.builders.ledgers import counted, opened
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -29,19 +32,47 @@ def tracks(count: int, spout: str = "s") -> list[Track]:
     ]
 
 
-def cut(ledger: Ledger, operation: Operation[Any], after: int) -> None:
-    """Runs an operation up to a number of batches, as a process that dies then."""
-    batch = next(operation)
-    for _ in range(after):
-        batch = operation.send(ledger.store.send(batch))
-    operation.close()
+class History:
+    """Any number of processes that send the same under one key, each of which may die at any request."""
+
+    MOST = 3
+
+    def __init__(self, ledger: Ledger, what: Messages, seed: int) -> None:
+        self.ledger, self.what, self.chooser = ledger, what, random.Random(seed)
+        self.running: list[tuple[Operation[Sent], list[Request]]] = []
+        self.answers: list[Sent] = []
+
+    def step(self) -> None:
+        if len(self.running) < self.MOST and self.chooser.random() < 0.3:
+            operation = messages.send(self.ledger.core, self.what, "k")
+            self.running.append((operation, next(operation)))
+        if not self.running:
+            return
+        operation, batch = self.running.pop(self.chooser.randrange(len(self.running)))
+        if self.chooser.random() < 0.25:  # some of it arrives, in any order, and then nothing is heard of it
+            self.ledger.store.send(self.chooser.sample(batch, self.chooser.randint(0, len(batch))))
+            return
+        if self.chooser.random() < 0.5:  # the first reply is lost
+            self.ledger.store.send(batch)
+        replies = self.ledger.store.send(batch)
+        try:
+            self.running.append((operation, operation.send(replies)))
+        except StopIteration as end:
+            self.answers.append(end.value)
 
 
-def stale(raw: Any, seconds: float = 100) -> None:
-    """Makes what is in the journal older."""
-    for name, text in raw.hgetall(keys.journal("tested")).items():
-        began, _, rest = text.partition(b" ")
-        raw.hset(keys.journal("tested"), name, b"%.3f " % (float(began) - seconds) + rest)
+def states(raw: Any, trees: Sequence[Track]) -> dict[int, int | None]:
+    """The ack values of trees tracked alone; None of those that nobody knows."""
+    found: dict[int, int | None] = {}
+    for shard in range(2):
+        names = {tree.anchor: ids.slab_of(tree.anchor) for tree in trees}
+        own = [anchor for anchor, name in names.items() if ids.shard_of(name, 2) == shard]
+        words = raw.hmget(keys.Shard("tested", shard, 2).ones, [names[anchor] for anchor in own])
+        found |= {
+            anchor: word and int.from_bytes(word, "little", signed=True)
+            for anchor, word in zip(own, words, strict=True)
+        }
+    return found
 
 
 def test_all_kinds_of_messages_go_in_one_call(ledger: Ledger) -> None:
@@ -54,7 +85,6 @@ def test_all_kinds_of_messages_go_in_one_call(ledger: Ledger) -> None:
         [(trees[4].anchor, "bad"), (trees[4].anchor, "bad"), (slab[1], "worse")],
         [slab[2], trees[5].anchor, trees[5].anchor],
     )
-    assert Messages.load(what.dump()) == what
     sent = ledger.run(messages.send(ledger.core, what))
     assert set(sent.letters.values()) == {"A"}
     assert (sent.failed.failed, sent.updated.late, sent.slabs_reset) == (2, 0, 2)
@@ -78,54 +108,58 @@ def test_a_key_takes_effect_once_and_is_answered_the_same(ledger: Ledger) -> Non
         ledger.run(messages.send(ledger.core, Messages(acks=what.acks[:1]), "k"))
 
 
-@pytest.mark.parametrize("after", [1, 3, 4, 5, 6, 8])
-def test_a_call_that_died_on_the_way_is_finished_by_whoever_finds_it(
-    ledger: Ledger, raw: Any, after: int
-) -> None:
-    trees = tracks(3000)
-    what = Messages(trees, [(tree.anchor, tree.value) for tree in trees])
-    operation = messages.send(ledger.core, what, "k")
-    try:
-        cut(ledger, operation, after)
-    except StopIteration:
-        pytest.skip("it was finished by then")
-    begun = ledger.counters()["tracked"] > 0
-    assert ledger.run(messages.finish_stale(ledger.core)) is False  # its sender may still be at it
-    stale(raw)
-    found = ledger.run(messages.finish_stale(ledger.core))
-    assert found or not begun
-    assert ledger.run(messages.finish_stale(ledger.core)) is False
-    assert ledger.counters()["acked"] == (3000 if found else 0)
-    sent = ledger.run(messages.send(ledger.core, what, "k"))
-    assert set(sent.letters.values()) == {"A"}
+@pytest.mark.parametrize("seed", range(12))
+def test_nobody_sees_a_part_of_what_a_call_does_to_a_tree(ledger: Ledger, raw: Any, seed: int) -> None:
+    """Senders may die, repeat requests, and send the same side by side: a tree has all of the call, once."""
+    trees = tracks(1000)
+    what = Messages(
+        trees, [(tree.anchor, tree.value) for tree in trees] + [(tree.anchor, 7) for tree in trees]
+    )
+    history = History(ledger, what, seed)
+    for _ in range(25):
+        history.step()
+        assert set(states(raw, trees).values()) <= {None, 7}
+    history.answers.append(ledger.run(messages.send(ledger.core, what, "k")))
+    assert set(states(raw, trees).values()) == {7}
+    assert all(answer == history.answers[0] for answer in history.answers)
+    assert set(history.answers[0].letters.values()) == {"A"}
     counters = ledger.counters()
-    assert (counters["tracked"], counters["acked"], counters["late"]) == (3000, 3000, 0)
+    assert (counters["tracked"], counters["acked"], counters["late"]) == (1000, 0, 0)
 
 
-def test_two_that_send_the_same_at_once_take_effect_once(ledger: Ledger) -> None:
-    trees = tracks(4000)
-    what = Messages(trees, [(tree.anchor, 1) for tree in trees])
-    chooser = random.Random(3)
-    running = {n: messages.send(ledger.core, what, "k") for n in range(2)}
-    batches = {n: next(operation) for n, operation in running.items()}
-    results = []
-    while running:
-        n = chooser.choice(list(running))
-        try:
-            batches[n] = running[n].send(ledger.store.send(batches[n]))
-        except StopIteration as end:
-            results.append(end.value)
-            del running[n]
-        except KeyConflict:
-            del running[n]
-    assert results
-    assert all(result == results[0] for result in results)
-    assert ledger.run(messages.send(ledger.core, what, "k")) == results[0]
-    counters = ledger.counters()
-    assert (counters["tracked"], counters["acked"]) == (4000, 0)
-    tree = ledger.run(messages.send(ledger.core, Messages(acks=[(trees[0].anchor, trees[0].value ^ 1)])))
-    assert tree.updated.late == 0
-    assert ledger.counters()["acked"] == 1
+def test_a_call_is_one_request_for_each_shard_where_that_is_little_work(ledger: Ledger) -> None:
+    """Also where it brings spouts that the shards have not had, in the middle of the call."""
+    trees = tracks(20) + tracks(20, "t") + tracks(20, "u")
+    causes = [(tree.anchor, "bad") for tree in trees[::2]]
+    what = Messages(trees, [(tree.anchor, 1) for tree in trees], causes, [tree.anchor for tree in trees])
+    for spout in "stu":
+        ledger.register_spout(spout)
+    operation = messages.send(ledger.core, what)
+    batch = next(operation)
+    assert [request.script and request.script.name for request in batch] == ["apply_calls"] * 2
+    with pytest.raises(StopIteration) as ended:
+        operation.send(ledger.store.send(batch))
+    sent = ended.value.value
+    assert (set(sent.letters.values()), sent.failed.failed, sent.slabs_reset) == ({"A"}, 30, 30)
+    counted(ledger, tracked=60, failed=30)
+    for spout in "stu":
+        entries = ledger.outcomes(OutcomeReader(ledger.core, spout))
+        assert sum(len(entry.slabs) for entry in entries) == 10
+
+
+def test_a_call_does_all_else_where_a_shard_takes_no_further_spout(ledger: Ledger, raw: Any) -> None:
+    full = "128,128" + "".join(f"/{number}:old{number}" for number in range(128))
+    for shard in ledger.core.shards:
+        raw.hset(shard.clock, mapping={"spouts": full, "rotations": 0})
+    anchors = [int(anchor) for number in range(20) for anchor in ids.new_anchors(1)]
+    what = Messages(tracks(20), [(anchor, 5) for anchor in anchors])
+    for _ in range(2):
+        with pytest.raises(StoreError, match="128 spouts"):
+            ledger.run(messages.send(ledger.core, what, "k"))
+        assert sum(raw.hlen(shard.ones) for shard in ledger.core.shards) == 20
+        assert {
+            raw.hget(ledger.core.shards[0].ones, name) for name in raw.hkeys(ledger.core.shards[0].ones)
+        } == {b"\5" + bytes(7)}
 
 
 def test_what_contradicts_itself_changes_nothing(ledger: Ledger) -> None:
@@ -155,19 +189,7 @@ def test_a_key_that_is_used_again_after_its_hour_is_a_new_key(ledger: Ledger, ra
     acks = [(tree.anchor, tree.value) for tree in trees]
     for what in (Messages(trees), Messages((), acks[:1]), Messages((), acks[1:], [(trees[0].anchor, "x")])):
         ledger.run(messages.send(ledger.core, what, "again"))
-        [record] = raw.scan_iter(b"*replies*")
-        assert 0 < raw.ttl(record) <= messages.KEY_SECONDS
+        [record] = raw.scan_iter(b"*idempotency_key*")
+        assert 0 < raw.ttl(record) <= KEY_SECONDS
         raw.delete(record)
     counted(ledger, tracked=600, acked=600, late=1)
-
-
-def test_a_call_of_the_journal_is_given_up_when_its_key_is_forgotten(ledger: Ledger, raw: Any) -> None:
-    trees = tracks(30_000)
-    cut(ledger, messages.send(ledger.core, Messages(trees)), 6)
-    stale(raw)
-    before = ledger.counters()
-    [record] = raw.scan_iter(b"*replies*")
-    raw.expire(record, 30)
-    assert ledger.run(messages.finish_stale(ledger.core))
-    assert not ledger.run(messages.finish_stale(ledger.core))
-    assert ledger.counters() == before

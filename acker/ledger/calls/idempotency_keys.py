@@ -1,0 +1,70 @@
+"""Idempotency keys: each names a call for an hour, which takes effect once and is answered the same."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+from acker.errors import KeyConflict
+from acker.ledger.calls.calls import HORIZON
+from acker.ledger.calls.core import Core
+from acker.ledger.settings.config import check_text
+from acker.store import keys
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import pairs
+
+KEY_SECONDS = int(HORIZON)
+"""Seconds for which a key is remembered."""
+NAME_BYTES = 16
+"""Bytes of the name under which the store remembers a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key as the store remembers it.
+
+    writer: random, the key's own. seconds: for which it is remembered. answer: the first that was noted.
+    """
+
+    record: bytes
+    writer: bytes
+    seconds: int
+    answer: bytes | None
+
+    def writer_of(self, number: int) -> bytes:
+        """The writer of a call that is sent for the key, by its number: it has that call only."""
+        return hashlib.sha256(b"%b %d" % (self.writer, number)).digest()[:NAME_BYTES]
+
+    def noting(self, answer: int) -> list[Request]:
+        """Requests that note the first answer of the call; the last one returns it."""
+        return [
+            command("HSETNX", self.record, "answer", answer),
+            _lives(self.record),
+            command("HGET", self.record, "answer"),
+        ]
+
+
+def name_of(core: Core, key: str) -> str:
+    """The name under which the store remembers a key."""
+    given = core.config.name.encode() + b"\0" + check_text(key, "key")
+    return hashlib.sha256(given).hexdigest()[: 2 * NAME_BYTES]
+
+
+def take(core: Core, key: str, call: str) -> Operation[Key]:
+    """Takes a key for a call; KeyConflict where it was used for another one."""
+    record = keys.idempotency_key(core.config.name, name_of(core, key))
+    digest = hashlib.sha256(call.encode()).hexdigest().encode()
+    [_, _, _, seconds, stored] = yield [
+        command("HSETNX", record, "digest", digest),
+        command("HSETNX", record, "writer", secrets.token_bytes(NAME_BYTES)),
+        _lives(record),
+        command("TTL", record),
+        command("HGETALL", record),
+    ]
+    known = pairs(stored)
+    if known.get(b"digest") != digest or b"writer" not in known:
+        raise KeyConflict("the key was used for another call")
+    return Key(record, bytes(known[b"writer"]), seconds, known.get(b"answer"))
+
+
+def _lives(record: bytes) -> Request:
+    return command("EXPIRE", record, KEY_SECONDS, "NX")
