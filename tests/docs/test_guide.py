@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import os
 import re
 import subprocess
 import sys
@@ -12,13 +13,62 @@ import pytest
 from tests.helpers.guide import DOCS
 
 
-def printed(page: str, url: str, directory: Path) -> Path:
+def printed(page: str, url: str, directory: Path, before: str = "", after: str = "") -> Path:
     """The first program of a page as a file; the store is behind `url`."""
     [program, *_] = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    assert "redis://localhost:6379" in program
+    assert "redis://localhost" in program
     file = directory / "program.py"
-    file.write_text(program.replace("redis://localhost:6379", url))
+    file.write_text(before + re.sub(r"redis://localhost(:6379)?", url, program) + after)
     return file
+
+
+# What the pipeline of the README leaves to its reader.
+SHOP = """
+import json
+from pathlib import Path
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+ORDER, PRICED = "id STRING, sku STRING", "id STRING, price DOUBLE"
+PRICES, stored = {"apple": 0.5, "pear": 0.75}, {}
+Path("orders").mkdir()
+Path("orders/1.json").write_text(
+    "\\n".join(json.dumps({"id": str(n), "sku": ["apple", "pear", "?"][n % 3]}) for n in range(30))
+)
+
+def look_up(order):
+    return order["id"], PRICES[order["sku"]]
+
+def upsert(batch):
+    stored.update((row.id, row.price) for row in batch.collect())
+"""
+VERDICT = """
+while len(stored) < 20 and all(query.isActive for query in spark.streams.active):
+    spark.streams.active[0].awaitTermination(1)
+for query in spark.streams.active:
+    query.processAllAvailable()
+    query.stop()
+settled = acker.settle("orders")
+print(len(stored), sum(stored.values()), settled.acked, settled.replayed)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_pipeline_of_the_readme_fails_bad_records_alone(
+    valkey_url: str, tmp_path: Path, java_home: Path
+) -> None:
+    program = printed("../README.md", valkey_url, tmp_path, SHOP, VERDICT)
+    run = subprocess.run(
+        [sys.executable, program],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+        env={**os.environ, "JAVA_HOME": str(java_home)},
+        check=False,
+    )
+    assert run.stdout.splitlines()[-1:] == ["20 12.5 20 10"], run.stderr
 
 
 def test_the_function_of_the_guide_answers(valkey_url: str, tmp_path: Path) -> None:
