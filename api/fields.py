@@ -1,9 +1,15 @@
 """How values travel in JSON: 64-bit ids as decimal strings, times as ISO 8601 UTC, bytes as base64."""
 
 import base64
-from collections.abc import Callable, Mapping
+import functools
+import inspect
+import operator
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from enum import Enum
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -15,8 +21,10 @@ from pydantic import (
     WithJsonSchema,
     create_model,
     field_validator,
+    model_validator,
 )
 
+from acker.ledger.fields import Bounds, Examples, Kind, as_json, shown
 from acker.ledger.outcomes.counts import Counter
 from acker.ledger.settings.config import MESSAGE_ID_BYTES, REASON_BYTES
 
@@ -77,6 +85,9 @@ Instant = Annotated[
 """ISO 8601 in UTC, to the millisecond."""
 InstantText = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 """The same, as text already."""
+At = Annotated[
+    str, WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T03:04:05.678Z"]})
+]
 _OTHER = "[A-Za-z0-9_-]"
 _ANY = "[A-Za-z0-9._-]"
 NAME_PATTERN = f"^({_OTHER}{_ANY}{{0,63}}|[.]{_OTHER}{_ANY}{{0,62}}|[.][.]{_ANY}{{1,62}})$"
@@ -152,12 +163,100 @@ class ByMessageId(BaseModel):
 
 
 class Answer(BaseModel):
-    """What all answers are. Clients pass over what they do not know: later versions may add to it."""
+    """An answer, or a part of one. Clients pass over what they do not know: later versions may add to it.
+
+    It is made of its fields, or of a dataclass that shows them (`acker.ledger.fields`).
+    """
 
     model_config = ConfigDict(frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_json(cls, value: object) -> object:
+        return as_json(value) if is_dataclass(value) else value
+
 
 M = TypeVar("M", bound=BaseModel)
+_MODELS: dict[Any, type[Answer]] = {}
+"""The model of each dataclass that has one."""
+_KINDS: dict[str, Any] = {
+    "id": Id,
+    "instant": At,
+    "seconds": Seconds,
+    "count": Count,
+    "name": Name,
+    "cursor": Cursor | None,
+    "row": dict[str, Any],
+}
+
+
+def answer(kind: Any, name: str = "", doc: str = "", **narrow: Any) -> type[Answer]:
+    """Makes the model of the answer that shows a dataclass; the models of dataclasses in it come along.
+
+    Args:
+        kind: The dataclass.
+        name: The name of the model; by default that of the dataclass.
+        doc: Its description; by default that of the dataclass.
+        **narrow: The types of fields that are narrower in the API than in Python.
+    """
+    listed: dict[str, Any] = {}
+    for field in shown(kind):
+        if field.spread and (part := _part(field.hint)) is not None:
+            listed |= part
+        else:
+            hint = narrow.get(field.name) or _type(field.hint, field.marks)
+            listed[field.name] = hint, Field(**_facts(field.marks))
+    made: type[Answer] = create_model(
+        name or kind.__name__, __base__=Answer, __doc__=doc or inspect.getdoc(kind), **listed
+    )
+    return _MODELS.setdefault(kind, made)
+
+
+def _part(hint: Any) -> dict[str, Any]:
+    """The fields that the value of a field becomes."""
+    if not is_dataclass(hint):
+        return {name: (field.annotation, field) for name, field in MessageIdFields.model_fields.items()}
+    return {name: (field.annotation, field) for name, field in answer(hint).model_fields.items()}
+
+
+def _facts(marks: Iterable[object]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for mark in marks:
+        if isinstance(mark, str):
+            facts["description"] = mark
+        elif isinstance(mark, Examples):
+            facts["examples"] = list(mark)
+        elif isinstance(mark, Bounds):
+            facts |= {"ge": mark.low} | ({} if mark.high is None else {"le": mark.high})
+    return facts
+
+
+def _type(hint: Any, marks: Iterable[object] = ()) -> Any:
+    """The type of a field for the API."""
+    for mark in marks:
+        if isinstance(mark, Kind) and mark.name in _KINDS:
+            return _KINDS[mark.name]
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        kept = _facts(hint.__metadata__)
+        made = _type(args[0], hint.__metadata__)
+        return Annotated[made, Field(**kept)] if kept else made
+    if origin in (Union, types.UnionType):
+        return functools.reduce(operator.or_, map(_type, args))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return dict[_type(args[0]), _type(args[1])]  # type: ignore[misc]
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return list[_type(args[0])]  # type: ignore[misc]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return Literal[tuple(one.value for one in hint)]
+    return (_MODELS.get(hint) or answer(hint)) if is_dataclass(hint) else hint
+
+
+def several(name: str, doc: str, field: str, model: type[Answer], words: str | None = None) -> type[Answer]:
+    """Makes the model of an answer that is a list."""
+    listed: Any = {field: (list[model], Field(description=words))}  # type: ignore[valid-type]
+    made: type[Answer] = create_model(name, __base__=Answer, __doc__=doc, **listed)
+    return made
 
 
 def with_fields(listed: dict[str, Any]) -> Callable[[type[M]], type[M]]:

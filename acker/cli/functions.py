@@ -25,9 +25,9 @@ from acker.errors import (
     ValidationError,
     needing_pyarrow,
 )
-from acker.inspect.as_json.topology_forms import PERCENTILES
-from acker.inspect.as_json.values import instant
 from acker.ledger.client import open_ledger
+from acker.ledger.fields import as_json as json_of
+from acker.ledger.fields import instant
 from acker.store import function_keys
 from acker.store.operation import command
 
@@ -85,8 +85,8 @@ def show_function(
     as_json: Json = False,
 ) -> None:
     """A function, who works on its steps, and what became of its calls; or of one call."""
-    from acker.drpc import calls, registry
-    from acker.inspect.functions import figures
+    from acker.drpc import registry
+    from acker.inspect.functions.function_state import function_state
 
     store = options.store(url, timeout)
     known = store.run(registry.find(name))
@@ -96,31 +96,16 @@ def show_function(
             raise ValidationError(f"request: expected 32 hexadecimal digits, got {request!r:.100}")
         _show_call(ledger, known, request, as_json)
         return
-    alive = ledger.run(calls.workers(ledger.core, known))
-    found = ledger.run(figures.figures(ledger.core, known))
-    steps = [
-        {
-            "step": one.name,
-            "stream": known.stream(place),
-            "gathers": one.gathers,
-            "tasks": one.tasks,
-            "workers": None if one.spark else workers,
-        }
-        for place, (one, workers) in enumerate(zip(known.steps, alive, strict=True))
-    ]
+    found = ledger.run(function_state(ledger.core, known))
     if as_json:
-        from acker.inspect.as_json import function_forms
-
-        show_json(
-            {"function": name, "topology": known.topology, "steps": steps, **function_forms.figures(found)}
-        )
+        steps = [{"step": one.name, **json_of(one)} for one in found.steps]
+        show_json({**json_of(found), "steps": steps})
         return
     made = table("step", "reads", "tasks", "workers", right=("tasks", "workers"))
-    for step in steps:
-        workers = "Spark" if step["workers"] is None else str(step["workers"])
-        row(made, str(step["step"]), str(step["stream"]), str(step["tasks"]), workers)
+    for step in found.steps:
+        row(made, step.name, step.stream, step.tasks, "Spark" if step.spark else step.workers)
     show(made, "")
-    _show_figures(found)
+    _show_figures(found.figures)
 
 
 def _show_figures(found: "Figures") -> None:
@@ -129,7 +114,7 @@ def _show_figures(found: "Figures") -> None:
     made = table("calls", *numbers, right=numbers)
     for name, one in (("last ten minutes", found.recent), ("all", found.total)):
         counts = (f"{count:,}" for count in (one.answered, one.failed, one.timed_out))
-        row(made, name, *counts, *(duration(one.latency(part)) for part in PERCENTILES))
+        row(made, name, *counts, *map(duration, (one.latency.p50, one.latency.p95, one.latency.p99)))
     late = f", {found.late:,} of them late" if found.late else ""
     show(made, "", f"{found.pending:,} calls without answer{late}")
     if causes := found.recent.causes:
@@ -143,7 +128,6 @@ def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bo
     """A call: how it ended, or how far each step is."""
     with needing_pyarrow("to look into calls"):
         from acker.drpc import calls
-        from acker.inspect.as_json import function_forms
         from acker.inspect.functions import call_progress
 
     seen, steps = ledger.run(calls.see(ledger.core, known, request)), list[call_progress.StepSeen]()
@@ -167,7 +151,7 @@ def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bo
                 "result": result,
                 "reason": reason,
                 "waits_for": list(seen.steps),
-                "steps": [function_forms.step(one) for one in steps],
+                "steps": steps,
             }
         )
         return

@@ -11,7 +11,6 @@ from acker.cli.shared.options import Json, Timeout, TopologyName, Url
 from acker.cli.shared.output import duration, facts, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import ValidationError
-from acker.inspect.as_json import topology_forms
 from acker.inspect.topology import health as rules
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.health_rules import Trouble
@@ -37,7 +36,7 @@ def health(
     found = ledger.run(rules.health(ledger.core))
     status = Status.TROUBLE if found.troubles else Status.DONE
     if as_json:
-        show_json({**topology_forms.health(found), "thresholds": asdict(found.thresholds)})
+        show_json({name: getattr(found, name) for name in ("ticking", "troubles", "thresholds")})
         return status
     show(*shown(found), "")
     limits = [(name, f"{value:g}" if value else "off") for name, value in asdict(found.thresholds).items()]

@@ -28,21 +28,20 @@ def lines(
     Exit status 4 where the store knows no such request.
     """
     with needing_pyarrow("to look into lines"):
-        from acker.inspect.as_json import line_forms
         from acker.inspect.lines import overview
 
     ledger = options.ledger(url, timeout, topology)
     if anchor:
         request = ledger.run(overview.request(ledger.core, options.anchor(anchor)))
         if as_json:
-            show_json(line_forms.request(request))
+            show_json(request)
         else:
             _show_request(request)
         known = any(one.tree is not None or one.gathered or one.released for one in request.sections)
         return Status.DONE if known else Status.MISSING
     found = ledger.run(overview.overview(ledger.core))
     if as_json:
-        show_json([line_forms.line(one) for one in found])
+        show_json(found)
     else:
         _show_lines(found)
     return Status.DONE

@@ -10,7 +10,7 @@ from acker.cli.shared.options import Json, Timeout, TopologyName, Url
 from acker.cli.shared.output import duration, printable, row, show, show_json, step_batch, table
 from acker.cli.shared.statuses import Status
 from acker.errors import needing_pyarrow
-from acker.inspect.as_json.values import instant
+from acker.ledger.fields import instant
 
 if TYPE_CHECKING:
     from acker.inspect.trees.find_record import Found, FoundRecord
@@ -33,7 +33,6 @@ def find(
     Exit status 4 where there is no such record, 5 where the search was cut.
     """
     with needing_pyarrow("to find records"):
-        from acker.inspect.as_json import dead_letter_forms
         from acker.inspect.trees import find_record
     wanted = options.message_id(message_id, base64)
     ledger = options.ledger(url, timeout, topology)
@@ -42,7 +41,7 @@ def find(
         answers.append(ledger.run(find_record.find(ledger.core, wanted, cursor=answers[-1].cursor)))
     found = find_record.add_up(answers)
     if as_json:
-        show_json(dead_letter_forms.found(found))
+        show_json(found)
     else:
         for record in found.records:
             _show(topology, record)

@@ -9,7 +9,6 @@ from acker.cli.shared.options import Json, StreamName, Timeout, TopologyName, Ur
 from acker.cli.shared.output import all_pages, duration, page_status, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownReader, UnknownStream, needing_pyarrow
-from acker.inspect.as_json import topology_forms
 from acker.streams.log.stream_totals import stream_totals
 
 
@@ -18,7 +17,7 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
     ledger = options.ledger(url, timeout, topology)
     found = ledger.run(stream_totals(ledger.core))
     if as_json:
-        show_json([topology_forms.stream(one) for one in found])
+        show_json(found)
         return
     made = table(
         "stream", "segments", "MiB", "dropped", "subscription", "rows", "behind", "rows dropped", "late",
@@ -128,14 +127,13 @@ def give_back(
 def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> Status:
     """What each subscription has not acked: who has taken it since when, and how much nobody has."""
     with needing_pyarrow("to look into streams"):
-        from acker.inspect.as_json import place_forms
         from acker.inspect.locate import stuck as looking
 
     ledger = options.ledger(url, timeout, topology)
     pages = all_pages(lambda cursor: ledger.run(looking.stuck(ledger.core, cursor=cursor)))
     found = [one for page in pages for one in page.stuck]
     if as_json:
-        show_json({"stuck": [place_forms.stuck(one) for one in found], "cursor": pages[-1].cursor})
+        show_json({"stuck": found, "cursor": pages[-1].cursor})
         return page_status(pages)
     made = table(
         "stream", "subscription", "taken by", "segments", "rows", "oldest",
@@ -159,12 +157,11 @@ def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
 def drops(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
     """What streams have dropped, by their limits or with a subscription: their trees expire, or failed."""
     with needing_pyarrow("to look into streams"):
-        from acker.inspect.as_json import place_forms
         from acker.inspect.locate import drops as looking
 
     ledger = options.ledger(url, timeout, topology)
     found = ledger.run(looking.drops(ledger.core))
     if as_json:
-        show_json({"drops": [place_forms.drop(one) for one in found]})
+        show_json({"drops": found})
     else:
         show(*(printable(one.text()) for one in found) if found else ["nothing was dropped"])

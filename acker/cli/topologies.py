@@ -1,5 +1,6 @@
 """`acker topologies`, `stats`, `configure`, `remove`: topologies, their settings, and their end."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, cast
 
 import typer
@@ -10,25 +11,24 @@ from acker.cli.shared.options import Json, Timeout, TopologyName, Url
 from acker.cli.shared.output import duration, facts, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownTopology, ValidationError
-from acker.inspect.as_json import topology_forms
-from acker.inspect.as_json.values import instant
 from acker.inspect.operate.configure import configure as configuring
 from acker.inspect.operate.removal import remove as removing
 from acker.inspect.operate.removal import remove_spout
 from acker.inspect.topology import health as rules
+from acker.inspect.topology import state
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.totals import Totals, totals
 from acker.inspect.topology.unreadable_topology import Damaged, damaged
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.fields import instant
+from acker.ledger.outcomes.latency_histogram import Latency
 from acker.ledger.settings.config import SETTINGS, Settings, TopologyConfig, check_name
 from acker.ledger.settings.suggestions import meant
 from acker.ledger.settings.topologies import names as topology_names
-from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.steps.step_totals import StepTotals
 from acker.ledger.trees.buckets import BUCKETS
 from acker.store.client import Store
-from acker.streams.log.stream_totals import stream_totals
 
 
 def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> Status:
@@ -37,11 +37,7 @@ def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) ->
     found = [one for name in store.run(topology_names()) if (one := _look(store, name)) is not None]
     status = Status.PARTLY if any(isinstance(one, Damaged) for one in found) else Status.DONE
     if as_json:
-        show_json(
-            topology_forms.listing(
-                one if isinstance(one, Damaged) else topology_forms.summary(*one) for one in found
-            )
-        )
+        show_json(state.listing(one if isinstance(one, Damaged) else state.summary(*one) for one in found))
         return status
     made = table(
         "topology", "ackers", "message timeout", "pending", "held", "high-water", "last rotation", "health",
@@ -86,40 +82,22 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     """A topology's configuration, counters, latencies, and how full and old its shards are."""
     ledger = options.ledger(url, timeout, topology)
     read = ledger.run(totals(ledger.core))
-    latency = ledger.latency(*topology_forms.PERCENTILES)
-    at_work = ledger.run(step_registry.steps(ledger.core))
-    done = ledger.run(step_totals.totals(ledger.core))
     judged = ledger.run(rules.health(ledger.core, read))
+    found = ledger.run(state.state(ledger.core, read, judged))
     if as_json:
-        streams = ledger.run(stream_totals(ledger.core))
-        spouts = ledger.core.spouts
-        show_json(
-            topology_forms.state(
-                ledger.config,
-                read,
-                judged,
-                latency=latency,
-                spouts=spouts,
-                streams=streams,
-                steps=at_work,
-                step_totals=done,
-            )
-        )
+        show_json(found)
     else:
         show(*shown(judged), "")
-        _show_stats(ledger, read, latency, judged)
-        if at_work:
-            show("", _steps_table(at_work))
-        if done:
-            show("", _done_table(done))
+        _show_stats(ledger, read, found.latency, judged)
+        if found.steps:
+            show("", _steps_table(found.steps))
+        if found.step_totals:
+            show("", _done_table(found.step_totals))
 
 
-def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None], judged: Health) -> None:
+def _show_stats(ledger: Ledger, read: Totals, latency: Latency, judged: Health) -> None:
     config = ledger.config
-    percentiles = ", ".join(
-        f"p{fraction * 100:g} {duration(seconds)}"
-        for fraction, seconds in zip(topology_forms.PERCENTILES, latency, strict=True)
-    )
+    percentiles = ", ".join(f"{name} {duration(seconds)}" for name, seconds in asdict(latency).items())
     show(
         facts(
             [
@@ -208,7 +186,7 @@ def _done_table(found: list[StepTotals]) -> Any:
         "step", "acked", "failed", "age p50", "age p99", "last ack", right=("acked", "failed", "last ack")
     )
     for one in found:
-        ages = [one.age(0.5), one.age(0.99)]
+        ages = [one.age.p50, one.age.p99]
         row(
             made,
             one.step,
@@ -244,7 +222,7 @@ def configure(
     store = options.store(url, timeout)
     found = store.run(configuring(topology, cast(Settings, asked)))
     if as_json:
-        show_json(topology_forms.stored(found))
+        show_json(state.stored(found))
     else:
         show(facts([(name, _shown(value)) for name, value in found.settings.items()]))
 

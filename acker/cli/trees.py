@@ -23,12 +23,11 @@ from acker.cli.shared.output import (
 )
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownTree, ValidationError, needing_pyarrow
-from acker.inspect.as_json import tree_forms
-from acker.inspect.as_json.values import instant
 from acker.inspect.operate import manual
 from acker.inspect.trees import failures, pages
 from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.pages import TreesPage
+from acker.ledger.fields import instant
 from acker.ledger.steps import step_totals
 from acker.ledger.trees import trees as ledger_trees
 from acker.ledger.trees.buckets import BUCKETS, Bucket
@@ -82,7 +81,7 @@ def trees(
 
     page = _full_page(read, limit, cursor)
     if as_json:
-        show_json({"trees": [tree_forms.tree(tree) for tree in page.trees], "cursor": page.cursor})
+        show_json(page)
         return
     show(_trees_table(page.trees) if page.trees else "no trees")
     if page.cursor is not None:
@@ -107,7 +106,7 @@ def tree(
             how = f"it {_ended(ended)}"
         raise UnknownTree(f"topology {topology!r} knows no tree {number}: {how}")
     if as_json:
-        show_json(tree_forms.tree(found))
+        show_json(found)
         return
     rows = _tree_facts(found)
     outcome = ledger.run(failures.how_ended(ledger.core, found))
@@ -202,8 +201,7 @@ def fail(
         raise _unknown(topology, numbers)
     status = Status.PARTLY if done.unknown else Status.DONE
     if as_json:
-        unknown = [str(anchor) for anchor in done.unknown]
-        show_json({"failed": done.failed, "late": done.late, "waiting": done.waiting, "unknown": unknown})
+        show_json(done)
         return status
     show(
         facts(
@@ -265,7 +263,6 @@ def why(
     Exit status 4 where the store knows no such tree, 5 where the search was cut.
     """
     with needing_pyarrow("to look into streams"):
-        from acker.inspect.as_json import place_forms
         from acker.inspect.locate import why as looking
 
     number = options.anchor(anchor)
@@ -276,7 +273,7 @@ def why(
     answer = replace(pages[-1], places=tuple(place for page in pages for place in page.places))
     status = Status.MISSING if answer.rest == looking.UNKNOWN else page_status(pages)
     if as_json:
-        show_json(place_forms.why(answer))
+        show_json(answer)
         return status
     known = []
     if answer.tree is not None:

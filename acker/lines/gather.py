@@ -1,8 +1,10 @@
 """Streams that gather, as a line names them."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from acker.errors import ValidationError, shown
+from acker.ledger.fields import Count, Name
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.settings import check_number
 from acker.streams.log.gathers import TASKS
@@ -16,9 +18,9 @@ class Gather:
     the columns `by`. Each task learns that it has all, also one without rows. Raises ValidationError.
     """
 
-    stream: str
-    tasks: int = 1
-    by: tuple[str, ...] = ()
+    stream: Name
+    tasks: Count = 1
+    by: Annotated[tuple[str, ...], "Columns whose values say for which task a row is."] = ()
 
     def __post_init__(self) -> None:
         check_name(self.stream, "stream")

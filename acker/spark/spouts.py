@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from acker.errors import MissingRights, SchemaMismatch, SpoutPendingFull, ValidationError, shown
-from acker.inspect.as_json.dead_letter_forms import plain
 from acker.ledger.client import Ledger
+from acker.ledger.fields import plain
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.suggestions import meant
 from acker.lines.coordinate_all import Coordinating

@@ -1,11 +1,11 @@
-"""Dead letters: which, their facts, and what becomes of them."""
+"""Dead letters: which are meant, and what becomes of them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from acker.ledger.settings.config import REASON_BYTES
-from api.fields import Answer, Count, Cursor, Id, Instant, MessageIdFields, Model, Name
+from api.fields import Answer, Count, Cursor, Id, Instant, Model, Name
 
 DEAD_LETTERS = 100
 """Most dead letters that one call names."""
@@ -36,72 +36,6 @@ class Matching(Model):
     stream: Name | None = Field(default=None, description="Where a replay is published.")
     older_than: Age | None = Field(default=None, description="Given up so many seconds ago or more.")
     newer_than: Age | None = Field(default=None, description="Given up so many seconds ago or less.")
-
-
-class Attempt(Answer):
-    """A tree of a row that was not acked."""
-
-    number: int = Field(ge=1)
-    status: Literal["failed", "expired"]
-    reason: str = Field(description="Why; anybody's text.")
-    step: str = Field(description="That gave the reason; empty where none is known.")
-    batch: int = Field(ge=-1, description="The batch of its query; -1 where that is not known.")
-    at: Instant = Field(description="When it ended.")
-
-
-class DeadLetterHead(MessageIdFields):
-    """The facts of a row that was given up after its last attempt."""
-
-    id: DeadLetterId
-    spout: Name
-    status: Literal["failed", "expired"] = Field(description="Of its last tree.")
-    reason: str = Field(
-        description="Of its last tree that failed, or of the last, where none failed; anybody's text."
-    )
-    step: str = Field(description="That gave the reason; empty where none is known.")
-    batch: int = Field(ge=-1, description="The batch of its query; -1 where that is not known.")
-    anchor: Id = Field(description="Of its last tree.")
-    attempts: int = Field(ge=0, description="How many trees it had.")
-    at: Instant = Field(description="When its last tree ended.")
-    stream: Name = Field(description="Where a replay is published.")
-
-
-class DeadLetter(DeadLetterHead):
-    """A row that was given up after its last attempt."""
-
-    row: dict[str, Any] | None = Field(
-        description="Its columns: bytes as base64, what JSON has no word for as text. Large: null in a list."
-    )
-    history: list[Attempt] = Field(
-        description="Its trees: at most 10, the first, the last that failed, and the latest."
-    )
-
-
-class DeadLetters(Answer):
-    """A page of dead letters: by spout, and for each the oldest first."""
-
-    dead_letters: list[DeadLetter]
-    cursor: Cursor | None = Field(description="Of the next page; null at the end.")
-
-
-class Group(Answer):
-    """Dead letters that have something in common; null for what they were not grouped by."""
-
-    cause: str | None = Field(description="The reason without numbers and quoted text.")
-    step: str | None = Field(description="That gave the reason; empty where none is known.")
-    status: Literal["failed", "expired"] | None
-    count: Count
-    oldest: Instant
-    newest: Instant
-    reason: str = Field(description="In full, of the newest.")
-
-
-class Groups(Answer):
-    """Groups of the dead letters that a page looked at, largest first. The next page is to be added to it."""
-
-    groups: list[Group]
-    until: Instant = Field(description="Up to when they are counted: for what is done to a group then.")
-    cursor: Cursor | None = Field(description="Of the next page; null at the end.")
 
 
 class Named(Model):

@@ -4,12 +4,11 @@ from pydantic import Field
 
 from acker.ledger.trees.buckets import Bucket
 from api.fields import Answer, Count, Instant, counted, with_fields
-from api.models.outcomes import Outcome
+from api.models.answers import Health, Latency, Outcome
 from api.models.stats import COUNTED
-from api.models.topologies import Health, Latency
 
 
-@with_fields(counted(COUNTED, Count))
+@with_fields(counted(COUNTED, Count) | {"latency": (Latency, ...), "health": (Health, ...)})
 class Sample(Answer):
     """Event `sample`, once a second: what changed since the one before. Its id resumes the stream."""
 
@@ -19,11 +18,9 @@ class Sample(Answer):
     held: Count
     waiting_slabs: Count
     buckets: dict[Bucket, Count]
-    latency: Latency
     high_water_use: float = Field(ge=0)
     rotation_age: float | None
     backlog: Count
-    health: Health
 
 
 class OutcomeSummary(Answer):
@@ -34,9 +31,9 @@ class OutcomeSummary(Answer):
     expired: Count
 
 
+@with_fields({"outcome": (Outcome, Field(description="Event `outcome`: a tree failed or expired."))})
 class EventStream(Answer):
     """The data of each kind of event; a stream's events hold one of these each."""
 
     sample: Sample
-    outcome: Outcome = Field(description="Event `outcome`: a tree failed or expired.")
     outcomes: OutcomeSummary

@@ -1,11 +1,11 @@
-"""A spout that is a client of the service: its outcomes, and its receipts for them."""
+"""A spout that is a client of the service, and its receipts for outcomes."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from acker.inspect.trees.outcome_pages import RECEIPT_PATTERN, RECEIPTS
-from api.fields import REASON, Answer, Count, Cursor, Id, Instant, MessageIdFields, Model, Name, Seconds
+from api.fields import Answer, Count, Model, Name
 
 Receipt = Annotated[str, Field(pattern=RECEIPT_PATTERN, examples=["2-1795230245678-0-0123456789abcdef"])]
 
@@ -15,35 +15,6 @@ class Spout(Answer):
 
     topology: Name
     spout: Name
-
-
-class EndedTree(MessageIdFields):
-    """A tree that has its outcome."""
-
-    anchor: Id
-    latency: Seconds = Field(description="Seconds from its track to its end.")
-
-
-class SpoutOutcomes(Answer):
-    """Trees that ended together, with one outcome."""
-
-    receipt: Receipt | None = Field(
-        description="Confirms them, and those before them that came with null: they ended together."
-    )
-    status: Literal["acked", "failed", "expired"]
-    reason: str = Field(description=REASON)
-    step: str = Field(description="The bolt that has failed them; empty where that is not known.")
-    batch: int = Field(ge=-1, description="The batch of its query; -1 where that is not known.")
-    retry: bool = Field(description="false: failed for good, so another attempt is of no use.")
-    at: Instant
-    trees: list[EndedTree]
-
-
-class SpoutOutcomesPage(Answer):
-    """Outcomes that are not confirmed, from the oldest of some shard on."""
-
-    outcomes: list[SpoutOutcomes]
-    cursor: Cursor | None = Field(description="Of the next page; null at the end.")
 
 
 class ConfirmBody(Model):

@@ -7,7 +7,7 @@ from pydantic import Field
 from acker.inspect.topology import history
 from acker.ledger.trees.buckets import Bucket
 from api.fields import Answer, Count, InstantText, Name, counted, with_fields
-from api.models.topologies import Latency
+from api.models.answers import Latency
 
 Window = Literal["10m", "3h", "1d", "all"]
 """All is 30 days."""
@@ -24,11 +24,9 @@ class LatencySeries(Answer):
     p99: list[float | None]
 
 
-@with_fields(counted(COUNTED, Count))
+@with_fields(counted(COUNTED, Count) | {"latency": (Latency, ...)})
 class WindowTotals(Answer):
     """Counts over the whole window."""
-
-    latency: Latency
 
 
 @with_fields(counted(COUNTED, Series))

@@ -1,7 +1,8 @@
 """Dead letters: rows that were given up, by page and by group; their replay, their end, and their export."""
 
+import json
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
@@ -9,19 +10,16 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import StreamingResponse
 
 from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, ValidationError
-from acker.inspect.as_json import dead_letter_forms
 from acker.inspect.async_ledger import AsyncLedger
+from acker.ledger.fields import as_json, json_line
 from acker.streams.dead_letters import dead_letters
-from acker.streams.dead_letters.dead_letters import Filter
+from acker.streams.dead_letters.dead_letters import Filter, GroupPage, LettersPage
 from api.asgi.logs import note
-from api.fields import Cursor, instant
+from api.fields import Cursor
+from api.models.answers import DeadLetter, DeadLetters, Groups
 from api.models.dead_letters import (
-    DeadLetter,
     DeadLetterId,
-    DeadLetters,
     DiscardResult,
-    Group,
-    Groups,
     Matching,
     Named,
     Refusal,
@@ -35,6 +33,8 @@ from api.service.service import LedgerDep
 router = APIRouter(prefix="/topologies/{topology}/dead-letters", tags=["dead letters"])
 
 _EXPORTED = 200
+_ROW_BYTES = 65_536
+"""Most bytes of a row as JSON in a list."""
 _LINES = "application/x-ndjson"
 
 
@@ -54,6 +54,12 @@ class GroupsQuery(Matching):
     cursor: Cursor | None = Field(default=None, description="Of the page before.")
 
 
+def _in_list(letter: dead_letters.DeadLetter) -> dict[str, Any]:
+    """A dead letter as a list has it: without its row, if that is large."""
+    made: dict[str, Any] = as_json(letter)
+    return made if len(json.dumps(made["row"])) <= _ROW_BYTES else {**made, "row": None}
+
+
 LetterId = Annotated[DeadLetterId, Path()]
 
 
@@ -66,8 +72,8 @@ class _IdConvertor(StringConvertor):
 register_url_convertor("dead_letter", _IdConvertor())
 
 
-@router.get("", responses=declared(404))
-async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery, Query()]) -> DeadLetters:
+@router.get("", response_model=DeadLetters, responses=declared(404))
+async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery, Query()]) -> dict[str, Any]:
     """Rows that were given up after their last attempt: by spout, and for each the oldest first.
 
     A page looks at a bounded number of them, so with a filter it may hold fewer than its limit, or none, and
@@ -76,27 +82,18 @@ async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery
     asked = _filter(ledger, query)
     with known_cursor():
         page = await ledger.run(dead_letters.page(ledger.core, asked, limit=query.limit, cursor=query.cursor))
-    found = [
-        DeadLetter.model_validate(dead_letter_forms.letter(one, dead_letter_forms.ROW_BYTES))
-        for one in page.letters
-    ]
-    return DeadLetters(dead_letters=found, cursor=page.cursor)
+    return {"dead_letters": [_in_list(one) for one in page.letters], "cursor": page.cursor}
 
 
-@router.get("/groups", responses=declared(404))
-async def group_dead_letters(ledger: LedgerDep, query: Annotated[GroupsQuery, Query()]) -> Groups:
+@router.get("/groups", response_model=Groups, responses=declared(404))
+async def group_dead_letters(ledger: LedgerDep, query: Annotated[GroupsQuery, Query()]) -> GroupPage:
     """How many dead letters have each cause, step and status, largest group first.
 
     A page counts up to 10,000 of them: add the groups of all pages up, until there is no cursor.
     """
     asked, by = _filter(ledger, query), tuple(dict.fromkeys(query.by))
     with known_cursor():
-        page = await ledger.run(dead_letters.groups(ledger.core, asked, by=by, cursor=query.cursor))
-    return Groups(
-        groups=[Group.model_validate(dead_letter_forms.group(one)) for one in page.groups],
-        until=instant(page.until),
-        cursor=page.cursor,
-    )
+        return await ledger.run(dead_letters.groups(ledger.core, asked, by=by, cursor=query.cursor))
 
 
 @router.get(
@@ -118,14 +115,13 @@ async def export_dead_letters(ledger: LedgerDep, query: Annotated[Matching, Quer
     return StreamingResponse(_lines(ledger, asked, first), media_type=_LINES)
 
 
-@router.get("/{id:dead_letter}", responses=declared(404))
-async def get_dead_letter(ledger: LedgerDep, id: LetterId) -> DeadLetter:  # noqa: A002
+@router.get("/{id:dead_letter}", response_model=DeadLetter, responses=declared(404))
+async def get_dead_letter(ledger: LedgerDep, id: LetterId) -> dead_letters.DeadLetter:  # noqa: A002
     """One dead letter, with its whole row."""
     try:
-        found = await ledger.run(dead_letters.get(ledger.core, id))
+        return await ledger.run(dead_letters.get(ledger.core, id))
     except UnknownDeadLetter as error:
         raise not_found("unknown-dead-letter", str(error)) from error
-    return DeadLetter.model_validate(dead_letter_forms.letter(found))
 
 
 @router.post("/replay", responses=declared(404, 413, 429))
@@ -208,10 +204,10 @@ async def _replay(ledger: AsyncLedger, wanted: list[str]) -> ReplayResult:
     )
 
 
-async def _lines(ledger: AsyncLedger, asked: Filter, page: dead_letters.LettersPage) -> AsyncIterator[str]:
+async def _lines(ledger: AsyncLedger, asked: Filter, page: LettersPage) -> AsyncIterator[str]:
     while True:
         if page.letters:
-            yield "".join(dead_letter_forms.line(one) for one in page.letters)
+            yield "".join(json_line(one) for one in page.letters)
         if page.cursor is None:
             return
         page = await ledger.run(dead_letters.page(ledger.core, asked, limit=_EXPORTED, cursor=page.cursor))

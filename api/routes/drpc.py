@@ -23,23 +23,14 @@ from acker.errors import (
     UnknownFunction,
     UnknownTopology,
 )
-from acker.inspect.as_json import function_forms
 from acker.inspect.async_ledger import AsyncLedger
-from acker.inspect.functions import call_progress, figures
+from acker.inspect.functions import call_progress
+from acker.inspect.functions.call_progress import CallHead, Progress
+from acker.inspect.functions.function_state import FunctionState, function_state
 from api.asgi.logs import note
 from api.fields import Name, instant
-from api.models.drpc import (
-    Answered,
-    CallBody,
-    CallProgress,
-    Calls,
-    Cancelled,
-    Function,
-    Functions,
-    FunctionStep,
-    Pending,
-    RequestId,
-)
+from api.models.answers import CallProgress, Calls, Function, Functions
+from api.models.drpc import Answered, CallBody, Cancelled, Pending, RequestId
 from api.problems import Refused, declared, not_found
 from api.routes.messages import IdempotencyKey
 from api.service.service import Service, ServiceDep
@@ -70,8 +61,8 @@ async def _ledger(service: Service, what: Description) -> AsyncLedger:
         raise not_found("unknown-function", f"function {what.name!r} has gone: {error}") from error
 
 
-@router.get("", responses=declared())
-async def list_functions(service: ServiceDep) -> Functions:
+@router.get("", response_model=Functions, responses=declared())
+async def list_functions(service: ServiceDep) -> dict[str, list[FunctionState]]:
     """All functions of the store: its names are unique in it, 256 at most."""
     found = []
     for what in await service.store.run(registry.functions()):
@@ -79,41 +70,18 @@ async def list_functions(service: ServiceDep) -> Functions:
             found.append(await _function(service, what))
         except Refused:
             continue
-    return Functions(functions=found)
+    return {"functions": found}
 
 
-@router.get("/{function}", responses=declared(404))
-async def get_function(service: ServiceDep, what: FunctionDep) -> Function:
+@router.get("/{function}", response_model=Function, responses=declared(404))
+async def get_function(service: ServiceDep, what: FunctionDep) -> FunctionState:
     """A function, its calls without answer, and who works on its steps."""
     return await _function(service, what)
 
 
-async def _function(service: Service, what: Description) -> Function:
+async def _function(service: Service, what: Description) -> FunctionState:
     ledger = await _ledger(service, what)
-    found = await ledger.run(figures.figures(ledger.core, what))
-    alive = await ledger.run(calls.workers(ledger.core, what))
-    steps = [
-        FunctionStep(
-            name=one.name,
-            stream=what.stream(place),
-            gathers=one.gathers,
-            tasks=one.tasks,
-            spark=one.spark,
-            workers=None if one.spark else workers,
-        )
-        for place, (one, workers) in enumerate(zip(what.steps, alive, strict=True))
-    ]
-    return Function(
-        function=what.name,
-        topology=what.topology,
-        idempotent=what.idempotent,
-        attempts=what.attempts,
-        timeout=what.timeout,
-        keep=what.keep,
-        max_pending=what.max_pending,
-        steps=steps,
-        **function_forms.figures(found),
-    )
+    return await ledger.run(function_state(ledger.core, what))
 
 
 class CallsQuery(BaseModel):
@@ -124,21 +92,20 @@ class CallsQuery(BaseModel):
     limit: Annotated[int, Field(ge=1, le=call_progress.MOST)] = 100
 
 
-@router.get("/{function}/calls/{state}", responses=declared(404))
+@router.get("/{function}/calls/{state}", response_model=Calls, responses=declared(404))
 async def list_calls(
     service: ServiceDep,
     what: FunctionDep,
     state: Literal["pending", "ended"],
     query: Annotated[CallsQuery, Query()],
-) -> Calls:
+) -> dict[str, list[CallHead]]:
     """Calls without answer, in the order in which their time will be over; or the latest answers.
 
     Of these, the latest first, as long as their answers are kept.
     """
     ledger = await _ledger(service, what)
     look = call_progress.pending if state == "pending" else call_progress.answered
-    found = await ledger.run(look(ledger.core, what, query.limit))
-    return Calls.model_validate({"calls": [function_forms.head(one) for one in found]})
+    return {"calls": await ledger.run(look(ledger.core, what, query.limit))}
 
 
 _PENDING: dict[int | str, dict[str, Any]] = {
@@ -276,16 +243,16 @@ async def get_call(
     return Answered(request=request_id, result=_result(result_of(what.name, seen)))
 
 
-@router.get("/{function}/{request_id}/steps", responses=declared(404))
+@router.get("/{function}/{request_id}/steps", response_model=CallProgress, responses=declared(404))
 async def get_call_steps(
     service: ServiceDep, what: FunctionDep, request_id: Annotated[RequestId, Path()]
-) -> CallProgress:
+) -> Progress:
     """How far each step is with a call: what it waits for, or who has failed it and why."""
     ledger = await _ledger(service, what)
     found = await ledger.run(call_progress.follow(ledger.core, what, request_id))
     if found is None:
         raise _unknown(what, request_id)
-    return CallProgress.model_validate(function_forms.progress(found))
+    return found
 
 
 @router.delete("/{function}/{request_id}", responses=declared(404))

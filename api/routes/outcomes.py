@@ -6,8 +6,9 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
 from acker.inspect.trees import failures
+from acker.inspect.trees.failures import FailuresPage
 from api.fields import ByMessageId, Cursor, Name
-from api.models.outcomes import Outcomes, outcome
+from api.models.answers import Outcomes
 from api.problems import declared, known_cursor, unknown_spout
 from api.service.service import LedgerDep
 
@@ -32,8 +33,8 @@ class OutcomesQuery(ByMessageId):
     cursor: Cursor | None = None
 
 
-@router.get("/outcomes", responses=declared(404))
-async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query()]) -> Outcomes:
+@router.get("/outcomes", response_model=Outcomes, responses=declared(404))
+async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query()]) -> FailuresPage:
     """The latest failures and expirations, latest first; a topology's `outcomes_kept` says how many are kept.
 
     A page looks at a bounded number of them, so with a filter it may hold fewer than its limit, or none, and
@@ -52,5 +53,4 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
         cursor=query.cursor,
     )
     with known_cursor():
-        page = await ledger.run(asked)
-    return Outcomes(outcomes=[outcome(tree) for tree in page.trees], cursor=page.cursor)
+        return await ledger.run(asked)

@@ -5,12 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
-from acker.inspect.as_json import dead_letter_forms
-from acker.inspect.as_json.values import message_id_fields
 from acker.inspect.trees import find_record
 from acker.ledger.settings.config import MESSAGE_ID_BYTES
 from api.fields import ByMessageId, Cursor
-from api.models.records import Records
+from api.models.answers import Records
 from api.problems import declared, known_cursor
 from api.service.service import LedgerDep
 
@@ -28,8 +26,8 @@ class RecordsQuery(ByMessageId):
     cursor: Cursor | None = None
 
 
-@router.get("/records", responses=declared(404))
-async def find_records(ledger: LedgerDep, query: Annotated[RecordsQuery, Query()]) -> Records:
+@router.get("/records", response_model=Records, responses=declared(404))
+async def find_records(ledger: LedgerDep, query: Annotated[RecordsQuery, Query()]) -> find_record.Found:
     """The attempts and dead letters of a message id, in flight or ended.
 
     A page looks at a bounded number of trees and dead letters, and says how many: go on until there is no
@@ -37,9 +35,6 @@ async def find_records(ledger: LedgerDep, query: Annotated[RecordsQuery, Query()
     """
     wanted = query.wanted or b""
     if len(wanted) > MESSAGE_ID_BYTES:
-        return Records(records=[], looked=0, of=0, cursor=None, **message_id_fields(wanted))
+        return find_record.Found(wanted, (), 0, 0, None)
     with known_cursor():
-        found = await ledger.run(
-            find_record.find(ledger.core, wanted, limit=query.limit, cursor=query.cursor)
-        )
-    return Records.model_validate(dead_letter_forms.found(found))
+        return await ledger.run(find_record.find(ledger.core, wanted, limit=query.limit, cursor=query.cursor))

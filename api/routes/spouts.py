@@ -12,7 +12,8 @@ from acker.errors import ValidationError
 from acker.inspect.trees import outcome_pages
 from api.asgi.logs import note
 from api.fields import Cursor, Name
-from api.models.spouts import ConfirmBody, Confirmed, Spout, SpoutOutcomes, SpoutOutcomesPage
+from api.models.answers import SpoutOutcomes, SpoutOutcomesPage
+from api.models.spouts import ConfirmBody, Confirmed, Spout
 from api.problems import conflicts, declared, known_cursor, not_found, unknown_spout
 from api.routes.messages import IdempotencyKey
 from api.service.service import LedgerDep, ServiceDep
@@ -75,7 +76,7 @@ async def remove_spout(ledger: LedgerDep, spout: SpoutName) -> Spout:
     return Spout(topology=ledger.config.name, spout=spout)
 
 
-@router.get("/outcomes", responses=declared(404, 429))
+@router.get("/outcomes", response_model=SpoutOutcomesPage, responses=declared(404, 429))
 async def list_spout_outcomes(
     request: Request,
     service: ServiceDep,
@@ -83,7 +84,7 @@ async def list_spout_outcomes(
     ledger: LedgerDep,
     spout: SpoutDep,
     query: Annotated[SpoutOutcomesQuery, Query()],
-) -> SpoutOutcomesPage:
+) -> outcome_pages.OutcomesPage:
     """The outcomes of a spout that are not confirmed, acked ones too: each at least once.
 
     Go on until the cursor is null, confirm what you are done with, and begin anew without a cursor: what is
@@ -91,7 +92,7 @@ async def list_spout_outcomes(
     """
     wait = min(query.wait, service.settings.stream_seconds)
     with known_cursor(), live.place(request.state.client) if wait else nullcontext():
-        found = await outcomes.page(
+        return await outcomes.page(
             live,
             ledger,
             spout,
@@ -100,7 +101,6 @@ async def list_spout_outcomes(
             wait=wait,
             gone=request.is_disconnected,
         )
-    return SpoutOutcomesPage(outcomes=[outcomes.outcome(one) for one in found.outcomes], cursor=found.cursor)
 
 
 LastEventId = Annotated[

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from acker.inspect.topology import history
 from acker.inspect.topology.series import Series, series
+from acker.ledger.outcomes.latency_histogram import Latency
 from acker.ledger.trees.buckets import BUCKETS
 from api.models.stats import COUNTED, LatencySeries, Stats, Window, WindowTotals
-from api.models.topologies import Latency
 from api.problems import declared
 from api.service.service import LedgerDep, ServiceDep
 
@@ -58,7 +58,7 @@ async def get_stats(
         window=query.window,
         step=step,
         totals=WindowTotals(
-            **{name: int(found.counts[name].sum()) for name in COUNTED}, latency=_latency(found)
+            **{name: int(found.counts[name].sum()) for name in COUNTED} | {"latency": _latency(found)}
         ),
         at=np.datetime_as_string(found.at.astype("datetime64[ms]"), timezone="UTC").tolist(),
         seconds=[None if math.isnan(value) else value for value in found.seconds.tolist()],
@@ -73,5 +73,4 @@ async def get_stats(
 
 
 def _latency(found: Series) -> Latency:
-    p50, p95, p99 = found.total_percentiles(0.5, 0.95, 0.99)
-    return Latency(p50=p50, p95=p95, p99=p99)
+    return Latency(*found.total_percentiles(0.5, 0.95, 0.99))

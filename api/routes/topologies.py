@@ -19,23 +19,18 @@ from acker.errors import (
     ValidationError,
 )
 from acker.inspect import async_ledger
-from acker.inspect.as_json import topology_forms
-from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.operate.configure import configure
 from acker.inspect.topology import health as rules
+from acker.inspect.topology import state
 from acker.inspect.topology.unreadable_topology import Damaged, damaged, readable
 from acker.ledger.settings import config
-from acker.ledger.steps import step_registry, step_totals
-from acker.streams.log.stream_totals import stream_totals
 from api.fields import Name
+from api.models.answers import Stored, Topologies, TopologyState
 from api.models.topologies import (
     Removed,
-    Stored,
     Thresholds,
     ThresholdsBody,
-    Topologies,
     TopologySettings,
-    TopologyState,
 )
 from api.problems import Refused, contradiction, declared, differs
 from api.service.service import LedgerDep, Service, ServiceDep
@@ -54,54 +49,38 @@ class TopologiesQuery(BaseModel):
     cursor: Name | None = Field(default=None, description="Of the page before.")
 
 
-@router.get("", responses=declared())
-async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery, Query()]) -> Topologies:
+@router.get("", response_model=Topologies, responses=declared())
+async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery, Query()]) -> state.Listing:
     """Topologies by name, a page at a time: what a card shows of each."""
     names = [name for name in await async_ledger.topologies(service.store) if name > (query.cursor or "")]
     page = names[: query.limit]
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(name: str) -> topology_forms.Form | Damaged | None:
+    async def read(name: str) -> state.Summary | Damaged | None:
         async with turns:
             return await _summary_of(service, name)
 
     found = await asyncio.gather(*(read(name) for name in page))
     cursor = page[-1] if len(names) > len(page) else None
-    return Topologies.model_validate(
-        topology_forms.listing((one for one in found if one is not None), cursor)
-    )
+    return state.listing((one for one in found if one is not None), cursor)
 
 
-@router.get("/{topology}", responses=declared(404))
-async def get_topology(service: ServiceDep, ledger: LedgerDep) -> TopologyState:
+@router.get("/{topology}", response_model=TopologyState, responses=declared(404))
+async def get_topology(service: ServiceDep, ledger: LedgerDep) -> state.State:
     """A topology's configuration and counters, and how full and old its shards and buckets are."""
     with readable(ledger.config.name):
-        return await _state(service, ledger)
-
-
-async def _state(service: Service, ledger: AsyncLedger) -> TopologyState:
-    read = await ledger.totals()
-    found = await service.health(ledger, read)
-    return TopologyState.model_validate(
-        topology_forms.state(
-            ledger.config,
-            read,
-            found,
-            latency=await ledger.latency(*topology_forms.PERCENTILES),
-            spouts=ledger.core.spouts,
-            streams=await ledger.run(stream_totals(ledger.core)),
-            steps=await ledger.run(step_registry.steps(ledger.core)),
-            step_totals=await ledger.run(step_totals.totals(ledger.core)),
-        )
-    )
+        read = await ledger.totals()
+        return await ledger.run(state.state(ledger.core, read, await service.health(ledger, read)))
 
 
 @router.put(
-    "/{topology}", responses={201: {"model": Stored, "description": "It is new."}, **declared(409, 413, 429)}
+    "/{topology}",
+    response_model=Stored,
+    responses={201: {"model": Stored, "description": "It is new."}, **declared(409, 413, 429)},
 )
 async def put_topology(
     service: ServiceDep, topology: Annotated[Name, Path()], body: TopologySettings, response: Response
-) -> Stored:
+) -> state.Stored:
     """Stores a topology with these settings, where there is none.
 
     200 where it is stored with them already, 409 where it is stored with others: `errors` names each.
@@ -113,13 +92,13 @@ async def put_topology(
         except UnknownTopology:
             ledger = await async_ledger.open_ledger(service.store, topology, **settings)
             response.status_code = HTTPStatus.CREATED
-    return Stored.model_validate(topology_forms.stored(ledger.config))
+    return state.stored(ledger.config)
 
 
-@router.patch("/{topology}", responses=declared(404, 409, 413, 429))
+@router.patch("/{topology}", response_model=Stored, responses=declared(404, 409, 413, 429))
 async def configure_topology(
     service: ServiceDep, topology: Annotated[Name, Path()], body: TopologySettings
-) -> Stored:
+) -> state.Stored:
     """Changes settings of a topology, all of them at once; others stay as they are.
 
     409 for another number of ackers, for another message timeout while anything is in flight, and for
@@ -128,7 +107,7 @@ async def configure_topology(
     asked = cast(config.Settings, body.model_dump(exclude_none=True))
     with _settings_refused(asked):
         found = await service.store.run(configure(topology, asked))
-    return Stored.model_validate(topology_forms.stored(found))
+    return state.stored(found)
 
 
 @contextmanager
@@ -166,11 +145,11 @@ async def remove_topology(ledger: LedgerDep, query: Annotated[RemovalQuery, Quer
     return Removed(topology=ledger.config.name, dropped=await ledger.remove(query.force))
 
 
-async def _summary_of(service: Service, name: str) -> topology_forms.Form | Damaged | None:
+async def _summary_of(service: Service, name: str) -> state.Summary | Damaged | None:
     try:
         ledger = await service.ledger(name)
         read = await ledger.totals()
-        return topology_forms.summary(ledger.config, read, await service.health(ledger, read))
+        return state.summary(ledger.config, read, await service.health(ledger, read))
     except UnknownTopology:
         return None
     except Exception as error:  # noqa: BLE001 - one topology must not keep the others from being seen

@@ -1,32 +1,24 @@
 """Trees in flight: pages of them, one of them, and what an operator does to them by hand."""
 
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import ConfigDict, Field
 
 from acker.errors import ValidationError
-from acker.inspect.as_json import tree_forms
-from acker.inspect.as_json.values import message_id_fields
 from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.operate import manual
-from acker.inspect.trees import failures, pages
-from acker.inspect.trees.failure import Failure
+from acker.inspect.operate.manual import FailedByHand
+from acker.inspect.trees import pages, tree_state
+from acker.inspect.trees.pages import TreesPage
+from acker.ledger.settings.config import MESSAGE_ID_BYTES
 from acker.ledger.trees import trees
 from acker.ledger.trees.buckets import Bucket
 from api.asgi.logs import note
-from api.fields import ByMessageId, Cursor, Id, Name, instant
-from api.models.trees import (
-    FailBody,
-    FailManyBody,
-    FailResult,
-    ResetManyBody,
-    ResetResult,
-    Tree,
-    TreeOutcome,
-    Trees,
-    TreeState,
-)
+from api.fields import ByMessageId, Cursor, Id, Name
+from api.models.answers import FailResult, Trees, TreeState
+from api.models.trees import FailBody, FailManyBody, ResetManyBody, ResetResult
 from api.problems import Refused, declared, not_found, unknown_cursor, unknown_spout
 from api.service.service import LedgerDep
 
@@ -61,8 +53,8 @@ class TreesQuery(ByMessageId):
         )
 
 
-@router.get("/trees", responses=declared(404))
-async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -> Trees:
+@router.get("/trees", response_model=Trees, responses=declared(404))
+async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -> TreesPage:
     """Trees in flight, the next ones to expire first; or trees of a message id.
 
     A page reads a bounded piece of the ledger, so it may hold fewer trees than its limit, or none, and a
@@ -70,10 +62,8 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
     """
     _known(ledger, query)
     wanted = query.wanted
-    if query.state == "finished" and wanted is None:
-        return Trees(trees=[], cursor=None)
-    if wanted is not None and len(wanted) > 1024:
-        return Trees(trees=[], cursor=None)
+    if len(wanted or b"") > MESSAGE_ID_BYTES or (query.state == "finished" and wanted is None):
+        return TreesPage((), None)
     try:
         if wanted is not None:
             page = await ledger.find(wanted, limit=query.limit, cursor=query.cursor)
@@ -91,50 +81,20 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
         if query.cursor is None or not str(error).startswith("cursor"):
             raise
         raise unknown_cursor() from error
-    found = page.trees if wanted is None else [tree for tree in page.trees if query.takes(tree)]
-    return Trees(trees=[Tree.model_validate(tree_forms.tree(tree)) for tree in found], cursor=page.cursor)
+    return replace(page, trees=tuple(tree for tree in page.trees if wanted is None or query.takes(tree)))
 
 
-@router.get("/trees/{anchor}", responses=declared(404))
-async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
+@router.get("/trees/{anchor}", response_model=TreeState, responses=declared(404))
+async def get_tree(ledger: LedgerDep, anchor: Anchor) -> tree_state.TreeState:
     """One tree: in flight, or recently finished, with its outcome and reason."""
-    found = await ledger.tree(int(anchor))
-    ended: Failure | Literal["acked"] | None
+    found = await ledger.run(tree_state.tree_state(ledger.core, int(anchor)))
     if found is None:
-        ended = failed = await ledger.run(failures.find(ledger.core, int(anchor)))
-        if failed is None:
-            raise _unknown(ledger, anchor)
-        spout, message_id = failed.spout, failed.message_id
-    else:
-        ended = await ledger.run(failures.how_ended(ledger.core, found))
-        spout, message_id = found.spout, found.message_id
-    return TreeState(
-        anchor=anchor,
-        tree=None if found is None else Tree.model_validate(tree_forms.tree(found)),
-        outcome=_outcome(ended),
-        spout=spout,
-        **message_id_fields(message_id),
-    )
+        raise _unknown(ledger, anchor)
+    return found
 
 
-def _outcome(ended: Failure | Literal["acked"] | None) -> TreeOutcome | None:
-    """How a tree ended, as clients get it."""
-    if ended is None:
-        return None
-    if ended == "acked":
-        return TreeOutcome(status="acked", reason="", step="", batch=-1, at=None, age=None)
-    return TreeOutcome(
-        status=ended.status,
-        reason=ended.cause.reason,
-        step=ended.cause.step,
-        batch=ended.cause.batch,
-        at=instant(ended.at),
-        age=ended.age,
-    )
-
-
-@router.post("/trees/{anchor}/fail", responses=declared(404, 413, 429))
-async def fail_tree(request: Request, ledger: LedgerDep, anchor: Anchor, body: FailBody) -> FailResult:
+@router.post("/trees/{anchor}/fail", response_model=FailResult, responses=declared(404, 413, 429))
+async def fail_tree(request: Request, ledger: LedgerDep, anchor: Anchor, body: FailBody) -> FailedByHand:
     """Fails a tree: final and at once. Its spout learns it, and replays or gives up the record."""
     return await _fail(request, ledger, [anchor], body)
 
@@ -146,8 +106,8 @@ async def reset_tree(request: Request, ledger: LedgerDep, anchor: Anchor) -> Res
     return await _reset(ledger, [anchor])
 
 
-@router.post("/fail", responses=declared(404, 413, 429))
-async def fail_trees(request: Request, ledger: LedgerDep, body: FailManyBody) -> FailResult:
+@router.post("/fail", response_model=FailResult, responses=declared(404, 413, 429))
+async def fail_trees(request: Request, ledger: LedgerDep, body: FailManyBody) -> FailedByHand:
     """Fails trees, for one reason: final and at once. Unknown ones are passed over, and named."""
     return await _fail(request, ledger, body.anchors, body)
 
@@ -165,14 +125,13 @@ async def _reset(ledger: AsyncLedger, anchors: list[str]) -> ResetResult:
     return ResetResult(slabs=await ledger.run(manual.reset_timeout(ledger.core, found)) if found else 0)
 
 
-async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], body: FailBody) -> FailResult:
+async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], body: FailBody) -> FailedByHand:
     note(request, anchors=anchors, reason=body.reason)
     numbers = [int(anchor) for anchor in anchors]
     done = await ledger.run(manual.fail(ledger.core, numbers, body.reason, retry=body.retry))
     if len(done.unknown) == len(set(anchors)):
         raise _unknown(ledger, str(done.unknown[0]))
-    unknown = [str(anchor) for anchor in done.unknown]
-    return FailResult(failed=done.failed, late=done.late, waiting=done.waiting, unknown=unknown)
+    return done
 
 
 def _unknown(ledger: AsyncLedger, anchor: str) -> Refused:

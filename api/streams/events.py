@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi.sse import format_sse_event
 
@@ -9,12 +10,12 @@ from acker.inspect.topology.health import Health
 from acker.inspect.topology.history import Reading
 from acker.inspect.topology.series import series
 from acker.inspect.trees.failure import Failure
+from acker.ledger.outcomes.latency_histogram import Latency
 from acker.ledger.trees.buckets import BUCKETS
 from api.fields import instant
+from api.models.answers import Outcome
 from api.models.events import OutcomeSummary, Sample
-from api.models.outcomes import outcome
 from api.models.stats import COUNTED
-from api.models.topologies import Latency, health
 
 RETRY_MS = 1_000
 """After how many ms a client that lost its stream comes again."""
@@ -35,20 +36,19 @@ def sample(found: Health, before: Reading, reading: Reading) -> bytes:
     age = gauges["rotation_age"] if gauges["rotation_age"] >= 0 else None
     backlog, use = int(gauges["backlog"]), max(0.0, gauges["high_water_use"])
     buckets = {name: max(0, int(gauges[name])) for name in BUCKETS}
-    p50, p95, p99 = points.total_percentiles(0.5, 0.95, 0.99)
+    changes: dict[str, Any] = {name: int(points.counts[name][0]) for name in COUNTED}
+    changes |= {"latency": Latency(*points.total_percentiles(0.5, 0.95, 0.99)), "health": found}
     event = Sample(
         at=instant(reading.at / 1000),
         seconds=None if before.first else (reading.at - before.at) / 1000,
-        **{name: int(points.counts[name][0]) for name in COUNTED},
+        **changes,
         pending=sum(buckets.values()),
         held=max(0, int(gauges["held"])),
         waiting_slabs=max(0, int(gauges["waiting"])),
         buckets=buckets,
-        latency=Latency(p50=p50, p95=p95, p99=p99),
         high_water_use=use,
         rotation_age=age,
         backlog=backlog,
-        health=health(found),
     )
     return format_sse_event(
         event="sample", data_str=event.model_dump_json(), id=f"{reading.at}-0", retry=RETRY_MS
@@ -58,7 +58,8 @@ def sample(found: Health, before: Reading, reading: Reading) -> bytes:
 def outcomes(trees: Iterable[Failure]) -> bytes:
     """Trees that ended, one by one."""
     return b"".join(
-        format_sse_event(event="outcome", data_str=outcome(tree).model_dump_json()) for tree in trees
+        format_sse_event(event="outcome", data_str=Outcome.model_validate(tree).model_dump_json())
+        for tree in trees
     )
 
 

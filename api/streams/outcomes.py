@@ -11,13 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from fastapi.sse import format_sse_event
 
 from acker.errors import AckerError
-from acker.inspect.as_json.values import message_id_fields
 from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.trees import outcome_pages
 from acker.inspect.trees.outcome_pages import EntryOutcomes, OutcomesPage
 from acker.ledger.outcomes.outcomes import Receipt
-from api.fields import instant
-from api.models.spouts import EndedTree, SpoutOutcomes
+from api.models.answers import SpoutOutcomes
 from api.service.service import Service
 from api.streams.events import RETRY_MS
 from api.streams.follow import PING_SECONDS
@@ -176,27 +174,13 @@ async def _unseen(ledger: AsyncLedger, spout: str, seen: Seen) -> AsyncIterator[
     seen.end()
 
 
-def outcome(found: EntryOutcomes) -> SpoutOutcomes:
-    """Trees that ended together, as they go to clients."""
-    return SpoutOutcomes(
-        receipt=found.receipt,
-        status=found.status,  # type: ignore[arg-type]
-        reason=found.cause.reason,
-        step=found.cause.step,
-        batch=found.cause.batch,
-        retry=found.cause.retry,
-        at=instant(found.at),
-        trees=[
-            EndedTree(anchor=str(tree.anchor), latency=tree.latency, **message_id_fields(tree.message_id))
-            for tree in found.trees
-        ],
-    )
-
-
 def event(found: EntryOutcomes, last: str) -> bytes:
-    """The same as an event."""
+    """Trees that ended together, as an event."""
     return format_sse_event(
-        event="outcomes", data_str=outcome(found).model_dump_json(), id=last or None, retry=RETRY_MS
+        event="outcomes",
+        data_str=SpoutOutcomes.model_validate(found).model_dump_json(),
+        id=last or None,
+        retry=RETRY_MS,
     )
 
 

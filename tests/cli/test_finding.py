@@ -10,7 +10,7 @@ from acker.ledger.client import Ledger
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from api.models.records import Records
+from api.models.answers import Records
 from tests.helpers.builders.kept_rows import fail, lines
 from tests.helpers.builders.ledgers import confirm_all
 from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, track

@@ -17,9 +17,17 @@ from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.log import holders, subscriptions
 from acker.streams.log.subscriptions import Range
-from api.models.places import Drops, StuckPage, Why
-from api.models.topologies import Stored, StreamState, Topologies, TopologyState
-from api.models.trees import Tree, Trees
+from api.models.answers import (
+    Drops,
+    Stored,
+    StreamState,
+    StuckPage,
+    Topologies,
+    TopologyState,
+    Tree,
+    Trees,
+    Why,
+)
 from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 from tests.helpers.faults.damages import DAMAGES, damage, two
 

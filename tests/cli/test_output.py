@@ -3,7 +3,7 @@
 import pytest
 
 from acker.cli.shared.output import duration, one_line, printable
-from acker.inspect.as_json.values import message_id_fields
+from acker.ledger.fields import message_id_fields
 
 
 def test_printable_text_stays_and_the_rest_is_escaped() -> None:

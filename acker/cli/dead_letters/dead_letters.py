@@ -26,8 +26,8 @@ from acker.cli.shared.output import (
 from acker.cli.shared.statuses import Status
 from acker.cli.shared.stopping import between_pages
 from acker.errors import ValidationError
-from acker.inspect.as_json.values import instant
 from acker.ledger.client import Ledger
+from acker.ledger.fields import instant, json_line, plain
 
 if TYPE_CHECKING:
     from acker.streams.dead_letters.dead_letters import DeadLetter, Filter, Group
@@ -70,7 +70,7 @@ def dead_letters(
         if cursor is None or len(found) >= limit:
             break
     if as_json:
-        show_json({"dead_letters": [_json().letter(one) for one in found], "cursor": cursor})
+        show_json({"dead_letters": found, "cursor": cursor})
         return None
     made = table("id", "message id", "status", "step", "attempts", "at", "reason", "row", right=("attempts",))
     for one in found:
@@ -103,7 +103,7 @@ def dead_letter(
     ledger = options.ledger(url, timeout, topology)
     one = ledger.run(letters.get(ledger.core, letter))
     if as_json:
-        show_json(_json().letter(one))
+        show_json(one)
         return
     show(
         facts(
@@ -137,7 +137,7 @@ def _groups(ledger: Ledger, asked: "Filter", by: tuple[str, ...]) -> "tuple[Grou
 def _show_groups(ledger: Ledger, asked: "Filter", as_json: bool) -> None:
     found = _groups(ledger, asked, letters_module().BY)
     if as_json:
-        show_json([_json().group(one) for one in found])
+        show_json(found)
         return
     made = table("count", "status", "step", "oldest", "newest", "cause", right=("count",))
     for one in found:
@@ -151,7 +151,7 @@ def _export(ledger: Ledger, asked: "Filter", output: str) -> Status:
     with _opened(output) as file, between_pages() as stop:
         while not stop.is_set():
             page = ledger.run(letters.page(ledger.core, asked, limit=letters.PAGE, cursor=cursor))
-            file.writelines(_json().line(one) for one in page.letters)
+            file.writelines(json_line(one) for one in page.letters)
             count += len(page.letters)
             if (cursor := page.cursor) is None:
                 break
@@ -175,15 +175,9 @@ def _opened(output: str) -> Iterator[IO[str]]:
 
 
 def _text(one: "DeadLetter") -> str:
-    return json.dumps(_json().plain(one.row), ensure_ascii=False)
+    return json.dumps(plain(one.row), ensure_ascii=False)
 
 
 def _ended(one: "Attempt") -> str:
     by = step_batch(one.step, one.batch)
     return " ".join(filter(None, (instant(one.at), one.status, by and f"by {by}:", one.reason)))
-
-
-def _json() -> Any:
-    from acker.inspect.as_json import dead_letter_forms
-
-    return dead_letter_forms

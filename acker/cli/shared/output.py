@@ -3,7 +3,6 @@
 Message ids and reasons are anybody's bytes: nothing of them may reach a terminal but printable characters.
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from acker.cli.shared.statuses import Status
+from acker.ledger.fields import json_text
 
 
 def printable(value: bytes | str) -> str:
@@ -68,9 +68,7 @@ def step_batch(step: str, batch: int) -> str:
 
 def show_json(value: object) -> None:
     """Writes a value as JSON, ASCII only."""
-    # JSON leaves the one control character of ASCII as it is that lies beyond the letters.
-    text = json.dumps(value, indent=2, ensure_ascii=True).replace("\x7f", "\\u007f")
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(json_text(value, indent=2) + "\n")
 
 
 def progress(text: str) -> None:

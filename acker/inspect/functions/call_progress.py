@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from acker.drpc import calls, trees
 from acker.drpc.calls import Status
@@ -12,6 +13,7 @@ from acker.inspect.lines.overview import Gathered, RequestSeen
 from acker.inspect.trees import failures
 from acker.inspect.trees.failure import Failure
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import HIDDEN, Bounds, Id, Instant, Name, Named, Seconds
 from acker.store import function_keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import seconds
@@ -41,44 +43,58 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallHead:
-    """A call, in short. at: Unix seconds when it was begun (pending), or answered; None where not known.
-
-    deadline: Unix seconds, of one that is pending. reason: why it had no result, the beginning of it. steps:
-    as of `acker.drpc.calls.Seen`, of one that has ended. took: seconds.
-    """
+    """A call, in short."""
 
     request: str
     status: Status
-    at: float | None
-    deadline: float | None = None
-    took: float | None = None
-    reason: str = ""
-    steps: tuple[str, ...] = ()
+    at: Annotated[
+        Instant | None,
+        "When it was begun, of a call that is pending; else when it was answered. null where that is not "
+        "known.",
+    ]
+    deadline: Annotated[Instant | None, "Of a call that is pending."] = None
+    took: Annotated[Seconds | None, "From the call to its answer."] = None
+    reason: Annotated[str, "Why it had no result, the beginning of it; anybody's text."] = ""
+    steps: Annotated[
+        tuple[str, ...], "Who has failed it, or which it waited for when its time was over."
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StepSeen:
-    """A step of a call. section: of the line, from 1.
+    """The progress of a step with a call."""
 
-    since: Unix seconds, from when on it had all that it works on (a step that gathers), or the call was begun
-    (the steps of the first section); None where that is not known, or not yet. gathered: what waits for it
-    until the steps before it are done, of all requests of the group.
-    """
-
-    name: str
-    section: int
-    state: State
-    since: float | None = None
-    gathered: tuple[Gathered, ...] = ()
+    name: Name
+    section: Annotated[int, Bounds(1, 8), "Of the function's line."]
+    state: Annotated[
+        State,
+        "`working`: its section is the first that is not over; `no workers`: the same, but none of its "
+        "workers is alive; `waiting`: the group is not done with a section before. `failed`: it has failed "
+        "the call, or was not done when its time was over; `dropped`: the call ended before it was done.",
+    ]
+    since: Annotated[
+        Instant | None,
+        "From when on it had all that it works on, or the call was begun (in the first section); null where "
+        "that is not known, or not yet.",
+    ] = None
+    gathered: Annotated[
+        tuple[Gathered, ...],
+        "What waits for it until the steps before it are done, of all requests of the group.",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """A call, and its steps in their order. seen: its trees, while the ledger knows them."""
 
-    head: CallHead
+    head: Annotated[CallHead, Named("call")]
     steps: tuple[StepSeen, ...]
-    seen: RequestSeen | None = None
+    seen: Annotated[RequestSeen | None, HIDDEN] = None
+
+    @property
+    def anchor(self) -> Annotated[Id | None, "Of its tree in the first section; null where not known."]:
+        """The anchor of its tree in the first section."""
+        return None if self.seen is None else self.seen.id
 
 
 def pending(core: Core, what: Description, most: int = 100) -> Operation[list[CallHead]]:

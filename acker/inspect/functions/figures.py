@@ -5,12 +5,15 @@ Each answer counts itself, once, where it is given (lua/drpc/answer.lua); here t
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from acker.drpc.calls import KINDS, Status
 from acker.drpc.registry import Description
 from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import HIDDEN, Bounds, Count, Named, Seconds
 from acker.ledger.outcomes import latency_histogram
+from acker.ledger.outcomes.latency_histogram import Latency
 from acker.store import function_keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import pairs, seconds, whole
@@ -22,32 +25,36 @@ _ALL = 0
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Calls that had no result for one cause: the reason without what differs from call to call.
-
-    status: `failed` or `timed out`. steps: who has failed them, or which they waited for; none where that is
-    not known. text: empty for all causes that came when there were 50 others.
-    """
+    """Calls that had no result for one cause."""
 
     status: Status
-    steps: tuple[str, ...]
-    text: str
-    calls: int
+    steps: Annotated[
+        tuple[str, ...], "Who has failed them, or which they waited for; empty where that is not known."
+    ]
+    text: Annotated[
+        str,
+        Named("cause"),
+        "The reason without what differs from call to call; empty for all that came when there were 50 "
+        "others.",
+    ]
+    calls: Count
 
 
 @dataclass(slots=True)
 class Counted:
-    """Calls that were answered in a time.
+    """Calls that were answered in a time: each is counted once, none is sampled.
 
-    seconds: how long the time was; None where it is all since the function was registered. latencies: bucket
-    (`acker.ledger.outcomes.latency_histogram`) -> calls with a result.
+    latencies: bucket (`acker.ledger.outcomes.latency_histogram`) -> calls with a result.
     """
 
-    seconds: float | None = None
-    answered: int = 0
-    failed: int = 0
-    timed_out: int = 0
-    latencies: Counter[int] = field(default_factory=Counter)
-    of_cause: Counter[tuple[Status, str]] = field(default_factory=Counter)
+    seconds: Annotated[
+        Seconds | None, "How long the time is; null for all since the function was registered."
+    ] = None
+    answered: Annotated[Count, "With a result."] = 0
+    failed: Count = 0
+    timed_out: Count = 0
+    latencies: Annotated[Counter[int], HIDDEN] = field(default_factory=Counter)
+    of_cause: Annotated[Counter[tuple[Status, str]], HIDDEN] = field(default_factory=Counter)
 
     @property
     def calls(self) -> int:
@@ -55,17 +62,22 @@ class Counted:
         return self.answered + self.failed + self.timed_out
 
     @property
-    def rate(self) -> float | None:
+    def rate(
+        self,
+    ) -> Annotated[
+        float | None, Bounds(0), "Answers a second, also without a result; null where the time is all."
+    ]:
         """Answers a second, also without a result; None where the time is all."""
         return self.calls / self.seconds if self.seconds else None
 
-    def latency(self, fraction: float) -> float | None:
-        """The seconds within which `fraction` (0 to 1) of the results came; None without any."""
-        return latency_histogram.percentile(self.latencies, fraction)
+    @property
+    def latency(self) -> Annotated[Latency, "Of those with a result, from the call to its answer."]:
+        """The seconds within which results came."""
+        return Latency.of(self.latencies)
 
     @property
-    def causes(self) -> list[Cause]:
-        """Why there was no result, the most frequent first."""
+    def causes(self) -> Annotated[list[Cause], "The most frequent first."]:
+        """The causes for which there was no result, the most frequent first."""
         found = []
         for (status, stored), calls in self.of_cause.items():
             steps, _, text = stored.partition(" ")
@@ -89,17 +101,13 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What became of calls. pending: without answer. late: of these, those whose time is over.
+    """The calls of a function in figures."""
 
-    recent: of the last ten minutes and what has passed of this one. total: since the function was registered.
-    minutes: answers in each minute of `recent`, the oldest first.
-    """
-
-    pending: int
-    late: int
-    recent: Counted
+    pending: Annotated[Count, "Calls without answer."]
+    late: Annotated[Count, "Of these, those whose time is over: nobody has said so yet."]
+    recent: Annotated[Counted, "Of the last ten minutes, and what has passed of this one."]
     total: Counted
-    minutes: tuple[int, ...]
+    minutes: Annotated[tuple[Count, ...], "Answers in each minute of `recent`, the oldest first."]
 
 
 def figures(core: Core, what: Description) -> Operation[Figures]:

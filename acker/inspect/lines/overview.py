@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from acker.errors import UnknownRequest
 from acker.inspect.lines.unread_streams import Unread, unread
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import SPREAD, Bounds, Count, Id, Instant, Name, Named, Seconds
 from acker.ledger.slabs import sections
 from acker.ledger.trees import trees
 from acker.ledger.trees.trees import Tree
@@ -26,85 +28,80 @@ _LOOK = 1_000
 
 @dataclass(frozen=True, slots=True)
 class GatherSeen:
-    """A stream that gathers. rows: that wait for others of their requests. read: whether a step reads it.
+    """A stream that gathers."""
 
-    groups: whose rows wait; more: and there are others. oldest: seconds since the first of the oldest came;
-    oldest_request: the first request of its group, by its anchor in the first section. Both are None where
-    nothing waits.
-    """
-
-    gather: Gather
-    read: bool
-    rows: int
-    groups: int
-    more: bool
-    oldest: float | None
-    oldest_request: int | None
+    gather: Annotated[Gather, SPREAD]
+    read: Annotated[bool, "Whether a step reads it: else nothing comes of what goes on."]
+    rows: Annotated[Count, "Rows that wait for others of their requests."]
+    groups: Annotated[Count, "Groups of requests whose rows wait, of the 1,000 that wait longest."]
+    more: Annotated[bool, "Whether there are others."]
+    oldest: Annotated[Seconds | None, "Seconds for which the oldest waits; null where none does."]
+    oldest_request: Annotated[
+        Id | None,
+        "The first request of its group, by its anchor in the first section; null where none waits.",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class LineSeen:
-    """A line, and its gathers in their order. unread: other streams that have rows of it and no reader."""
+    """A line, with its gathers in their order."""
 
-    name: str
+    name: Annotated[Name, Named("line")]
     gathers: tuple[GatherSeen, ...]
-    unread: tuple[Unread, ...] = ()
+    unread: Annotated[
+        tuple[Unread, ...],
+        "Other streams that have rows of the line and that nobody reads: the requests of these rows end when "
+        "their time is over. Of the first 100 such streams of the topology.",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What waits in a gather for a task of a request's group: its requests were tracked together.
+    """Rows that wait in a gather for a task of a request's group: its requests were tracked together."""
 
-    age: seconds since the first of it came; None where that is not known.
-    """
-
-    task: int
-    segments: int
-    rows: int
-    age: float | None = None
+    task: Count
+    segments: Count
+    rows: Count
+    age: Annotated[Seconds | None, "Since the first of it came; null where that is not known."] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of a request. stream: that gathers at its end; None for the last section.
+    """A section of a request."""
 
-    read: whether a step reads it; true where there is none. anchor: of the request's tree there. tree: None
-    where the ledger does not know it (any more). released: the stream's rows of the group have gone on, or
-    were dropped; released_at: since when, in Unix seconds by the server's clock. gathered: what waits there,
-    by task.
-    """
-
-    number: int
-    stream: str | None
-    read: bool
-    anchor: int
-    tree: Tree | None
-    released_at: float | None
-    gathered: tuple[Gathered, ...]
+    number: Annotated[int, Bounds(1, 8), Named("section")]
+    stream: Annotated[Name | None, "The stream that gathers at its end; null: it ends the request."]
+    read: Annotated[bool, "Whether a step reads that stream; true where there is none."]
+    anchor: Annotated[Id, "Of the request's tree there."]
+    tree: Annotated[Tree | None, "null where the ledger does not know it (any more)."]
+    released_at: Annotated[Instant | None, "Since when; null where they have not."]
+    gathered: Annotated[tuple[Gathered, ...], "What waits there, of all requests of the group."]
 
     @property
-    def released(self) -> bool:
-        """Whether the stream's rows of the group have gone on, or were dropped."""
+    def released(self) -> Annotated[bool, "Whether the group's rows have gone on, or were dropped."]:
+        """True if the stream's rows of the group have gone on, or were dropped."""
         return self.released_at is not None
 
     @property
-    def passed(self) -> bool:
-        """Whether the section after it has begun, or would have: all of the group are done with this one."""
+    def passed(self) -> Annotated[bool, "Whether all of the group are done with it, as far as is known."]:
+        """True if the section after it has begun, or would have: all of the group are done with this one."""
         return self.released or self.tree is None
 
     @property
-    def over(self) -> bool:
-        """Whether nothing of the request is left to be done in the section, as far as the ledger knows."""
+    def over(
+        self,
+    ) -> Annotated[bool, "Whether nothing of the request is left there, as far as is known."]:
+        """True if nothing of the request is left to be done in the section, as far as the ledger knows."""
         return self.passed or (self.tree is not None and self.tree.state == "finished")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSeen:
-    """A request of a line. group: 16 hexadecimal digits; its requests go on together."""
+    """The way of a request of a line so far. group: 16 hexadecimal digits."""
 
-    line: str
-    id: int
-    group: str
+    line: Name
+    id: Annotated[Id, Named("request")]
+    group: Annotated[str, "Requests that were tracked together go on together."]
     sections: tuple[Section, ...]
 
 

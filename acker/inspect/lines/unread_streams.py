@@ -6,9 +6,11 @@ The requests of such rows go no further, and end when their time is over.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Count, Seconds
 from acker.ledger.slabs import sections
 from acker.lines.definition import Definition
 from acker.store import keys
@@ -27,11 +29,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A stream that nobody reads. rows: that wait there. oldest: seconds since the first of them came."""
+    """A stream that nobody reads, and that does not gather."""
 
     stream: str
-    rows: int
-    oldest: float | None
+    rows: Annotated[Count, "Rows that wait there."]
+    oldest: Annotated[Seconds | None, "Since the first of them came; null where that is not known."]
 
 
 def unread(core: Core, known: Mapping[int, Definition]) -> Operation[dict[int, list[Unread]]]:

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Count, Instant, Name
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import pairs, seconds
@@ -17,19 +19,15 @@ _STREAMS = 64
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Segments that a stream has dropped at once.
+    """Segments that a stream has dropped at once."""
 
-    at: Unix seconds by the server's clock. rows: of the segments, whoever had acked them. why: over which
-    limit they were, or which subscription was dropped.
-    """
+    stream: Name
+    at: Instant
+    segments: Count
+    rows: Annotated[Count, "Of these segments, whoever had acked them."]
+    why: Annotated[str, "Over which limit they were, or which subscription was dropped."]
 
-    stream: str
-    at: float
-    segments: int
-    rows: int
-    why: str
-
-    def text(self) -> str:
+    def text(self) -> Annotated[str, "The drop, for people."]:
         """The drop, for people."""
         at = datetime.fromtimestamp(self.at, UTC).strftime("%H:%M:%S UTC")
         what = f"{self.segments:,} segment{'s' * (self.segments != 1)} ({self.rows:,} rows)"

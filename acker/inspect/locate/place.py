@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -9,6 +10,7 @@ from acker.errors import UnreadableRecord
 from acker.inspect.locate.search import Streams
 from acker.inspect.locate.tuples import Found
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Seconds, Whole
 from acker.ledger.steps.step_registry import Step
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
@@ -27,29 +29,24 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where some tuples of a tree are.
+    """The place of some tuples of a tree."""
 
-    stream: "" for rows that a commit has tracked, and goes on with. subscription: whose, None for the first
-    one that there will be, and for one that was dropped. since: seconds since the segment was published, None
-    where it is not yet. segment: the token of it. entry: its id in the stream, "" where it is not published.
-    taken_by: who has taken it and not acked it; None where nobody has. held_by: the bolt that holds its rows
-    for a later batch, the spout whose replays these are, or that it waits for the others of its request; or
-    "". commit: whose commit, under way, has them, or "". rows: how many of the segment's rows are of the
-    tree, where that was asked for, and row_numbers which, from 0, the first 100.
-    """
+    stream: Annotated[str, "Empty for rows that a commit tracks, and goes on with."]
+    subscription: Annotated[str | None, "null for the first one, and for one that was dropped."]
+    since: Annotated[Seconds | None, "Since the segment was published; null before that."]
+    segment: Annotated[str, "The token of the segment."]
+    entry: Annotated[str, "Its id in the stream; empty where it is not published."]
+    taken_by: Annotated[Holder | None, "null where nobody has taken it."] = None
+    held_by: Annotated[
+        str,
+        "The bolt that holds the rows, the spout whose replays they are, or that they wait for others of "
+        "their request.",
+    ] = ""
+    commit: Annotated[str, "Whose commit, under way, has them; empty where none has."] = ""
+    rows: Annotated[Whole | None, "Rows of the tree, where that was asked for."] = None
+    row_numbers: Annotated[tuple[int, ...], "Which rows of the segment, from 0; the first 100."] = ()
 
-    stream: str
-    subscription: str | None
-    since: float | None
-    segment: str
-    entry: str
-    taken_by: Holder | None = None
-    held_by: str = ""
-    commit: str = ""
-    rows: int | None = None
-    row_numbers: tuple[int, ...] = ()
-
-    def text(self, *, timed: bool = True) -> str:
+    def text(self, *, timed: bool = True) -> Annotated[str, "The place, for people."]:
         """The place, for people. timed: says how long ago it was published."""
         what = "" if self.rows is None else f"{self.rows:,} row{'s' * (self.rows != 1)} "
         whom = f"subscription {self.subscription}" if self.subscription else "its first subscription"

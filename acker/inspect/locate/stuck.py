@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from acker.inspect.locate import search
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Count, Cursor, Name, Named, Seconds
 from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.trees import cursors
@@ -22,52 +24,48 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one reader has taken and not acked, or nobody has (holder None).
+    """Segments that one reader has taken and not acked, or nobody has taken."""
 
-    oldest: seconds since the oldest of it was published.
-    """
-
-    holder: Holder | None
-    segments: int
-    rows: int
-    oldest: float
+    holder: Annotated[Holder | None, Named("taken_by")]
+    segments: Count
+    rows: Count
+    oldest: Annotated[Seconds, "Since the oldest segment was published."]
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """What a subscription of a stream has not acked, by who has it, the oldest first.
+    """Segments that a subscription has not acked.
 
-    subscription: None for what waits for the first one. partly: it has more than the 10,000 segments that
-    were looked at. Where all of these were acked, `shares` is one of no segments, which nobody has.
+    Where all that were looked at were acked, `shares` is one of no segments, which nobody has.
     """
 
-    stream: str
-    subscription: str | None
-    shares: tuple[Share, ...]
-    partly: bool = False
+    stream: Name
+    subscription: Annotated[str | None, "null for what waits for the first one."]
+    shares: Annotated[tuple[Share, ...], "By who has it, the oldest first."]
+    partly: Annotated[bool, "It has more than the 10,000 segments that were looked at."] = False
 
     @property
-    def segments(self) -> int:
+    def segments(self) -> Count:
         """How many segments, of all."""
         return sum(share.segments for share in self.shares)
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Count:
         """How many rows, of all."""
         return sum(share.rows for share in self.shares)
 
     @property
-    def oldest(self) -> float:
+    def oldest(self) -> Seconds:
         """Seconds since the oldest of them was published."""
         return max(share.oldest for share in self.shares)
 
 
 @dataclass(frozen=True, slots=True)
 class StuckPage:
-    """Some subscriptions that have something to ack, and the cursor of the next page: None at the end."""
+    """Subscriptions that have something to ack. A page may be empty and not the last."""
 
     stuck: tuple[Stuck, ...]
-    cursor: str | None
+    cursor: Cursor
 
 
 @dataclass(slots=True)

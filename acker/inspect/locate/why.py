@@ -5,6 +5,7 @@ missing. A tuple that is in no stream is one that a bolt in plain Python has, or
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -12,10 +13,11 @@ from acker.inspect.locate import drops, place, search
 from acker.inspect.locate.place import Place
 from acker.inspect.locate.search import Walk
 from acker.inspect.trees import failures, traces
-from acker.inspect.trees.failure import Failure
+from acker.inspect.trees.failure import Failure, TreeOutcome
 from acker.inspect.trees.traces import TraceEvent
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import HIDDEN, Count, Cursor, Id
 from acker.ledger.slabs import sections
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_totals import Seen
@@ -43,29 +45,32 @@ UNKNOWN = "the store knows no such tree: it was acked long ago, or never tracked
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Where a tree is.
+    """The places of a tree. The answer proves itself: its XOR is the ack value of the tree."""
 
-    tree: None where the store does not know it (any more). ended: how it has failed or expired, where that is
-    kept. places: those of its tuples in streams. complete: whether these are all of its tuples; None where
-    that is not known, and `rest` says why; where False, `rest` says what else there may be. Of a section of
-    a line the section before may not be over: then `rest` says so, and it is no tuple.
-    seen: which steps have acked tuples of its slab, the latest first; of a tree that is not over. trace: what
-    became of it, where it is traced (`acker.inspect.trees.traces`).
-    looked_at, segments: how many segments were looked at so far, of how many that streams hold. cursor: for
-    the next call, where not all was looked at; `complete` is of all pages in the last one.
-    """
-
-    anchor: int
-    tree: Tree | None
-    ended: Failure | None = None
+    anchor: Id
+    tree: Annotated[Tree | None, "null where the ledger does not know it (any more)."]
+    ended: Annotated[Failure | None, HIDDEN] = None
     places: tuple[Place, ...] = ()
-    complete: bool | None = None
-    rest: str = ""
-    looked_at: int = 0
-    segments: int = 0
-    cursor: str | None = None
-    seen: tuple[Seen, ...] = ()
-    trace: tuple[TraceEvent, ...] = ()
+    complete: Annotated[
+        bool | None,
+        "Whether these are all of its tuples, with the places of all pages before; null where that is not "
+        "known.",
+    ] = None
+    rest: Annotated[
+        str,
+        "Where not complete: what else there may be, for people. Of a section of a line: that the one before "
+        "is not over.",
+    ] = ""
+    looked_at: Annotated[Count, "Segments looked at, on all pages so far."] = 0
+    segments: Annotated[Count, "Segments that there are, about."] = 0
+    cursor: Cursor = None
+    seen: Annotated[tuple[Seen, ...], "Of a tree in flight, the latest first; none in slabs of one."] = ()
+    trace: Annotated[tuple[TraceEvent, ...], "What became of it so far, where it is traced."] = ()
+
+    @property
+    def outcome(self) -> Annotated[TreeOutcome | None, "How it has failed or expired, where that is kept."]:
+        """How the tree has failed or expired, where that is kept."""
+        return None if self.ended is None else self.ended.outcome
 
 
 def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = None) -> Operation[Why]:

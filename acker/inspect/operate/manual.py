@@ -6,9 +6,11 @@ mistyped, or a tree that has just expired, would be a ghost that waits for nothi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from acker.ledger.calls import idempotence, traces
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Id, Whole
 from acker.ledger.ids import as_ids
 from acker.ledger.slabs import causes
 from acker.ledger.trees.trees import trees_at
@@ -17,16 +19,14 @@ from acker.store.operation import Operation
 
 @dataclass(frozen=True, slots=True)
 class FailedByHand:
-    """What became of trees that were to be failed.
+    """The trees that were to be failed, by what became of them."""
 
-    failed: now. late: finished before. waiting: known by messages that came before their track, with which
-    they will fail. unknown: anchors of trees that the ledger does not know, or not any more.
-    """
-
-    failed: int = 0
-    late: int = 0
-    waiting: int = 0
-    unknown: tuple[int, ...] = ()
+    failed: Annotated[Whole, "Failed now."] = 0
+    late: Annotated[Whole, "Were finished before."] = 0
+    waiting: Annotated[
+        Whole, "Known by messages that came before their track: they will fail when it comes."
+    ] = 0
+    unknown: Annotated[tuple[Id, ...], "Name no tree, or none any more: nothing was done."] = ()
 
 
 def fail(core: Core, anchors: Sequence[int], reason: str, *, retry: bool = True) -> Operation[FailedByHand]:

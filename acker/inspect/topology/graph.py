@@ -5,13 +5,14 @@ Nothing declares it. It is drawn from what steps have said of themselves, and wh
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from acker.inspect.topology.health import Health, health
 from acker.inspect.topology.health_rules import WINDOW, words
 from acker.inspect.trees import failures
 from acker.inspect.trees.failures import Counted
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Count, Examples, Instant, Seconds
 from acker.ledger.outcomes import counts
 from acker.ledger.settings.config import TopologyConfig
 from acker.ledger.steps import step_totals
@@ -25,6 +26,7 @@ from acker.streams.log.stream_totals import StreamTotals, SubscriptionTotals
 NodeKind: TypeAlias = Literal["spout", "step", "stream", "subscription"]
 EdgeKind: TypeAlias = Literal["emits", "reads", "tracks", "fails"]
 
+OLDEST = "Seconds since the oldest segment that nobody has taken."
 _MOST_READERS = 100
 
 Readers: TypeAlias = Mapping[tuple[str, int], frozenset[str]]
@@ -33,83 +35,71 @@ Readers: TypeAlias = Mapping[tuple[str, int], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A spout, a step, a stream, or a subscription of which no step is known to read it.
+    """A spout, a step, a stream, or a subscription of which no step is known to read it."""
 
-    id: its kind and name. steps: who runs it, as they have said, the one seen last first; none for a
-        stream, and for a spout or bolt in plain Python.
-    rows: of a stream, published so far for the subscription that was given most. trees: tracked so far, of
-        the only spout of a topology; None for all others, since trees are not counted by spout.
-    tuples: acked so far by a step; None where none are counted.
-    rows_behind: rows that are still to be acked; oldest: seconds since the oldest segment was published that
-        no reader has taken.
-    failed, expired: trees since `Graph.failures_since`: what a step has failed; of a spout, all of its own.
-    dead_letters: rows that a spout has given up. dropped: segments that a stream's limits have dropped.
-    """
-
-    id: str
+    id: Annotated[str, Examples("step:split"), "Names it in the graph."]
     kind: NodeKind
-    name: str
-    steps: tuple[Step, ...] = ()
-    rows: int | None = None
-    trees: int | None = None
-    rows_behind: int = 0
-    oldest: float | None = None
-    failed: int = 0
-    expired: int = 0
-    dead_letters: int = 0
-    dropped: int = 0
-    tuples: int | None = None
+    name: Annotated[str, "Of a subscription: its stream, a slash, and its own name."]
+    steps: Annotated[tuple[Step, ...], "Who runs it; none for streams, and for plain Python."] = ()
+    rows: Annotated[Count | None, "Of a stream: published for one subscription so far, at most."] = None
+    trees: Annotated[Count | None, "Of a topology's only spout: tracked so far. null for others."] = None
+    rows_behind: Annotated[Count, "Rows still to be acked."] = 0
+    oldest: Annotated[Seconds | None, OLDEST] = None
+    failed: Annotated[
+        Count, "Trees since `failures_since`: of a step what it has failed, of a spout all of its own."
+    ] = 0
+    expired: Annotated[Count, "Trees of a spout since `failures_since`."] = 0
+    dead_letters: Annotated[Count, "Rows that a spout has given up."] = 0
+    dropped: Annotated[Count, "Segments dropped by a stream's limits."] = 0
+    tuples: Annotated[Count | None, "Acked so far by a step. null where none are counted."] = None
 
     @property
-    def age(self) -> float | None:
-        """Seconds since one who runs it was seen last; None where nobody has said so."""
+    def age(self) -> Annotated[Seconds | None, "Seconds since one who runs it was seen last."]:
+        """Seconds since a process that runs it was seen last; None where none has said so."""
         return min((step.age for step in self.steps if step.age is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What goes from one node to another.
-
-    kind: a spout or step emits into a stream; a step reads it; a step tracks the trees of a spout, or, where
-        nothing else leads to it, has failed some of them.
-    subscription: of what is read; None for what waits for the first one, and where it is not known. Steps
-        that share it share its figures.
-    rows: read: acked so far. Emitted: those of the stream, where nobody else emits into it.
-    """
+    """An arrow from one node to another."""
 
     id: str
-    kind: EdgeKind
-    source: str
-    target: str
-    subscription: str | None = None
-    rows: int | None = None
-    rows_behind: int = 0
-    oldest: float | None = None
-    rows_dropped: int = 0
+    kind: Annotated[
+        EdgeKind, "Into a stream, out of it, or from a spout to a step that tracks or fails its trees."
+    ]
+    source: Annotated[str, "The id of a node."]
+    target: Annotated[str, "The id of a node."]
+    subscription: Annotated[
+        str | None, "Of what is read, where it is known. Steps that share it share its figures."
+    ] = None
+    rows: Annotated[
+        Count | None, "Read: acked so far. Emitted: those of the stream, where nobody else emits into it."
+    ] = None
+    rows_behind: Count = 0
+    oldest: Annotated[Seconds | None, OLDEST] = None
+    rows_dropped: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """What most needs a look: a node, the edge that leads there if it is one, and why, for people."""
+    """The place that most needs a look."""
 
-    node: str
-    edge: str | None
-    text: str
+    node: Annotated[str, "The id of a node."]
+    edge: Annotated[str | None, "The edge that leads there, if it is one."]
+    text: Annotated[str, "Why, for people."]
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """All nodes, by kind and name, and the edges between them. at: Unix seconds by the store's clock.
+    """The parts of a topology, as far as they are known, what passes, and where it is worst."""
 
-    failures_since: since when failed and expired trees are counted, in Unix seconds: ten minutes ago, or
-        later where there are very many. worst: None where nothing needs a look.
-    """
-
-    at: float
-    nodes: tuple[Node, ...]
+    at: Annotated[Instant, "By the store's clock. Two answers give rates."]
+    nodes: Annotated[tuple[Node, ...], "By kind and name."]
     edges: tuple[Edge, ...]
-    failures_since: float
-    worst: Worst | None
+    failures_since: Annotated[
+        Instant, "Since when failed and expired trees are counted: ten minutes, or less for very many."
+    ]
+    worst: Annotated[Worst | None, "null where nothing needs a look."]
 
 
 def graph(core: Core, found: Health | None = None) -> Operation[Graph]:

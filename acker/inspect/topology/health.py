@@ -5,6 +5,7 @@ Every face shows what is judged here: the API, `acker health` and `stats`, the d
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from acker.errors import UnknownTopology, UnreadableRecord
 from acker.inspect import scripts
@@ -27,6 +28,7 @@ from acker.inspect.topology.series import series
 from acker.inspect.topology.totals import Totals, totals
 from acker.inspect.topology.unreadable_topology import Damaged
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import HIDDEN
 from acker.ledger.outcomes.outcomes import Entry, parse_all
 from acker.ledger.steps.step_registry import steps
 from acker.store import keys
@@ -39,18 +41,19 @@ _SPOUT_SHARDS = 16
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a topology is, at `at` (Unix seconds by the store's clock). ticking: no rotation is overdue.
+    """The health of a topology: the same rules in all places, with the thresholds of the topology.
 
+    at: Unix seconds by the store's clock.
     dead_letters: how many each spout has that has any. streams: as they were read; none where one cannot be.
     """
 
-    at: float
-    ticking: bool
+    at: Annotated[float, HIDDEN]
+    ticking: Annotated[bool, "No rotation is overdue by more than half a tick period (but 5 to 60 s)."]
     troubles: tuple[Trouble, ...]
-    recently: Recently
-    thresholds: Thresholds
-    dead_letters: Mapping[str, int]
-    streams: Sequence[StreamTotals]
+    recently: Annotated[Recently, HIDDEN]
+    thresholds: Annotated[Thresholds, HIDDEN]
+    dead_letters: Annotated[Mapping[str, int], HIDDEN]
+    streams: Annotated[Sequence[StreamTotals], HIDDEN]
 
     @property
     def rows_behind(self) -> int:

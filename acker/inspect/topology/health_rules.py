@@ -5,10 +5,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
 from acker.errors import ValidationError, shown
 from acker.inspect.topology.totals import Totals
+from acker.ledger.fields import Instant
 from acker.ledger.settings.config import DEAD_LETTERS, TopologyConfig
 from acker.ledger.settings.settings import number, of
 from acker.ledger.steps.step_registry import Step
@@ -118,12 +119,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that needs a human: in words, and what to do. since: Unix seconds, if known."""
+    """A thing that needs a human."""
 
     code: Code
-    text: str
-    advice: str
-    since: float | None
+    text: Annotated[str, "In words."]
+    advice: Annotated[str, "What to do."]
+    since: Annotated[Instant | None, "By the store's clock; null where that is not known."]
 
 
 class Finding(NamedTuple):

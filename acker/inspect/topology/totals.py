@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import HIDDEN, Count, Named, Seconds, Whole
 from acker.ledger.outcomes.counts import COUNTERS
 from acker.ledger.tick import tick
 from acker.ledger.trees import scripts
@@ -19,47 +21,43 @@ _CLOCK = 4
 
 @dataclass(frozen=True, slots=True)
 class BucketTotals:
-    """One bucket: how many trees are pending in it, how many slabs it has.
+    """One time bucket. Trees enter the nursery and go towards `expiring`, which a tick has set aside.
 
-    youngest, oldest: bounds in seconds of the time since its slabs were tracked or last reset, with ticks on
-    time; oldest is None for what is set aside, and for a shard that was never used.
+    youngest, oldest: with ticks on time; a shard that was never used has no bound.
     """
 
     bucket: Bucket
-    trees: int
-    slabs: int
-    youngest: float
-    oldest: float | None
+    trees: Annotated[Count, "Trees pending."]
+    slabs: Count
+    youngest: Annotated[Seconds, "Least seconds since its trees were tracked or reset."]
+    oldest: Annotated[Seconds | None, "Most seconds since then; null where there is no bound."]
 
 
 @dataclass(frozen=True, slots=True)
 class ShardTotals:
-    """One shard.
+    """One shard of the ledger.
 
-    buckets: as in `BUCKETS`. waiting: slabs that wait for their track. held: trees pending or with an outcome
-        that is not confirmed; limit: how many of them it may hold.
-    rotations: made so far; rotation_age: seconds since the last one, None for a shard that was never used.
-    backlog: rotations of which not everything has been drained.
-    oldest_age: seconds since the oldest pending tree was tracked, or less: it is looked for among a hundred
-        slabs of the bucket that expires next, so it is exact where that has no more and nothing was reset.
+    buckets: as in `BUCKETS`.
+    oldest_age: it is looked for among a hundred slabs of the bucket that expires next, so it is exact where
+        that has no more and nothing was reset.
     unreadable: records that could not be read, and were passed over.
     counters: the exact counts of `acker.ledger.outcomes.counts.COUNTERS`.
     """
 
-    shard: int
+    shard: Whole
     buckets: tuple[BucketTotals, ...]
-    waiting: int
-    held: int
-    limit: int
-    rotations: int
-    rotation_age: float | None
-    backlog: int
-    oldest_age: float | None
-    unreadable: int
+    waiting: Annotated[Count, Named("waiting_slabs"), "Slabs with messages before their track."]
+    held: Annotated[Count, "Trees pending, or with an outcome that is not confirmed."]
+    limit: Annotated[Count, "Most that it may hold."]
+    rotations: Count
+    rotation_age: Annotated[Seconds | None, "Seconds since the last rotation."]
+    backlog: Annotated[Count, "Rotations of which not everything is drained."]
+    oldest_age: Annotated[Seconds | None, "Seconds since the oldest pending tree was tracked, or less."]
+    unreadable: Annotated[int, HIDDEN]
     counters: dict[str, int]
 
     @property
-    def pending(self) -> int:
+    def pending(self) -> Annotated[Count, "Trees in flight."]:
         """Trees pending in all buckets."""
         return sum(bucket.trees for bucket in self.buckets)
 
@@ -78,6 +76,24 @@ class Totals:
             name: sum(shard.buckets[place].trees for shard in self.shards)
             for place, name in enumerate(BUCKETS)
         }
+
+    @property
+    def in_buckets(self) -> list[BucketTotals]:
+        """The buckets over all shards."""
+        found = []
+        for place, name in enumerate(BUCKETS):
+            parts = [shard.buckets[place] for shard in self.shards]
+            oldest = [part.oldest for part in parts if part.oldest is not None]
+            found.append(
+                BucketTotals(
+                    name,
+                    sum(part.trees for part in parts),
+                    sum(part.slabs for part in parts),
+                    min((part.youngest for part in parts), default=0.0),
+                    max(oldest) if len(oldest) == len(parts) and oldest else None,
+                )
+            )
+        return found
 
     @property
     def pending(self) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Annotated
 
 from acker.errors import (
     AckerError,
@@ -11,6 +12,7 @@ from acker.errors import (
     StoreUnavailable,
     UnreadableRecord,
 )
+from acker.ledger.fields import Name
 
 REASON = 500
 """Most characters of a reason."""
@@ -20,10 +22,10 @@ _OF_DATA = (AttributeError, LookupError, OverflowError, RecursionError, TypeErro
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A topology that cannot be read, and why: one line of at most `REASON` characters."""
+    """A topology that cannot be read."""
 
-    topology: str
-    reason: str
+    topology: Name
+    reason: Annotated[str, "What cannot be read, in words: one line."]
 
 
 def damaged(topology: str, error: Exception) -> Damaged:

@@ -5,10 +5,11 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from acker.errors import ValidationError
 from acker.ledger import ids
+from acker.ledger.fields import HIDDEN, SPREAD, Examples, Id, Instant, MessageId, Name, Seconds, Whole
 from acker.ledger.outcomes.outcomes import split_reasons
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs import slabs
@@ -25,28 +26,45 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class TreeOutcome:
+    """How a tree ended."""
+
+    status: Literal["acked", "failed", "expired"]
+    cause: Annotated[Cause, SPREAD]
+    at: Annotated[Instant | None, "When it ended; null where that is not kept."]
+    age: Annotated[Seconds | None, "Seconds from its track to its end; null where that is not kept."]
+
+
+ACKED = TreeOutcome("acked", Cause(), None, None)
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """A tree that failed or expired.
 
-    number, offset: its entry in its shard, and its place there. at: when it ended, in Unix seconds.
-    age: seconds from its track to its end. message_id: None where it is not kept.
+    number, offset: its entry in its shard, and its place there. message_id: None where it is not kept.
     """
 
-    shard: int
-    number: int
-    offset: int
+    shard: Whole
+    number: Annotated[int, HIDDEN]
+    offset: Annotated[int, HIDDEN]
     status: Ended
-    cause: Cause
-    at: float
-    age: float
-    anchor: int
-    spout: str | None
-    message_id: bytes | None
+    cause: Annotated[Cause, SPREAD]
+    at: Instant
+    age: Annotated[Seconds, "Seconds from its track to its end."]
+    anchor: Id
+    spout: Name | None
+    message_id: MessageId
 
     @property
-    def id(self) -> str:
-        """Names it among those of its topology."""
+    def id(self) -> Annotated[str, Examples("2-1041-0"), "Names it among the outcomes of its topology."]:
+        """Its name among those of its topology."""
         return f"{self.shard}-{self.number}-{self.offset}"
+
+    @property
+    def outcome(self) -> TreeOutcome:
+        """How the tree ended."""
+        return TreeOutcome(self.status, self.cause, self.at, self.age)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from acker.errors import ValidationError, shown
 from acker.inspect import scripts
 from acker.inspect.trees.failure import Ended, Entry, Failure, parse
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import HIDDEN, Cursor, Named
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.slabs.sections import SPOUT as SECTIONS
 from acker.ledger.trees import cursors
@@ -42,14 +43,14 @@ _CURSOR_BYTES = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class FailuresPage:
-    """Some of them, latest first, and the cursor of the next page: None at the end. It may be empty.
+    """A page of outcomes, latest first.
 
     looked: how many trees it looked at for them.
     """
 
-    trees: tuple[Failure, ...]
-    cursor: str | None
-    looked: int = 0
+    trees: Annotated[tuple[Failure, ...], Named("outcomes")]
+    cursor: Cursor
+    looked: Annotated[int, HIDDEN] = 0
 
 
 @dataclass(frozen=True, slots=True)

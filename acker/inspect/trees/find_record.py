@@ -12,15 +12,17 @@ import math
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from acker.errors import UnreadableRecord
 from acker.inspect.trees import failures, pages
 from acker.inspect.trees.failure import Failure
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Batch, Count, Cursor, Id, Instant, MessageId, Name, Named, Whole
 from acker.ledger.settings import config
 from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs import causes
 from acker.ledger.trees import cursors
 from acker.ledger.trees.trees import Tree
 from acker.store import keys
@@ -43,22 +45,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FoundAttempt:
-    """A tree of a record.
+    """A tree of a record."""
 
-    anchor: None where only the row still tells of the attempt. number: which attempt of its row it is, from
-    1; None where the store keeps no rows for it, or not any more. state: `finished` where it is over, and how
-    is not kept. reason, step, batch: of a failure. tracked_at, at: Unix seconds when it began and ended; None
-    where that is not kept.
-    """
-
-    anchor: int | None
-    number: int | None
-    state: FoundState
-    reason: str
-    step: str
-    batch: int
-    tracked_at: float | None
-    at: float | None
+    anchor: Annotated[Id | None, "null where only the row still tells of it."]
+    number: Annotated[Whole | None, "Of its row, from 1; null where no rows are kept for it."]
+    state: Annotated[FoundState, "`finished`: it is over, and how is not kept."]
+    reason: Annotated[str, causes.REASON]
+    step: Annotated[str, causes.STEP]
+    batch: Annotated[Batch, causes.BATCH]
+    tracked_at: Annotated[Instant | None, "null where it is not kept."]
+    at: Annotated[Instant | None, "When it ended; null in flight, and where it is not kept."]
 
     def order(self) -> tuple[float, float]:
         """What attempts are ordered by: the next one of a row begins when the one before has ended."""
@@ -68,26 +64,25 @@ class FoundAttempt:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """What a spout has of a message id: its attempts in their order, and its dead letters, oldest first."""
+    """Attempts and dead letters that a spout has of a message id."""
 
-    spout: str
-    attempts: tuple[FoundAttempt, ...]
-    letters: tuple[Head, ...]
+    spout: Name
+    attempts: Annotated[tuple[FoundAttempt, ...], "In their order."]
+    letters: Annotated[tuple[Head, ...], Named("dead_letters"), "Oldest first."]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """Finds of a message id, by spout; one that two spouts use is two records.
 
-    looked: how many trees and dead letters were looked at so far, of how many (`of`). cursor: where the next
-    call goes on, and `add_up` adds its answer; None where all was looked at.
+    cursor: where the next call goes on, and `add_up` adds its answer.
     """
 
-    message_id: bytes
+    message_id: MessageId
     records: tuple[FoundRecord, ...]
-    looked: int
-    of: int
-    cursor: str | None
+    looked: Annotated[Count, "How many trees and dead letters were looked at so far."]
+    of: Annotated[Count, "About how many there are."]
+    cursor: Annotated[Cursor, "Of the next page; null where all was looked at."]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from acker.errors import ValidationError, shown
 from acker.ledger.calls import idempotency_keys
 from acker.ledger.calls.core import FLIGHT_SHARDS, Core
+from acker.ledger.fields import HIDDEN, SPREAD, Cursor, Id, Instant, MessageId, Seconds
 from acker.ledger.ids import anchor_at
 from acker.ledger.outcomes import outcomes
 from acker.ledger.outcomes.outcomes import Entry, Receipt, SlabOutcome, Status
@@ -41,36 +43,45 @@ _RECEIPT = re.compile(RECEIPT_PATTERN)
 
 @dataclass(frozen=True, slots=True)
 class EndedTree:
-    """A tree that has its outcome. message_id: None where it cannot be read; latency: seconds."""
+    """A tree that has its outcome. message_id: None where it cannot be read."""
 
-    anchor: int
-    message_id: bytes | None
-    latency: float
+    anchor: Id
+    message_id: MessageId
+    latency: Annotated[Seconds, "Seconds from its track to its end."]
 
 
 @dataclass(frozen=True, slots=True)
 class EntryOutcomes:
-    """Trees of one entry that ended for one cause. last: True for its last, so that its receipt is due."""
+    """Trees that ended together, with one outcome. last: True for the last ones of their entry."""
 
-    entry: Receipt
+    entry: Annotated[Receipt, HIDDEN]
     status: Status
-    cause: Cause
-    at: float
+    cause: Annotated[Cause, SPREAD]
+    at: Instant
     trees: list[EndedTree]
-    last: bool
+    last: Annotated[bool, HIDDEN]
 
     @property
-    def receipt(self) -> str | None:
-        """What confirms the entry; None where it has trees that are not shown yet."""
+    def receipt(
+        self,
+    ) -> Annotated[
+        str | None, "Confirms them, and those before them that came with null: they ended together."
+    ]:
+        """The receipt of the entry; None where it has trees that are not shown yet."""
         return receipt_text(self.entry) if self.last else None
+
+    @property
+    def retry(self) -> Annotated[bool, "false: failed for good, so another attempt is of no use."]:
+        """False if they failed for good."""
+        return self.cause.retry
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomesPage:
-    """Trees by entry, and the cursor of the next page; None at the end."""
+    """Outcomes that are not confirmed, from the oldest of some shard on."""
 
     outcomes: list[EntryOutcomes]
-    cursor: str | None
+    cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)

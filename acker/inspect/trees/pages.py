@@ -10,12 +10,14 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from acker.errors import UnknownSpout, ValidationError, shown
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import HIDDEN, Cursor
 from acker.ledger.outcomes import outcomes
 from acker.ledger.settings.config import MESSAGE_ID_BYTES, check_message_id, check_name
 from acker.ledger.slabs import registries
@@ -47,14 +49,14 @@ _IN_FLIGHT: tuple[State, ...] = ("pending", "waiting")
 
 @dataclass(frozen=True, slots=True)
 class TreesPage:
-    """Some trees, and the cursor of the next page: None at the end. A page may be empty and not the last.
+    """A page of trees. It may be empty and not the last: go on until there is no cursor.
 
     looked: through how many trees a message id was looked for.
     """
 
     trees: tuple[Tree, ...]
-    cursor: str | None
-    looked: int = 0
+    cursor: Cursor
+    looked: Annotated[int, HIDDEN] = 0
 
 
 @dataclass(frozen=True, slots=True)

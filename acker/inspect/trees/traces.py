@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from acker.inspect.trees.failure import Failure
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.traces import EXPORTED, MOST_TRACES
+from acker.ledger.fields import Batch, Count, Examples, Instant
 from acker.ledger.ids import check_id
 from acker.ledger.steps import step_totals
 from acker.store.operation import Operation, Reply, command
@@ -20,23 +21,22 @@ _KINDS = "tracked", "emitted", "acked", "reset"
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """What became of a traced tree. at: Unix seconds by the server's clock.
+    """An event of a traced tree.
 
     kind: tracked, emitted (rows of it into a stream), reset (its timeout, for the first time by a step and
-    batch), acked, failed or expired. step, batch: whose, "" and -1 where not known. spout: of a track.
-    stream, rows: where its rows went, or of which they were, and how many. reason: of a fail or an expiry.
+    batch), acked, failed or expired.
     """
 
-    at: float
-    kind: str
-    step: str = ""
-    batch: int = -1
-    spout: str = ""
-    stream: str = ""
-    rows: int = 0
-    reason: str = ""
+    at: Instant
+    kind: Annotated[str, Examples("tracked", "emitted", "reset", "acked", "failed", "expired")]
+    step: Annotated[str, "Whose; empty where that is not known."] = ""
+    batch: Annotated[Batch, "Of its query; -1 where there is none."] = -1
+    spout: Annotated[str, "Of a track."] = ""
+    stream: Annotated[str, "Where its rows went, or of which they were."] = ""
+    rows: Annotated[Count, "How many of its rows."] = 0
+    reason: Annotated[str, "Of a fail or an expiration; anybody's text."] = ""
 
-    def text(self) -> str:
+    def text(self) -> Annotated[str, "The event, for people."]:
         """The event, for people."""
         by = f" by {self.step}" if self.step else ""
         by += f", batch {self.batch}" if self.batch >= 0 else ""

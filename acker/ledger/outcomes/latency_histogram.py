@@ -5,6 +5,7 @@ The scripts write it (lua/ledger/includes/outcomes.lua); here it is read. The id
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,20 @@ def counts(reply: Reply) -> list[tuple[int, int]]:
             raise UnreadableRecord(f"a latency: expected numbers from 0, got {trees} in bucket {bucket}")
         found.append((min(bucket, MOST_BUCKET), trees))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds, of trees; null where there were none."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+    @classmethod
+    def of(cls, counts: Mapping[int, int]) -> "Latency":
+        """The latencies of a histogram."""
+        return cls(*(percentile(counts, fraction) for fraction in (0.5, 0.95, 0.99)))
 
 
 def percentile(counts: Mapping[int, int], fraction: float) -> float | None:

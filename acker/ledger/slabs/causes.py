@@ -9,25 +9,30 @@ import functools
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from acker.errors import FailedException, class_name, is_interrupt, text_of
+from acker.ledger.fields import HIDDEN, Batch
 from acker.ledger.settings.config import bounded_reason, check_reason
 
+REASON = "Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known."
+STEP = "The bolt that has failed it; empty where that is not known."
+BATCH = "The batch of its query; -1 where that is not known."
 _END = "\0"
 _FOR_GOOD = "!"
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a tree was failed. step: the name of who failed it, "" where not known; batch: of its query, or -1.
+    """Why a tree was failed.
 
-    retry: whether another attempt is of use. Who says no has failed the record for good.
+    retry: True where another attempt is of use. Without, the record has failed for good.
     """
 
-    reason: str = ""
-    step: str = ""
-    retry: bool = True
-    batch: int = -1
+    reason: Annotated[str, REASON] = ""
+    step: Annotated[str, STEP] = ""
+    retry: Annotated[bool, HIDDEN] = True
+    batch: Annotated[Batch, BATCH] = -1
 
     def text(self) -> str:
         """The cause as text; the inverse of `parse`. The reason is cut to 1 KiB."""

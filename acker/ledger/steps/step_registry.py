@@ -7,9 +7,10 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Count, Examples, Instant, Seconds
 from acker.ledger.settings.config import check_name
 from acker.ledger.steps import scripts
 from acker.store import keys
@@ -25,34 +26,26 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step and who runs it. One step that two queries run is listed twice.
+    """A spout or bolt, as it has said of itself. One step that two queries run is listed twice.
 
-    name: as given to the bolt or job. kind: "bolt", "job", or a query that writes by itself, which
-        is named by its stream ("writer") or its spout ("spout").
-    application_id, application: of the Spark application, and its name, where known.
-    query_id, query: of the streaming query, and its name; the id outlives restarts from the checkpoint.
-    batch: its last one, -1 for none.
-    reads, emits: streams that its last batch did so with. What a spout reads are the sources of its query, as
-        Spark names them (`FileSource[/data/in]`, `kafka[orders]`), as far as the driver has said.
-    seconds: how long its last batch took, 0 where that is not known. late: acks of that batch that came when
-        their trees were over, mostly because they had expired.
-    last_seen: Unix seconds by the server's clock, None before it was registered; age: seconds since then, by
-        that clock, where it was read.
+    name: as given to the bolt or job; a query that writes by itself is named by its stream (kind "writer") or
+        its spout (kind "spout").
+    reads: of a spout as far as the driver has said (`FileSource[/data/in]`, `kafka[orders]`).
     """
 
     name: str
-    kind: str
+    kind: Annotated[str, Examples("bolt"), "What it is: bolt, spout and so on."]
     application_id: str = ""
     application: str = ""
-    query_id: str = ""
-    query: str = ""
-    batch: int = -1
-    reads: tuple[str, ...] = ()
-    emits: tuple[str, ...] = ()
-    last_seen: float | None = None
-    seconds: float = 0.0
-    late: int = 0
-    age: float | None = None
+    query_id: Annotated[str, "Outlives restarts from the checkpoint."] = ""
+    query: Annotated[str, "The name of its streaming query."] = ""
+    batch: Annotated[int, "Its last micro-batch; -1 where there is none."] = -1
+    reads: Annotated[tuple[str, ...], "Streams; of a spout its sources, as Spark names them."] = ()
+    emits: Annotated[tuple[str, ...], "Streams."] = ()
+    last_seen: Annotated[Instant | None, "null before it was registered."] = None
+    seconds: Annotated[Seconds, "How long its last batch took; 0 where that is not known."] = 0.0
+    late: Annotated[Count, "Acks of that batch that came when their trees were over."] = 0
+    age: Annotated[Seconds | None, "Seconds since then, by the store's clock."] = None
 
 
 _ADDED = {"seconds", "late"}

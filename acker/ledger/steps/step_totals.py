@@ -8,12 +8,15 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from acker.errors import StoreError
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.marks import MOST_NUMBER, MOST_STEPS, Mark, Marked, number_of
+from acker.ledger.fields import HIDDEN, Batch, Count, Instant, Seconds
 from acker.ledger.outcomes import latency_histogram
+from acker.ledger.outcomes.latency_histogram import Latency
 from acker.ledger.settings.config import check_name, is_name
 from acker.ledger.steps import scripts
 from acker.store import keys
@@ -31,37 +34,36 @@ _warned: set[tuple[str, str]] = set()
 
 @dataclass(slots=True)
 class StepTotals:
-    """What a step has done since the topology was made, whoever ran it.
+    """Acks and fails of a step since the topology was made, whoever ran it.
 
-    tuples: how many it has acked, a tuple of several trees in each of them; those of rows that it has failed
-    in a batch are among them. failed: trees. last_seen: Unix seconds by the server's clock, of its last ack
-    or fail. ages: bucket (`acker.ledger.outcomes.latency_histogram`) -> trees, by how long they had been
-    tracked when the step acked tuples of theirs, each time that it did.
+    ages: bucket (`acker.ledger.outcomes.latency_histogram`) -> trees, by how long they had been tracked when
+    the step acked tuples of theirs, each time that it did.
     """
 
-    step: str
-    tuples: int = 0
-    failed: int = 0
-    last_seen: float | None = None
-    ages: Counter[int] = field(default_factory=Counter)
+    step: Annotated[str, "(others): the steps after the first 255, together."]
+    tuples: Annotated[
+        Count,
+        "Tuples that it acked, one of several trees in each; those of rows that it failed in a batch are "
+        "among them.",
+    ] = 0
+    failed: Annotated[Count, "Trees that it failed."] = 0
+    last_seen: Annotated[Instant | None, "Its last ack or fail."] = None
+    ages: Annotated[Counter[int], HIDDEN] = field(default_factory=Counter)
 
-    def age(self, fraction: float) -> float | None:
-        """The age in seconds below which `fraction` (0 to 1) of the trees were; None without any."""
-        return latency_histogram.percentile(self.ages, fraction)
+    @property
+    def age(self) -> Annotated[Latency, "Of trees since their track, when it acked tuples of theirs."]:
+        """The ages of trees when it acked tuples of theirs."""
+        return Latency.of(self.ages)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """When a step last acked tuples of the slab of a tree: of the tree itself, or of another of its slab.
-
-    at: Unix seconds by the server's clock, None where it has not within two message timeouts; age: seconds
-    since then. batch: of its query, -1 where there is none.
-    """
+    """The last time that a step acked tuples of the slab of a tree, of whichever tree in it."""
 
     step: str
-    at: float | None = None
-    age: float | None = None
-    batch: int = -1
+    at: Annotated[Instant | None, "null where it has not within two message timeouts."] = None
+    age: Annotated[Seconds | None, "Seconds since then, by the store's clock."] = None
+    batch: Annotated[Batch, "Of its query; -1 where there is none."] = -1
 
 
 def mark(core: Core, name: str, batch: int = -1) -> Operation[Mark | None]:

@@ -3,10 +3,11 @@
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Bounds, Id, Instant, MessageId, Name, Named, Seconds, Whole
 from acker.ledger.slabs import registries
 from acker.ledger.slabs import slabs as headers
 from acker.ledger.slabs.causes import Cause
@@ -19,41 +20,38 @@ State: TypeAlias = Literal["pending", "waiting", "finished"]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One tree, as it is now.
+    """A tree in flight, or one whose outcome is not confirmed.
 
-    state: `pending`; `waiting`, where messages came before its track; `finished`, kept until its outcome and
-        those of its slab are confirmed.
-    value: the ack value, 0 when finished. failure: the reason with which a waiting tree will fail.
-    spout, message_id: whose it is; None while it waits.
-    tracked_at: Unix seconds when it was tracked (while it waits: when its slab's first message came).
-    age: seconds since then.
-    time_left_earliest, time_left_latest: seconds until it expires, unless it is reset: with ticks on time,
-        and with each tick late by `TICK_LAG`; one that is later already has until the `tick_limit` of the
-        configuration. The latter is None where it is overdue by more than that, so that no ticker seems to
-        run; both are None when finished.
-    bucket: None when finished.
+    The times that are left assume that it is not reset, and ticks that are on time, or late by `TICK_LAG`
+    each; a tick that is later already has until the `tick_limit` of the configuration.
     """
 
-    anchor: int
-    state: State
-    value: int
-    failure: str | None
-    spout: str | None
-    message_id: bytes | None
-    tracked_at: float
-    age: float
-    time_left_earliest: float | None
-    time_left_latest: float | None
-    shard: int
+    anchor: Id
+    state: Annotated[
+        State,
+        "`waiting`: messages came before its track. `finished`: kept until its outcome is confirmed.",
+    ]
+    value: Annotated[Id, Named("ack_value"), "XOR of what was emitted and acked; 0: complete."]
+    failure: Annotated[str | None, "The reason with which a waiting tree will fail."]
+    spout: Annotated[Name | None, "null while it waits."]
+    message_id: MessageId
+    tracked_at: Annotated[Instant, "Its track; the first message of its slab while it waits."]
+    age: Annotated[Seconds, "Seconds since then."]
+    time_left_earliest: Annotated[Seconds | None, "Until it expires at the earliest."]
+    time_left_latest: Annotated[
+        Seconds | None,
+        "Until it expires at the latest; null where finished, and where no ticker seems to run.",
+    ]
+    shard: Whole
     bucket: Bucket | None
 
     @property
-    def slab(self) -> int:
+    def slab(self) -> Annotated[Id, "The first anchor of its slab: the trees that are reset together."]:
         """The anchor of its slab's first tree."""
         return ids.anchor_at(ids.slab_of(self.anchor), 0)
 
     @property
-    def index(self) -> int:
+    def index(self) -> Annotated[int, Bounds(0, 4095)]:
         """Its index in its slab, 0 to 4,095."""
         return ids.index_of(self.anchor)
 

@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args, overload
+from typing import Annotated, Literal, TypeAlias, get_args, overload
 
 from acker.errors import UnreadableRecord, ValidationError, shown
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Count, Cursor, Instant, Named
 from acker.ledger.settings.settings import check_number
 from acker.ledger.trees import cursors
 from acker.store import keys
@@ -38,39 +39,32 @@ _LATEST = 2**53
 
 @dataclass(frozen=True, slots=True)
 class LettersPage:
-    """Some dead letters, by spout, oldest first, and the cursor of the next page: None at the end."""
+    """A page of dead letters: by spout, and for each the oldest first."""
 
-    letters: tuple[DeadLetter, ...]
-    cursor: str | None
+    letters: Annotated[tuple[DeadLetter, ...], Named("dead_letters")]
+    cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Dead letters that have something in common; None for what they were not grouped by.
+    """Dead letters that have something in common; null for what they were not grouped by."""
 
-    cause, step, status: as of `Filter`. count: how many. oldest, newest: Unix seconds of their last outcomes.
-    reason: in full, of the newest.
-    """
-
-    cause: str | None
-    step: str | None
+    cause: Annotated[str | None, "The reason without numbers and quoted text."]
+    step: Annotated[str | None, "That gave the reason; empty where none is known."]
     status: str | None
-    count: int
-    oldest: float
-    newest: float
-    reason: str
+    count: Count
+    oldest: Instant
+    newest: Instant
+    reason: Annotated[str, "In full, of the newest."]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """Groups of some dead letters. Those of the next page are to be added to them (`add_up`).
-
-    until: the time (Unix seconds) up to which dead letters are counted, for whoever acts on a group then.
-    """
+    """Groups of the dead letters that a page looked at, largest first. The next page is to be added to it."""
 
     groups: tuple[Group, ...]
-    until: float
-    cursor: str | None
+    until: Annotated[Instant, "Up to when they are counted: for what is done to a group then."]
+    cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Whole
 from acker.ledger.steps.step_registry import Step
 from acker.store import keys, records
 from acker.store.operation import Operation, Request, command
@@ -20,26 +22,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has taken a segment and not acked it.
+    """A reader that has taken segments of a subscription and not acked them.
 
-    reader: its name in the subscription. number: of the segment, as it took them. query: the id of
-    its streaming query, or what names a run of a batch job; "" where no task of its has begun to read. batch:
-    the number of the batch, None where that is not known. step, application, query_name: as the step that the
-    query runs has said, "" before its first batch is done. Several bolts of a query are joined by a comma.
-    alive: of a worker of a line, whether it counts as alive; None for any other reader.
+    step, application, query_name: as the step that the query runs has said. Several bolts of a query are
+    joined by a comma.
     """
 
-    reader: str
-    number: int
-    query: str = ""
-    batch: int | None = None
-    step: str = ""
+    reader: Annotated[str, "Its name in the subscription."]
+    number: Annotated[Whole, "Of the segment, or of the oldest, among all that it took."]
+    query: Annotated[str, "Id of its streaming query, or its batch job; empty until it reads."] = ""
+    batch: Annotated[int | None, "Number of the batch; null where that is not known."] = None
+    step: Annotated[str, "Empty before the first batch of the query is done."] = ""
     application: str = ""
     query_name: str = ""
-    alive: bool | None = None
+    alive: Annotated[bool | None, "Of a worker of a line; null for any other reader."] = None
 
-    def text(self) -> str:
-        """Who it is, for people."""
+    def text(self) -> Annotated[str, "The reader, for people."]:
+        """The reader, for people."""
         job, named, run = self.query.partition(":")
         if named:
             return f"job {job}, run {run}"

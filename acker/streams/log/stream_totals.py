@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import HIDDEN, Count, Named, Seconds
 from acker.ledger.settings.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
@@ -15,43 +17,35 @@ _LOOK = 100
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionTotals:
-    """A subscription of a stream.
+    """A reader of a stream: a subscription has its own tuples."""
 
-    name: None for what was written while there was none, which waits for the next. rows_published: for it,
-    since it was made; rows_acked, rows_dropped: of these. acks_late: acks that came when their trees were
-    over, mostly because they had expired. rows_stale: rows that its readers have dropped, for their trees
-    were over. unread_age: seconds since the oldest segment was
-    published that no reader has taken; None where there is none.
-    """
-
-    name: str | None
-    slot: int
-    rows_published: int
-    rows_acked: int
-    rows_dropped: int
-    unread_age: float | None
-    acks_late: int = 0
-    rows_stale: int = 0
+    name: Annotated[str | None, Named("subscription"), "null for what waits for the first subscription."]
+    slot: Annotated[int, HIDDEN]
+    rows_published: Count
+    rows_acked: Count
+    rows_dropped: Count
+    unread_age: Annotated[Seconds | None, "Seconds since the oldest segment that nobody has taken."]
+    acks_late: Annotated[Count, "Acks that came when their trees were over, mostly expired."] = 0
+    rows_stale: Annotated[
+        Count, "Rows that its readers have dropped: their trees were over when they were read."
+    ] = 0
 
     @property
-    def rows_behind(self) -> int:
+    def rows_behind(self) -> Annotated[Count, "Rows that it has still to ack."]:
         """Rows that it has still to ack."""
         return self.rows_published - self.rows_acked - self.rows_dropped
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTotals:
-    """A stream. segments, bytes: what it holds for someone; dropped: segments dropped by its limits.
+    """A stream between jobs."""
 
-    max_age, max_bytes: those limits, in seconds and bytes.
-    """
-
-    name: str
-    segments: int
-    bytes: int
-    dropped: int
-    max_age: float
-    max_bytes: int
+    name: Annotated[str, Named("stream")]
+    segments: Annotated[Count, "Published, and not acked by everyone who is to read them."]
+    bytes: Count
+    dropped: Annotated[Count, "Segments dropped by the stream's limits."]
+    max_age: Annotated[Seconds, "Seconds after which a segment is dropped."]
+    max_bytes: Annotated[Count, "Over so many bytes the oldest segments are dropped."]
     subscriptions: tuple[SubscriptionTotals, ...]
 
 

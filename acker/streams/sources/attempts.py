@@ -5,13 +5,14 @@ Kept rows have it in a column of their own, as JSON; rows of a first attempt hav
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
+from acker.ledger.fields import Batch, Bounds, Instant
 from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
 from acker.ledger.settings.config import bounded_reason
-from acker.ledger.slabs.causes import parse_by, text_by
+from acker.ledger.slabs.causes import BATCH, parse_by, text_by
 from acker.store import records
 
 COLUMN = "_acker_attempts"
@@ -34,17 +35,14 @@ FIELDS = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that is over. number: from 1. status: failed or expired. at: Unix seconds of its outcome.
+    """A tree of a row that was not acked."""
 
-    reason: why. step: the name of who failed it, "" where not known; batch: of its query, or -1.
-    """
-
-    number: int
+    number: Annotated[int, Bounds(1)]
     status: str
-    reason: str
-    step: str
-    batch: int
-    at: float
+    reason: Annotated[str, "Why; anybody's text."]
+    step: Annotated[str, "That gave the reason; empty where none is known."]
+    batch: Annotated[Batch, BATCH]
+    at: Annotated[Instant, "When it ended."]
 
     @classmethod
     def of(cls, number: int, entry: Entry, outcome: SlabOutcome, expired: str) -> "Attempt":

@@ -8,11 +8,14 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Annotated
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError, shown
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import MESSAGE_ID, Batch, Id, Instant, Name, Row, Whole
+from acker.ledger.slabs.causes import BATCH
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
@@ -35,25 +38,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The facts of a dead letter, beside its row.
-
-    id: names it. message_id: the spout's own name of it. anchor: of its last tree. status: failed or expired,
-    of that tree. reason, step, batch: of the last tree that failed, who failed it, and in which batch of its
-    query, or -1; of the last tree, where none failed. attempts: how many trees it had. at: Unix seconds of
-    the last outcome. stream: where a replay is published.
-    """
+    """The facts of a row that was given up after its last attempt."""
 
     id: str
-    spout: str
-    message_id: bytes
-    anchor: int
-    status: str
-    reason: str
-    step: str
-    batch: int
-    attempts: int
-    at: float
-    stream: str
+    spout: Name
+    message_id: Annotated[bytes, MESSAGE_ID]
+    anchor: Annotated[Id, "Of its last tree."]
+    status: Annotated[str, "Of its last tree."]
+    reason: Annotated[str, "Of its last tree that failed, or of the last, where none failed; anybody's text."]
+    step: Annotated[str, "That gave the reason; empty where none is known."]
+    batch: Annotated[Batch, BATCH]
+    attempts: Annotated[Whole, "How many trees it had."]
+    at: Annotated[Instant, "When its last tree ended."]
+    stream: Annotated[Name, "Where a replay is published."]
 
     @property
     def number(self) -> str:
@@ -76,13 +73,12 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter(Head):
-    """A row that was given up. row: its columns, as Python values (`acker.streams.log.segments.values`).
+    """A row that was given up after its last attempt."""
 
-    history: its attempts, at most 10: the first, the last that failed, and the latest.
-    """
-
-    row: dict[str, object]
-    history: History
+    row: Annotated[
+        Row, "Its columns: bytes as base64, what JSON has no word for as text. Large: null in a list."
+    ]
+    history: Annotated[History, "Its trees: at most 10, the first, the last that failed, and the latest."]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1008,6 +1008,8 @@ export interface components {
         /**
          * BucketState
          * @description One time bucket. Trees enter the nursery and go towards `expiring`, which a tick has set aside.
+         *
+         *     youngest, oldest: with ticks on time; a shard that was never used has no bound.
          */
         BucketState: {
             /**
@@ -1089,7 +1091,9 @@ export interface components {
         };
         /**
          * CallCounts
-         * @description What became of the calls that were answered in a time: each is counted once, none is sampled.
+         * @description Calls that were answered in a time: each is counted once, none is sampled.
+         *
+         *     latencies: bucket (`acker.ledger.outcomes.latency_histogram`) -> calls with a result.
          */
         CallCounts: {
             /**
@@ -1112,7 +1116,7 @@ export interface components {
             latency: components["schemas"]["Latency"];
             /**
              * Rate
-             * @description Answers a second, also those without a result; null where the time is all.
+             * @description Answers a second, also without a result; null where the time is all.
              */
             rate: number | null;
             /**
@@ -1169,12 +1173,12 @@ export interface components {
         };
         /**
          * CallProgress
-         * @description A call, and its steps in their order.
+         * @description A call, and its steps in their order. seen: its trees, while the ledger knows them.
          */
         CallProgress: {
             /**
              * Anchor
-             * @description Of its tree in the first section; null where it is not known.
+             * @description Of its tree in the first section; null where not known.
              */
             anchor: string | null;
             call: components["schemas"]["CallHead"];
@@ -1183,7 +1187,7 @@ export interface components {
         };
         /**
          * CallStep
-         * @description How far a step is with a call.
+         * @description The progress of a step with a call.
          */
         CallStep: {
             /**
@@ -1203,7 +1207,7 @@ export interface components {
             section: number;
             /**
              * Since
-             * @description From when on it had all that it works on; null where that is not known, or not yet.
+             * @description From when on it had all that it works on, or the call was begun (in the first section); null where that is not known, or not yet.
              */
             since: string | null;
             /**
@@ -1613,7 +1617,7 @@ export interface components {
         };
         /**
          * Drops
-         * @description What streams have dropped.
+         * @description Drops of streams.
          */
         Drops: {
             /**
@@ -1624,7 +1628,7 @@ export interface components {
         };
         /**
          * EndedTree
-         * @description A tree that has its outcome.
+         * @description A tree that has its outcome. message_id: None where it cannot be read.
          */
         EndedTree: {
             /**
@@ -1758,7 +1762,7 @@ export interface components {
         };
         /**
          * FailResult
-         * @description What became of the trees named.
+         * @description The trees that were to be failed, by what became of them.
          */
         FailResult: {
             /**
@@ -1831,7 +1835,7 @@ export interface components {
         };
         /**
          * FoundRecord
-         * @description What a spout has of a message id.
+         * @description Attempts and dead letters that a spout has of a message id.
          */
         FoundRecord: {
             /**
@@ -1990,7 +1994,7 @@ export interface components {
             oldest: number | null;
             /**
              * Oldest Request
-             * @description The first request of its group; null where none waits.
+             * @description The first request of its group, by its anchor in the first section; null where none waits.
              */
             oldest_request: string | null;
             /**
@@ -2017,7 +2021,7 @@ export interface components {
         };
         /**
          * Gathered
-         * @description What waits for a task of a group.
+         * @description Rows that wait in a gather for a task of a request's group: its requests were tracked together.
          */
         Gathered: {
             /**
@@ -2043,7 +2047,7 @@ export interface components {
         };
         /**
          * Graph
-         * @description What a topology is made of, as far as it is known, what passes, and where it is worst.
+         * @description The parts of a topology, as far as they are known, what passes, and where it is worst.
          */
         Graph: {
             /**
@@ -2062,14 +2066,17 @@ export interface components {
              * @example 2026-11-21T03:04:05.678Z
              */
             failures_since: string;
-            /** Nodes */
+            /**
+             * Nodes
+             * @description By kind and name.
+             */
             nodes: components["schemas"]["GraphNode"][];
             /** @description null where nothing needs a look. */
             worst: components["schemas"]["GraphWorst"] | null;
         };
         /**
          * GraphEdge
-         * @description What goes from one node to another.
+         * @description An arrow from one node to another.
          */
         GraphEdge: {
             /** Id */
@@ -2200,7 +2207,7 @@ export interface components {
         };
         /**
          * GraphWorst
-         * @description What most needs a look.
+         * @description The place that most needs a look.
          */
         GraphWorst: {
             /**
@@ -2281,7 +2288,10 @@ export interface components {
         };
         /**
          * Health
-         * @description Whether something needs a human: the same rules in all places, with the thresholds of the topology.
+         * @description The health of a topology: the same rules in all places, with the thresholds of the topology.
+         *
+         *     at: Unix seconds by the store's clock.
+         *     dead_letters: how many each spout has that has any. streams: as they were read; none where one cannot be.
          */
         Health: {
             /**
@@ -2294,7 +2304,10 @@ export interface components {
         };
         /**
          * Holder
-         * @description Who has taken segments of a subscription and not acked them.
+         * @description A reader that has taken segments of a subscription and not acked them.
+         *
+         *     step, application, query_name: as the step that the query runs has said. Several bolts of a query are
+         *     joined by a comma.
          */
         Holder: {
             /**
@@ -2333,7 +2346,7 @@ export interface components {
             step: string;
             /**
              * Text
-             * @description Who it is, for people.
+             * @description The reader, for people.
              */
             text: string;
         };
@@ -2363,7 +2376,7 @@ export interface components {
         };
         /**
          * LineRequest
-         * @description How far a request of a line has come.
+         * @description The way of a request of a line so far. group: 16 hexadecimal digits.
          */
         LineRequest: {
             /**
@@ -2483,6 +2496,8 @@ export interface components {
         /**
          * Outcome
          * @description A tree that failed or expired.
+         *
+         *     number, offset: its entry in its shard, and its place there. message_id: None where it is not kept.
          */
         Outcome: {
             /**
@@ -2570,6 +2585,8 @@ export interface components {
         /**
          * Outcomes
          * @description A page of outcomes, latest first.
+         *
+         *     looked: how many trees it looked at for them.
          */
         Outcomes: {
             /**
@@ -2603,7 +2620,7 @@ export interface components {
         };
         /**
          * Place
-         * @description Where some tuples of a tree are.
+         * @description The place of some tuples of a tree.
          */
         Place: {
             /**
@@ -2618,7 +2635,7 @@ export interface components {
             entry: string;
             /**
              * Held By
-             * @description The bolt that holds the rows, or the spout whose replays they are.
+             * @description The bolt that holds the rows, the spout whose replays they are, or that they wait for others of their request.
              */
             held_by: string;
             /**
@@ -2694,7 +2711,9 @@ export interface components {
         };
         /**
          * Records
-         * @description Finds of a message id, by spout.
+         * @description Finds of a message id, by spout; one that two spouts use is two records.
+         *
+         *     cursor: where the next call goes on, and `add_up` adds its answer.
          */
         Records: {
             /**
@@ -3000,7 +3019,7 @@ export interface components {
         };
         /**
          * Seen
-         * @description When a step last acked tuples of the slab of a tree: of the tree, or of another of its slab.
+         * @description The last time that a step acked tuples of the slab of a tree, of whichever tree in it.
          */
         Seen: {
             /**
@@ -3024,6 +3043,12 @@ export interface components {
         /**
          * ShardState
          * @description One shard of the ledger.
+         *
+         *     buckets: as in `BUCKETS`.
+         *     oldest_age: it is looked for among a hundred slabs of the bucket that expires next, so it is exact where
+         *         that has no more and nothing was reset.
+         *     unreadable: records that could not be read, and were passed over.
+         *     counters: the exact counts of `acker.ledger.outcomes.counts.COUNTERS`.
          */
         ShardState: {
             /**
@@ -3079,7 +3104,7 @@ export interface components {
         };
         /**
          * Share
-         * @description What one reader has taken and not acked, or nobody has taken.
+         * @description Segments that one reader has taken and not acked, or nobody has taken.
          */
         Share: {
             /**
@@ -3118,7 +3143,7 @@ export interface components {
         };
         /**
          * SpoutOutcomes
-         * @description Trees that ended together, with one outcome.
+         * @description Trees that ended together, with one outcome. last: True for the last ones of their entry.
          */
         SpoutOutcomes: {
             /**
@@ -3154,7 +3179,7 @@ export interface components {
             status: "acked" | "failed" | "expired";
             /**
              * Step
-             * @description The bolt that has failed them; empty where that is not known.
+             * @description The bolt that has failed it; empty where that is not known.
              */
             step: string;
             /** Trees */
@@ -3270,7 +3295,11 @@ export interface components {
         };
         /**
          * Step
-         * @description A spout or bolt, as it has said of itself.
+         * @description A spout or bolt, as it has said of itself. One step that two queries run is listed twice.
+         *
+         *     name: as given to the bolt or job; a query that writes by itself is named by its stream (kind "writer") or
+         *         its spout (kind "spout").
+         *     reads: of a spout as far as the driver has said (`FileSource[/data/in]`, `kafka[orders]`).
          */
         Step: {
             /**
@@ -3298,7 +3327,10 @@ export interface components {
              * @example bolt
              */
             kind: string;
-            /** Last Seen */
+            /**
+             * Last Seen
+             * @description null before it was registered.
+             */
             last_seen: string | null;
             /**
              * Late
@@ -3313,7 +3345,10 @@ export interface components {
              * @description The name of its streaming query.
              */
             query: string;
-            /** Query Id */
+            /**
+             * Query Id
+             * @description Outlives restarts from the checkpoint.
+             */
             query_id: string;
             /**
              * Reads
@@ -3329,7 +3364,10 @@ export interface components {
         };
         /**
          * StepTotals
-         * @description What a step has done since the topology was made, whoever ran it.
+         * @description Acks and fails of a step since the topology was made, whoever ran it.
+         *
+         *     ages: bucket (`acker.ledger.outcomes.latency_histogram`) -> trees, by how long they had been tracked when
+         *     the step acked tuples of theirs, each time that it did.
          */
         StepTotals: {
             /** @description Of trees since their track, when it acked tuples of theirs. */
@@ -3410,7 +3448,9 @@ export interface components {
         };
         /**
          * Stuck
-         * @description What a subscription has not acked.
+         * @description Segments that a subscription has not acked.
+         *
+         *     Where all that were looked at were acked, `shares` is one of no segments, which nobody has.
          */
         Stuck: {
             /**
@@ -3799,7 +3839,7 @@ export interface components {
         };
         /**
          * TopologySummary
-         * @description What a card shows of a topology.
+         * @description The figures that a card shows of a topology.
          */
         TopologySummary: {
             /**
@@ -3853,7 +3893,10 @@ export interface components {
         };
         /**
          * TraceEvent
-         * @description What became of a traced tree.
+         * @description An event of a traced tree.
+         *
+         *     kind: tracked, emitted (rows of it into a stream), reset (its timeout, for the first time by a step and
+         *     batch), acked, failed or expired.
          */
         TraceEvent: {
             /**
@@ -3972,7 +4015,10 @@ export interface components {
         };
         /**
          * Tree
-         * @description A tree in flight.
+         * @description A tree in flight, or one whose outcome is not confirmed.
+         *
+         *     The times that are left assume that it is not reset, and ticks that are on time, or late by `TICK_LAG`
+         *     each; a tick that is later already has until the `tick_limit` of the configuration.
          */
         Tree: {
             /**
@@ -3983,7 +4029,7 @@ export interface components {
             ack_value: string;
             /**
              * Age
-             * @description Seconds.
+             * @description Seconds since then.
              * @example 12.5
              */
             age: number;
@@ -4044,6 +4090,7 @@ export interface components {
             /**
              * Tracked At
              * Format: date-time
+             * @description Its track; the first message of its slab while it waits.
              * @example 2026-11-21T03:04:05.678Z
              */
             tracked_at: string;
@@ -4095,9 +4142,15 @@ export interface components {
              * @example -4611686018427387903
              */
             anchor: string;
-            /** Message Id */
+            /**
+             * Message Id
+             * @description As text; null where it is unknown or no UTF-8.
+             */
             message_id: string | null;
-            /** Message Id Base64 */
+            /**
+             * Message Id Base64
+             * @description Its bytes; null where it is unknown.
+             */
             message_id_base64: string | null;
             /** @description null while it is in flight, and where its outcome is not kept any more. */
             outcome: components["schemas"]["TreeOutcome"] | null;
@@ -4109,6 +4162,8 @@ export interface components {
         /**
          * Trees
          * @description A page of trees. It may be empty and not the last: go on until there is no cursor.
+         *
+         *     looked: through how many trees a message id was looked for.
          */
         Trees: {
             /**
@@ -4121,7 +4176,7 @@ export interface components {
         };
         /**
          * Trouble
-         * @description Something that needs a human.
+         * @description A thing that needs a human.
          */
         Trouble: {
             /**
@@ -4171,7 +4226,7 @@ export interface components {
         UnreadableTopology: {
             /**
              * Reason
-             * @description What cannot be read, in words.
+             * @description What cannot be read, in words: one line.
              */
             reason: string;
             /**
@@ -4201,7 +4256,7 @@ export interface components {
         };
         /**
          * Why
-         * @description Where a tree is. The answer proves itself: its XOR is the ack value of the tree.
+         * @description The places of a tree. The answer proves itself: its XOR is the ack value of the tree.
          */
         Why: {
             /**
@@ -4237,7 +4292,7 @@ export interface components {
             rest: string;
             /**
              * Seen
-             * @description Of a tree that is not over, the latest first; none in slabs of one.
+             * @description Of a tree in flight, the latest first; none in slabs of one.
              */
             seen: components["schemas"]["Seen"][];
             /**

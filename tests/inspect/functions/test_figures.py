@@ -69,7 +69,7 @@ def test_each_call_is_counted_once_by_how_it_ended(topology: Topology) -> None:
         assert (failed.status, failed.steps, failed.calls) == (Status.FAILED, ("fan",), 2)
         assert failed.text == "bad arguments"
         assert (waited.status, waited.calls) == (Status.TIMED_OUT, 1)
-        assert 0 < (counted.latency(0.5) or 0) <= (counted.latency(0.99) or 0) < 60
+        assert 0 < (counted.latency.p50 or 0) <= (counted.latency.p99 or 0) < 60
     assert found.total.rate is None
     assert 60 * MINUTES <= (found.recent.seconds or 0) < 60 * (MINUTES + 1)
     assert found.recent.rate == pytest.approx(33 / (found.recent.seconds or 1))

@@ -139,7 +139,7 @@ def test_ages_are_those_of_the_trees_by_the_clock_of_the_store(ledger: Ledger, r
     one = totals(ledger)["slow"]
     assert sum(one.ages.values()) == 50
     assert set(one.ages) <= {latency_histogram.bucket_of(60_000), latency_histogram.bucket_of(60_000) + 1}
-    assert one.age(0.5) == pytest.approx(60.0, rel=0.15)
+    assert one.age.p50 == pytest.approx(60.0, rel=0.15)
 
 
 def test_numbers_are_for_the_life_of_a_topology_and_late_steps_share_one(

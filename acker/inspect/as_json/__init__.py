@@ -1,1 +1,0 @@
-"""Everything that is shown, as JSON for every face."""

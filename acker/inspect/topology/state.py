@@ -1,0 +1,130 @@
+"""The state of a topology: in short, as it stands in a list, and all of it but its trees."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from acker.inspect.topology.health import Health
+from acker.inspect.topology.health_rules import Thresholds
+from acker.inspect.topology.totals import BucketTotals, ShardTotals, Totals
+from acker.inspect.topology.unreadable_topology import Damaged
+from acker.ledger.calls.core import Core
+from acker.ledger.fields import Bounds, Count, Instant, Name, Seconds
+from acker.ledger.outcomes import counts
+from acker.ledger.outcomes.counts import UNREADABLE
+from acker.ledger.outcomes.latency_histogram import Latency
+from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
+from acker.ledger.steps.step_totals import StepTotals
+from acker.store.operation import Operation
+from acker.streams.log.stream_totals import StreamTotals, stream_totals
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A topology as it is stored."""
+
+    topology: Name
+    configuration: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary(Stored):
+    """The figures that a card shows of a topology."""
+
+    health: Health
+    counters: dict[str, int]
+    pending: Count
+    held: Count
+    high_water_use: Annotated[float, Bounds(0), "How full the fullest shard is; 1 rejects."]
+    unreadable: Annotated[Count, UNREADABLE.words]
+    dead_letters: Annotated[Count, "Rows that were given up, of all spouts."]
+    rows_behind: Annotated[Count, "Rows that subscriptions have still to ack, of all streams."]
+    backlog: Count
+    rotation_age: Seconds | None
+
+
+@dataclass(frozen=True, slots=True)
+class State(Summary):
+    """All of a topology but its trees."""
+
+    at: Annotated[Instant | None, "By the store's clock; null where tracking is off."]
+    latency: Annotated[Latency, "Of all trees acked so far."]
+    oldest_age: Seconds | None
+    waiting_slabs: Count
+    buckets: Annotated[list[BucketTotals], "Over all shards."]
+    shards: tuple[ShardTotals, ...]
+    thresholds: Thresholds
+    spouts: list[Name]
+    dead_letters_of: Annotated[dict[Name, Count], "Of the spouts that have any."]
+    streams: list[StreamTotals]
+    steps: Annotated[list[Step], "Spouts and bolts at work, the one seen last first."]
+    step_totals: Annotated[list[StepTotals], "What steps have done, by name."]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A page of topologies, by name."""
+
+    topologies: list[Summary]
+    unreadable: Annotated[
+        list[Damaged], "Those of the page that cannot be read: they are not among the others."
+    ]
+    cursor: Annotated[Name | None, "Of the next page; null at the end."]
+
+
+def stored(config: TopologyConfig) -> Stored:
+    """A topology as it is stored."""
+    return Stored(config.name, {**config.settings, "tick_period": config.tick_ms / 1000})
+
+
+def summary(config: TopologyConfig, read: Totals, judged: Health) -> Summary:
+    """A topology in short."""
+    return Summary(**_summary(config, read, judged))
+
+
+def _summary(config: TopologyConfig, read: Totals, judged: Health) -> dict[str, Any]:
+    return {
+        "topology": config.name,
+        "configuration": stored(config).configuration,
+        "health": judged,
+        "counters": read.counters,
+        "pending": read.pending,
+        "held": read.held,
+        "high_water_use": max(0.0, read.high_water_use),
+        "unreadable": read.unreadable,
+        "dead_letters": sum(judged.dead_letters.values()),
+        "rows_behind": judged.rows_behind,
+        "backlog": read.backlog,
+        "rotation_age": read.rotation_age,
+    }
+
+
+def state(core: Core, read: Totals, judged: Health) -> Operation[State]:
+    """All of a topology but its trees."""
+    return State(
+        **_summary(core.config, read, judged),
+        at=read.at,
+        latency=Latency.of((yield from counts.latencies(core))),
+        oldest_age=read.oldest_age,
+        waiting_slabs=read.waiting,
+        buckets=read.in_buckets,
+        shards=read.shards,
+        thresholds=judged.thresholds,
+        spouts=sorted(core.spouts),
+        dead_letters_of=dict(judged.dead_letters),
+        streams=(yield from stream_totals(core)),
+        steps=(yield from step_registry.steps(core)),
+        step_totals=(yield from step_totals.totals(core)),
+    )
+
+
+def listing(found: Iterable[Summary | Damaged], cursor: str | None = None) -> Listing:
+    """Topologies, or a page of them."""
+    every = list(found)
+    return Listing(
+        [one for one in every if isinstance(one, Summary)],
+        [one for one in every if isinstance(one, Damaged)],
+        cursor,
+    )
