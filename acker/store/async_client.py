@@ -197,7 +197,7 @@ class _Client:
         commands, expected = flight.pack(parcel)
         try:
             async with asyncio.timeout(flight.left):
-                if sum(map(len, commands)) > LEAST_VALUE_BYTES:
+                if sum(map(len, commands)) > LEAST_VALUE_BYTES < flight.longest:
                     flight.check_size(await self._value_limit(parcel.node))
                 replies = await self._replies(parcel.node, commands, expected)
         except LOST as error:

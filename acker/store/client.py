@@ -215,7 +215,7 @@ class _Client:
                     pool = self._pools.get(node) or self._pool(node)
                     sent.append(_Sent(parcel, expected, pool, pool.take(parcel.blocks)))
                     parcel.sent_at = time.monotonic()
-                    if sum(map(len, pieces)) > LEAST_VALUE_BYTES:
+                    if sum(map(len, pieces)) > LEAST_VALUE_BYTES < flight.longest:
                         flight.check_size(self._value_limit(pool))
                     sent[-1].connection.send(pieces)
                 except LOST as error:

@@ -193,9 +193,14 @@ class Flight:
         self._need_scripts: set[Node] = set()
         self._asked: dict[int, Node] = {}
 
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest value of all requests."""
+        return max(map(longest, self.requests), default=0)
+
     def check_size(self, limit: int) -> None:
         """Raises ValueTooLong where a request has a longer value than that."""
-        if (size := max(map(longest, self.requests), default=0)) > limit:
+        if (size := self.longest) > limit:
             raise ValueTooLong(size, limit, shown(self._url))
 
     def begin(self) -> None:

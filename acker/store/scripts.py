@@ -22,6 +22,7 @@ _INCLUDE = re.compile(r'^--- @include "([\w/]+)"$', re.MULTILINE)
 _HEADER = re.compile(r"(?:(?:#|--(?!- @(?:include|script|chained_scripts))).*\n)*")
 _CHAINED = re.compile(r"^--- @chained (.+)$", re.MULTILINE)
 _CHAINED_SCRIPTS = "--- @chained_scripts\n"
+_COMMENT = re.compile(r"^ *--(?!- @).*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def _files(folder: Traversable) -> dict[str, Traversable]:
 
 
 def _parts(folder: Traversable, name: str) -> tuple[str, str]:
-    """A script's header, and its code with the shared pieces put in, and other scripts as functions."""
+    """A script's header, and its code without comments: shared pieces put in, other scripts as functions."""
 
     def include(match: re.Match[str]) -> str:
         return folder.joinpath(*f"{match[1]}.lua".split("/")).read_text("utf-8")
@@ -73,7 +74,7 @@ def _parts(folder: Traversable, name: str) -> tuple[str, str]:
 
     own = _files(folder)[name].read_text("utf-8")
     begins = _HEADER.match(own).end()  # type: ignore[union-attr]
-    return own[:begins], _SCRIPT.sub(script, _INCLUDE.sub(include, own[begins:]))
+    return own[:begins], _COMMENT.sub("", _SCRIPT.sub(script, _INCLUDE.sub(include, own[begins:])))
 
 
 def _chained(folder: Traversable) -> str:

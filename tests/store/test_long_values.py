@@ -117,3 +117,17 @@ def test_many_long_reasons_are_staged_in_pieces_that_every_store_takes(strict: s
     assert 1 < len(tokens) < 40
     commit(ledger, 0, Commit((staging.Staged("", (), tuple(tokens)),), (take(ledger, "lines"),)))
     assert counters(ledger)["failed"] == 3_000
+
+
+def test_no_server_is_asked_for_its_limit_for_many_short_values(url: str, raw: "redis.Redis") -> None:
+    """As a connection's first request, which brings all scripts: a user need not have the right to ask."""
+    short = [command("DEL", bytes(MIB // 8)) for _ in range(20)]
+    raw.config_resetstat()
+    Store(url).send(short)
+
+    async def send() -> None:
+        async with AsyncStore(url) as own:
+            await own.send(short)
+
+    asyncio.run(send())
+    assert "cmdstat_config|get" not in raw.info("commandstats")
