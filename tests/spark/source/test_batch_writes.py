@@ -1,11 +1,8 @@
 """DataFrames that are written as a spout, under a name: whatever happens around the commit, they are once."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from acker.ledger.client import open_ledger
 from acker.spark.options.options import Options
@@ -20,12 +17,10 @@ from tests.helpers.faults.moments import (
     Meeting,
     publishes,
     refused_from,
-    run_with_pauses,
     stores,
     threads,
 )
 from tests.helpers.faults.proxy import proxied
-from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
 
 
@@ -82,42 +77,6 @@ def test_two_drivers_that_write_the_same_run_at_once(pipeline: Pipeline) -> None
         for done in [drivers.submit(write, pipeline, url=proxy.url, timeout=LONG) for _ in range(2)]:
             done.result()
     assert meeting.met.is_set()
-    assert_written_once(pipeline)
-
-
-def test_a_store_restarted_between_staging_and_commit_and_in_the_commit(
-    spark: SparkSession, new_server: NewServer, tmp_path: Path
-) -> None:
-    server = new_server()
-    pipeline = Pipeline(spark, open_ledger(Store(server.url), "t", ackers=2), server.url, tmp_path)
-    with proxied(server.url) as proxy:
-        run_with_pauses(
-            spark,
-            lambda: write(pipeline, url=proxy.url, timeout=LONG),
-            proxy,
-            (stores, server.restart),
-            (publishes, server.restart),
-        )
-    assert_written_once(pipeline)
-
-
-def test_staged_rows_that_ran_out_of_time_are_written_by_the_next_run_of_that_name(
-    pipeline: Pipeline,
-) -> None:
-    def gone() -> bool:
-        return not keys_of(pipeline.url, "*:staged:*") and not keys_of(pipeline.url, "*:payload:*")
-
-    def write_late() -> None:
-        write(pipeline, url=proxy.url, staging_ttl=1, timeout=LONG)
-
-    with (
-        proxied(pipeline.url) as proxy,
-        pytest.raises(Exception, match="ran out of time before its commit"),
-    ):
-        run_with_pauses(pipeline.spark, write_late, proxy, (stores, lambda: wait_until(gone)))
-    assert pipeline.counters() == {}
-    assert pipeline.rows("numbers") == []
-    write(pipeline)
     assert_written_once(pipeline)
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,14 +9,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
-from acker.errors import AckerError
-from acker.spark import AckerSource, Collector, bolt
-from acker.spark.options.options import Options
-from acker.spark.source.writing import StreamingWriter
+from acker.spark import Collector, bolt
 from acker.streams import Stream, StreamWriter
-from acker.streams.commits import commit as commits
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.servers import wait_until
 from tests.helpers.servers.sparks import several_batches
@@ -180,78 +174,3 @@ def test_a_batch_run_again_after_its_ack_reads_the_same_rows(pipeline: Pipeline)
     run()
     assert lines(pipeline, "distinct") == Counter("abcd")
     assert pipeline.rows("lines") == []
-
-
-class CutWriter(StreamingWriter):
-    """Its first commit ends after some exchanges with the store, as with its process."""
-
-    def __init__(self, options: Options, schema: StructType, after: int, marker: str) -> None:
-        super().__init__(options, schema)
-        self.after = after
-        self.marker = Path(marker)
-
-    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        if self.marker.exists():
-            super().commit(messages, batchId)
-            return
-        self.marker.touch()
-        whole = commits.commit
-
-        def cut(*arguments: Any) -> Any:
-            operation, replies = whole(*arguments), None
-            for _ in range(self.after):
-                replies = yield operation.send(replies)  # type: ignore[arg-type]
-            raise AckerError("cut")
-
-        commits.commit = cut  # type: ignore[assignment]
-        try:
-            super().commit(messages, batchId)
-        finally:
-            commits.commit = whole
-
-
-class CutSource(AckerSource):
-    """The data source with such a writer: `timeout` is how many exchanges, `marker` its file."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "cut"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamingWriter:  # noqa: N802 - Spark's name
-        marker = self.options.pop("marker")
-        options = self._appending(overwrite)
-        return CutWriter(options, schema, int(options.timeout), marker)
-
-
-@pytest.mark.parametrize(
-    "after", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(6, marks=pytest.mark.slow)]
-)
-def test_a_commit_of_a_streaming_write_cut_anywhere_is_finished_by_the_rerun(
-    pipeline: Pipeline, after: int
-) -> None:
-    pipeline.spark.dataSource.register(CutSource)
-    pipeline.spout(["a b"] * 40, segments=2)
-    words = pipeline.read_stream("lines").select(F.explode(F.split("line", " ")).alias("word"), "_acker")
-
-    def run() -> None:
-        pipeline.finish(
-            pipeline.checkpointed(
-                "direct",
-                words.filter(F.rand() < 0.5)
-                .writeStream.format("cut")
-                .options(**pipeline.options("words", timeout=after))
-                .option("marker", str(pipeline.directory / "cut")),
-            )
-        )
-
-    with pytest.raises(Exception, match="cut"):
-        run()
-    published = len(pipeline.rows("words"))
-    run()
-    made = len(pipeline.rows("words"))
-    assert published in (0, made)
-    assert 0 < made < 80
-    assert pipeline.rows("lines") == []
-    pipeline.consume("words")
-    assert pipeline.counters() == {"tracked": 40, "acked": 40}
-    assert not pipeline.without_time_to_live("staged", "payload", "owed", "notes")
