@@ -24,9 +24,7 @@ def filled(world: World, name: str) -> tuple[Ledger, Trees]:
     return ledger, Trees(70).track(ledger, "lines")
 
 
-def test_trees_are_filtered_and_paged_by_the_service_and_the_url_says_how(
-    new_page: NewPage, world: World
-) -> None:
+def test_trees_are_filtered_and_paged_and_the_url_says_how(new_page: NewPage, world: World) -> None:
     ledger, trees = filled(world, "paged")
     ledger.tick(force=True)
     Trees(3).track(ledger, "others")
@@ -80,9 +78,7 @@ def test_filters_that_are_set_before_the_view_was_drawn_anew_add_up(new_page: Ne
     expect(page).to_have_url(re.compile(r"/t/still/trees\?bucket=nursery&state=pending$"))
 
 
-def test_selected_trees_are_failed_after_a_confirmation_that_says_what_it_does(
-    new_page: NewPage, world: World
-) -> None:
+def test_selected_trees_are_failed_after_a_confirmation(new_page: NewPage, world: World) -> None:
     ledger, _ = filled(world, "failed")
     page = new_page("/t/failed/trees")
     for index in (0, 1, 2):
@@ -104,9 +100,7 @@ def test_selected_trees_are_failed_after_a_confirmation_that_says_what_it_does(
     expect(page.locator("tbody tr").first).to_contain_text("looked at by hand")
 
 
-def test_a_reset_says_that_it_is_for_whole_slabs_and_gives_the_time_again(
-    new_page: NewPage, world: World
-) -> None:
+def test_a_reset_of_whole_slabs_says_so_and_gives_the_time_again(new_page: NewPage, world: World) -> None:
     ledger, _ = filled(world, "reset")
     for _ in range(2):
         ledger.tick(force=True)
@@ -123,9 +117,7 @@ def test_a_reset_says_that_it_is_for_whole_slabs_and_gives_the_time_again(
     expect(page.locator("tbody tr")).to_have_count(50)
 
 
-def test_a_tree_is_failed_on_its_own_page_which_then_tells_how_it_ended(
-    new_page: NewPage, world: World
-) -> None:
+def test_a_tree_is_failed_on_its_page_which_tells_how_it_ended(new_page: NewPage, world: World) -> None:
     ledger, trees = filled(world, "single")
     page = new_page(f"/t/single/trees/{trees.anchors[5]}")
     history = page.get_by_role("region", name="History")
@@ -141,9 +133,7 @@ def test_a_tree_is_failed_on_its_own_page_which_then_tells_how_it_ended(
     assert ledger.counters()["failed"] == 1
 
 
-def test_groups_of_dead_letters_come_first_and_are_replayed_and_discarded(
-    new_page: NewPage, world: World
-) -> None:
+def test_groups_of_dead_letters_are_replayed_and_discarded(new_page: NewPage, world: World) -> None:
     ledger = world.ledger("causes", ackers=1)
     spout = StreamSpout(ledger, SpoutOptions("orders", "orders", "id", attempts=1))
     spout.write(pa.table({"id": list(range(12)), "text": ["<i>row</i>"] * 12}))

@@ -132,9 +132,7 @@ ODD = (
 )  # fmt: skip
 
 
-def test_odd_ids_are_found_from_the_box_and_by_their_links_behind_a_path_too(
-    new_page: NewPage, world: World
-) -> None:
+def test_odd_ids_are_found_from_the_box_and_by_links(new_page: NewPage, world: World) -> None:
     path = "/of/acker"
     ledger = world.ledger("odd", ackers=1, message_timeout=3600.0)
     anchors = ids.new_anchors(len(ODD) + 1)

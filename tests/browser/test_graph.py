@@ -93,9 +93,7 @@ def test_a_graph_is_drawn_and_shows_and_names_where_it_is_worst(
     reads_well(page, axe)
 
 
-def test_on_a_phone_it_is_a_list_in_the_same_order(
-    new_page: NewPage, steps: int, axe: Callable[[Page], list[str]]
-) -> None:
+def test_on_a_phone_it_is_a_list(new_page: NewPage, steps: int, axe: Callable[[Page], list[str]]) -> None:
     page = new_page("/t/chain", viewport=PHONE, has_touch=True, is_mobile=True)
     parts = page.locator(".parts-list .part")
     expect(parts).to_have_count(2 * steps + 1)
@@ -150,9 +148,7 @@ def test_it_is_walked_by_keyboard_and_each_node_says_what_it_is(new_page: NewPag
     expect(page.locator(".parts-list .part")).to_have_count(2 * steps + 1)
 
 
-def test_a_node_leads_to_its_failures_its_stuck_places_and_its_stream(
-    new_page: NewPage, ledger: Ledger
-) -> None:
+def test_a_node_leads_to_its_failures_stuck_places_and_stream(new_page: NewPage, ledger: Ledger) -> None:
     chain(ledger, 2)
     page = new_page("/t/graph")
     node(page, "step:step-0").click()

@@ -70,9 +70,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_it_says_that_it_is_stale_and_comes_back_when_the_service_restarts(
-    new_page: NewPage, world: World
-) -> None:
+def test_it_says_that_it_is_stale_until_the_service_restarts(new_page: NewPage, world: World) -> None:
     port = free_port()
     with serving(world.url, port=port, log_level="error") as address:
         page = new_page("/t/words", address)
@@ -86,9 +84,7 @@ def test_it_says_that_it_is_stale_and_comes_back_when_the_service_restarts(
         expect(page.locator("[data-connection=live]")).to_be_attached()
 
 
-def test_it_says_that_the_store_is_away_and_what_an_empty_one_holds(
-    new_page: NewPage, tmp_path: Path
-) -> None:
+def test_it_says_that_the_store_is_away_or_empty(new_page: NewPage, tmp_path: Path) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer(tmp_path / "store"))
         address = stack.enter_context(serving(server.url, timeout=0.5, log_level="error"))

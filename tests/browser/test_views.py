@@ -94,9 +94,7 @@ def test_charts_grow_with_live_samples_and_stop_when_paused(new_page: NewPage) -
     wait_until(lambda: total(page, "tracked") > paused)
 
 
-def test_windows_and_the_refresh_rate_are_in_the_url_and_the_back_button_undoes_them(
-    new_page: NewPage,
-) -> None:
+def test_windows_and_the_refresh_rate_are_in_the_url_and_undone_by_back(new_page: NewPage) -> None:
     page = new_page("/t/words")
     for name, window in (("3 hours", "3h"), ("1 day", "1d"), ("All", "all")):
         with page.expect_response(re.compile(f"window={window}")):

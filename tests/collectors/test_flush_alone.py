@@ -19,9 +19,7 @@ from tests.helpers.servers.servers import wait_until
 pytestmark = pytest.mark.cluster(slow=True)
 
 
-def test_nothing_is_sent_before_the_flush_however_much_there_is(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_sent_before_the_flush(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "AT_ONCE", 2)
     topology = make(linger=None)
     spout, bolt = topology.spout("s"), topology.bolt("b")

@@ -28,9 +28,7 @@ pytestmark = pytest.mark.slow
 # Crashes of the spout
 
 
-def test_outcomes_not_confirmed_are_reported_again_to_the_next_spout_and_confirmed_ones_are_not(
-    url: str,
-) -> None:
+def test_unconfirmed_outcomes_are_reported_again_to_the_next_spout(url: str) -> None:
     with Topology(url, "t", ackers=2, slab_limit=4, linger=15.0) as topology:
         spout, bolt = topology.spout("s"), topology.bolt("b")
         tuples = {f"m{number}".encode(): spout.emit(f"m{number}")[0] for number in range(20)}
@@ -159,9 +157,7 @@ def test_what_could_not_be_sent_is_kept_and_takes_effect_once(away: EmbeddedServ
     topology.close()
 
 
-def test_a_reply_that_was_lost_does_not_undo_what_was_sent(
-    url: str, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_reply_undoes_nothing(url: str, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch) -> None:
     send = Ledger.submit
 
     def lose_the_reply(self: Ledger, calls: Sequence[Call]) -> None:
@@ -186,9 +182,7 @@ def test_a_reply_that_was_lost_does_not_undo_what_was_sent(
     topology.close()
 
 
-def test_threads_that_flush_while_the_store_is_away_share_one_wait(
-    away: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_flush_share_one_wait(away: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
     send = Ledger.submit
 
@@ -304,9 +298,7 @@ def test_nothing_is_reported_of_an_emit_many_that_raised(away: EmbeddedServer) -
     reported_unflushed(Topology(away.url, "t").spout("s"), 0)
 
 
-def test_what_the_store_may_have_forgotten_that_it_did_is_not_sent_again(
-    away: EmbeddedServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_forgotten_calls_are_not_sent_again(away: EmbeddedServer, caplog: pytest.LogCaptureFixture) -> None:
     topology = Topology(away.url, "t", timeout=1.0, linger=15.0)
     spout, bolt = topology.spout("s"), topology.bolt("b")
     each, first = spout.emit("m") + spout.emit("first")

@@ -26,9 +26,7 @@ def quick(away: EmbeddedServer) -> Iterator[Topology]:
     topology.close()
 
 
-def test_a_store_that_lost_everything_has_its_trees_reported_as_expired_in_time(
-    quick: Topology, away: EmbeddedServer
-) -> None:
+def test_trees_of_an_emptied_store_expire_in_time(quick: Topology, away: EmbeddedServer) -> None:
     spout = quick.spout("s", max_spout_pending=3)
     start = time.monotonic()
     tuples = [spout.emit(f"m{number}")[0] for number in range(3)]
@@ -83,9 +81,7 @@ def test_a_store_that_is_away_has_its_trees_reported_as_expired_in_time_and_not_
     assert {(o.message_id, o.status) for o in again} == {(b"confirmed", "acked"), (b"unconfirmed", "acked")}
 
 
-def test_what_was_never_tracked_is_reported_as_expired_and_not_tracked_later(
-    quick: Topology, away: EmbeddedServer
-) -> None:
+def test_an_untracked_record_expires_and_is_not_tracked_later(quick: Topology, away: EmbeddedServer) -> None:
     spout = quick.spout("s")
     away.kill()
     spout.emit("m")
@@ -98,9 +94,7 @@ def test_what_was_never_tracked_is_reported_as_expired_and_not_tracked_later(
     assert quick.outbox.unsent == 0
 
 
-def test_a_spout_that_never_reached_the_store_tells_so_and_goes_on_when_it_is_there(
-    quick: Topology, away: EmbeddedServer
-) -> None:
+def test_a_spout_that_never_reached_the_store_goes_on_later(quick: Topology, away: EmbeddedServer) -> None:
     spout: Spout = pickle.loads(pickle.dumps(quick.spout("s")))
     away.kill()
     start = time.monotonic()
@@ -155,9 +149,7 @@ def test_an_emit_that_waits_is_freed_by_the_own_timer(quick: Topology, away: Emb
     assert [(o.message_id, o.status) for o in spout.outcomes()] == [(b"lost", "expired")]
 
 
-def test_a_slow_store_is_not_taken_for_one_that_lost_everything(
-    away: EmbeddedServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_slow_store_is_not_taken_for_lost(away: EmbeddedServer, caplog: pytest.LogCaptureFixture) -> None:
     with proxied(away.url) as proxy:
         proxy.passed = lambda *_: time.sleep(0.12)
         topology = Topology(proxy.url, "slow", ackers=2, message_timeout=1.0, linger=0.001)

@@ -79,9 +79,7 @@ def test_a_writer_whose_last_call_is_unreadable_keeps_nothing_else_back(url: str
     assert not topology.outbox.unsent
 
 
-def test_a_tree_whose_slab_is_in_no_bucket_is_reported_by_the_own_timer(
-    valkey_url: str, valkey_raw: Any
-) -> None:
+def test_a_tree_in_no_bucket_is_reported_by_the_own_timer(valkey_url: str, valkey_raw: Any) -> None:
     topology = Topology(valkey_url, "tested", ackers=1, message_timeout=1.0, linger=0.0)
     spout = topology.spout("s")
     spout.emit("lost")

@@ -141,9 +141,7 @@ def test_a_sink_that_was_tampered_with_is_found_out(result: Result, statement: s
         ({"failed": 0, "replays": 0}, "0 trees failed, 1 should have"),
     ],
 )
-def test_outcomes_that_are_missing_or_double_are_found_out(
-    result: Result, changes: dict[str, int], problem: str
-) -> None:
+def test_missing_or_double_outcomes_are_found(result: Result, changes: dict[str, int], problem: str) -> None:
     result.status = replace(STATUS, **changes)
     assert any(problem in found for found in result.check().problems)
 

@@ -78,9 +78,7 @@ def test_the_main_job_counts_the_standard_library_and_finds_nothing_wrong(start:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_own_text_goes_through_a_store_of_ones_own_whose_dead_letters_stay(
-    start: Start, new_server: NewServer, tmp_path: Path
-) -> None:
+def test_own_text_goes_through_an_own_store(start: Start, new_server: NewServer, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"line {number} of the flaky kind\n\n" for number in range(200)) + "++\n")
     server = new_server(append_only=False)
@@ -121,9 +119,7 @@ def test_own_text_goes_through_a_store_of_ones_own_whose_dead_letters_stay(
 @pytest.mark.parametrize(
     ("number", "when"), [(signal.SIGINT, READY), (signal.SIGTERM, "two Spark applications are starting")]
 )
-def test_a_signal_ends_all_processes_and_removes_all_files(
-    start: Start, number: signal.Signals, when: str
-) -> None:
+def test_a_signal_ends_all_processes_and_files(start: Start, number: signal.Signals, when: str) -> None:
     run = start("--lines", "0")
     wait_until(lambda: run.said(when), timeout=400)
     wait_until(lambda: len(run.processes()) >= 4, timeout=180)

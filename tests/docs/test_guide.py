@@ -55,9 +55,7 @@ print(len(stored), sum(stored.values()), settled.acked, settled.replayed)
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_the_pipeline_of_the_readme_fails_bad_records_alone(
-    valkey_url: str, tmp_path: Path, java_home: Path
-) -> None:
+def test_the_pipeline_of_the_readme_fails_records(valkey_url: str, tmp_path: Path, java_home: Path) -> None:
     program = printed("../README.md", valkey_url, tmp_path, SHOP, VERDICT)
     run = subprocess.run(
         [sys.executable, program],

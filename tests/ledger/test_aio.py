@@ -110,9 +110,7 @@ async def test_topologies_are_opened_and_compared(store: AsyncStore) -> None:
     assert await async_ledger.topologies(store) == ["new"]
 
 
-async def test_scripts_are_loaded_again_when_they_are_gone(
-    ledger: Ledger, twin: AsyncLedger, raw: "redis.Redis"
-) -> None:
+async def test_lost_scripts_are_loaded_again(ledger: Ledger, twin: AsyncLedger, raw: "redis.Redis") -> None:
     anchors = track(ledger)
     raw.script_flush()
     assert await twin.fail(anchors[:1]) == Failed(failed=1)
@@ -169,9 +167,7 @@ async def test_a_store_that_comes_back_is_used_again(new_server: Callable[..., E
         assert (await twin.counters())["tracked"] == 0
 
 
-async def test_a_submission_sent_again_takes_effect_once(
-    ledger: Ledger, twin: AsyncLedger, store: AsyncStore
-) -> None:
+async def test_a_resent_submission_counts_once(ledger: Ledger, twin: AsyncLedger, store: AsyncStore) -> None:
     anchors = track(ledger)
     submission = twin.core.fail(ids.as_ids(anchors[:4]), b"")
     assert await twin.send(submission) == Failed(failed=4)

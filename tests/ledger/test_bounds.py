@@ -123,9 +123,7 @@ def track_of(trees: Trees) -> list[NewSlab]:
     return [NewSlab(trees.anchors, trees.values, trees.message_ids)]
 
 
-def test_a_shard_that_remembers_as_many_writers_as_it_may_refuses_new_ones_and_forgets_none(
-    url: str, raw: "redis.Redis"
-) -> None:
+def test_a_shard_full_of_writers_refuses_new_ones_and_forgets_none(url: str, raw: "redis.Redis") -> None:
     first = opened(url)
     first.register_spout("s")
     limit_writers(raw, first, 3)
@@ -165,9 +163,7 @@ def test_a_writer_that_is_refused_takes_no_other_of_its_process_with_it(url: str
         Trees(1).complete(ledger)
 
 
-def test_a_writer_is_counted_once_also_when_the_ticks_have_it_in_both_generations(
-    url: str, raw: "redis.Redis"
-) -> None:
+def test_a_writer_in_both_generations_is_counted_once(url: str, raw: "redis.Redis") -> None:
     ledger = opened(url)
     limit_writers(raw, ledger, 2)
     Trees(1).complete(ledger)
@@ -179,9 +175,7 @@ def test_a_writer_is_counted_once_also_when_the_ticks_have_it_in_both_generation
         Trees(1).complete(opened(url))
 
 
-def test_what_collectors_could_not_send_for_its_writer_is_kept_and_sent_later(
-    url: str, raw: "redis.Redis"
-) -> None:
+def test_messages_refused_for_their_writer_are_sent_later(url: str, raw: "redis.Redis") -> None:
     with Topology(url, "tested", ackers=1, linger=0.05) as topology:
         spout, bolt = topology.spout("s"), topology.bolt("b")
         limit_writers(raw, topology.ledger, 0)
@@ -196,9 +190,7 @@ def test_what_collectors_could_not_send_for_its_writer_is_kept_and_sent_later(
         spout.confirm(outcome)
 
 
-def test_messages_of_a_service_take_a_writer_each_only_if_they_have_a_key(
-    url: str, raw: "redis.Redis"
-) -> None:
+def test_messages_of_a_service_take_a_writer_if_they_have_a_key(url: str, raw: "redis.Redis") -> None:
     ledger = opened(url)
 
     def send(count: int, keys: bool) -> int:
@@ -247,9 +239,7 @@ def test_a_million_writers_are_remembered_in_bounded_memory(url: str, raw: "redi
         ("HSET acker:{t:0/1}:clock " + " ".join(f"{n} 1" for n in range(17)), "more than 16 entries"),
     ],
 )
-def test_the_look_at_every_key_after_each_test_sees_what_should_not_be_left(
-    valkey_raw: Raw, command: str, why: str
-) -> None:
+def test_the_look_after_each_test_sees_unowned_keys(valkey_raw: Raw, command: str, why: str) -> None:
     assert_no_leaks(valkey_raw)
     valkey_raw.execute_command(*command.split())
     with pytest.raises(AssertionError, match=why):

@@ -199,9 +199,7 @@ def listed(ledger: Ledger) -> set[int]:
     part=st.binary(max_size=64),
 )
 @example(whole=b"", part=b"")
-def test_the_server_and_the_spout_agree_on_which_outcomes_can_be_read(
-    valkey_url: str, valkey_raw: Any, whole: bytes, part: bytes
-) -> None:
+def test_server_and_spout_read_the_same(valkey_url: str, valkey_raw: Any, whole: bytes, part: bytes) -> None:
     ledger = opened(valkey_url, f"agree-{next(_numbers)}")
     Trees(1).track(ledger)
     stream = ledger.core.shards[0].outcomes("s")

@@ -115,9 +115,7 @@ def test_fold_xors_the_values_of_each_anchor(pairs: list[tuple[int, int]]) -> No
     rows=st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2)), max_size=20),
     data=st.data(),
 )
-def test_fold_rows_keeps_the_xor_of_each_anchor(
-    width: int, rows: list[tuple[int, int]], data: st.DataObject
-) -> None:
+def test_fold_rows_keeps_all_xors(width: int, rows: list[tuple[int, int]], data: st.DataObject) -> None:
     anchors = np.array([[first + column * step for column in range(width)] for first, step in rows], np.int64)
     values = np.array(data.draw(st.lists(SIGNED, min_size=anchors.size, max_size=anchors.size)), np.int64)
     left, folded = ids.fold_rows(anchors.ravel(), values, width)

@@ -116,9 +116,7 @@ def cut(new_server: NewServer) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("loss", [flushed, promoted, cut])
-def test_a_spout_is_reported_of_its_own_trees_only_when_registrations_were_lost(
-    new_server: NewServer, loss: Any
-) -> None:
+def test_a_spout_hears_of_its_trees_after_lost_registrations(new_server: NewServer, loss: Any) -> None:
     """Two processes, whose spouts have the same message ids; the second one comes after the loss."""
     with loss(new_server) as (url, (begin, lose)), Topology(url, "t", **NEVER_EXPIRES) as first:
         begin()
@@ -195,9 +193,7 @@ def test_what_the_store_has_as_acked_is_never_reported_as_lost(pair: Pair) -> No
 
 
 @pytest.mark.parametrize("acks", ["kept", "lost"])
-def test_a_confirmation_that_is_lost_is_sent_again_and_nothing_is_reported_again(
-    pair: Pair, acks: str
-) -> None:
+def test_a_lost_confirmation_is_sent_again_without_a_second_report(pair: Pair, acks: str) -> None:
     with Topology(pair.url, "t", slab_limit=7, **NEVER_EXPIRES) as topology:
         spout, bolt = topology.spout("s"), topology.bolt("b")
         tuples: list[Tuple] = list(itertools.chain(*(spout.emit(f"m{number}") for number in range(40))))
@@ -239,9 +235,7 @@ def test_an_entry_that_says_something_else_than_what_was_read_is_not_confirmed(v
     assert ledger.confirm("s", [entry.receipt]) == 3
 
 
-def test_what_was_read_before_an_interrupt_does_not_hide_what_a_rollback_brings(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_reads_before_an_interrupt_hide_no_rollback(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = opened(valkey_url, "back")
     trees = Trees(3).track(ledger)
     reader = OutcomeReader(ledger.core, "s")
@@ -261,9 +255,7 @@ def test_what_was_read_before_an_interrupt_does_not_hide_what_a_rollback_brings(
     assert [entry.receipt.id for entry in ledger.outcomes(reader)] == [b"1-0"]
 
 
-def test_what_a_store_that_was_set_back_tells_instead_of_what_was_read_is_read(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_other_outcomes_of_a_store_set_back_are_read(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     """It has as many outcomes as were read, of which none is confirmed, and its clock is behind."""
     ledger = opened(valkey_url, "back")
     trees = Trees(3).track(ledger)

@@ -35,9 +35,7 @@ def test_a_tree_is_acked_only_when_all_that_was_emitted_into_it_is_acked(ledger:
 
 
 @pytest.mark.parametrize("count", [1, 2, 40, 4096])
-def test_a_track_of_the_same_content_changes_nothing_and_one_of_other_content_is_an_error(
-    ledger: Ledger, count: int
-) -> None:
+def test_a_repeated_track_changes_nothing_and_another_one_is_an_error(ledger: Ledger, count: int) -> None:
     trees = Trees(count).track(ledger)
     trees.track(ledger)
     counted(ledger, tracked=count, duplicates=1)
@@ -89,9 +87,7 @@ def test_a_fail_is_final_and_what_comes_after_it_is_late(ledger: Ledger) -> None
     counted(ledger, tracked=2, failed=1, late=2)
 
 
-def test_what_comes_after_the_confirmation_waits_and_is_dropped_by_the_third_tick(
-    ledger: Ledger, raw: "redis.Redis"
-) -> None:
+def test_late_messages_wait_and_are_dropped_by_the_third_tick(ledger: Ledger, raw: "redis.Redis") -> None:
     trees = Trees(2).track(ledger)
     trees.complete(ledger)
     assert confirm_all(ledger) == 2

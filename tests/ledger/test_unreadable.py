@@ -89,9 +89,7 @@ def test_sparse_and_dense_updates_of_a_torn_vector_leave_the_others_right(url: s
 
 
 @pytest.mark.parametrize("by", [None, Mark(1, 7)])
-def test_slabs_of_one_whose_words_are_torn_leave_the_others_right(
-    url: str, raw: Any, by: Mark | None
-) -> None:
+def test_slabs_of_one_with_torn_words_leave_others_right(url: str, raw: Any, by: Mark | None) -> None:
     ledger = opened(url)
     members = [Trees(1).track(ledger) for _ in range(40)]
     bad, gone, good = members[3], members[20], members[:3] + members[4:20] + members[21:]
@@ -110,9 +108,7 @@ def test_slabs_of_one_whose_words_are_torn_leave_the_others_right(
 
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("count", [1, 5])
-def test_fails_resets_and_tracks_pass_over_what_is_unreadable(
-    url: str, raw: Any, how: str, count: int
-) -> None:
+def test_fails_resets_and_tracks_pass_over_unreadables(url: str, raw: Any, how: str, count: int) -> None:
     ledger = opened(url)
     members = [Trees(count).track(ledger) for _ in range(3)]
     break_header(ledger, raw, members[1], how)
@@ -321,9 +317,7 @@ def test_how_many_trees_of_a_slab_are_confirmed_may_be_unreadable(url: str, raw:
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_a_finished_slab_that_is_unreadable_goes_with_its_confirmation(
-    url: str, raw: Any, parts: int
-) -> None:
+def test_an_unreadable_finished_slab_goes_with_confirmation(url: str, raw: Any, parts: int) -> None:
     ledger = opened(url)
     bad, good = Trees(6).track(ledger), Trees(6).track(ledger)
     for part in np.array_split(np.arange(6), parts):

@@ -32,9 +32,7 @@ def waiting_bytes(ledger: Ledger, raw: "redis.Redis") -> int:
 
 
 @pytest.mark.parametrize("message", ["update", "fail"])
-def test_an_early_message_takes_few_bytes_whatever_its_index(
-    url: str, raw: "redis.Redis", message: str
-) -> None:
+def test_an_early_message_takes_few_bytes(url: str, raw: "redis.Redis", message: str) -> None:
     ledger = opened(url)
     last = np.array([ids.anchor_at(ids.slab_of(int(ids.new_anchors(2)[0])), 4095) for _ in range(2000)])
     ledger.update(ids.new_anchors(3)[1:2], ids.new_ids(1))
@@ -60,9 +58,7 @@ def test_an_early_message_takes_few_bytes_whatever_its_index(
         [[4095], range(4096)],
     ],
 )
-def test_each_word_that_waits_counts_however_it_came(
-    ledger: Ledger, raw: "redis.Redis", steps: list[list[int]]
-) -> None:
+def test_each_waiting_word_counts(ledger: Ledger, raw: "redis.Redis", steps: list[list[int]]) -> None:
     """In a vector, beyond its end, and when many pairs become a vector; also what comes several times."""
     trees = Trees(4096)
     values = np.zeros(4096, dtype=np.int64)
@@ -90,9 +86,7 @@ def test_each_word_that_waits_counts_however_it_came(
     assert_settled(raw)
 
 
-def test_a_word_that_waits_and_becomes_zero_is_as_if_it_had_not_come(
-    ledger: Ledger, raw: "redis.Redis"
-) -> None:
+def test_a_waiting_word_that_becomes_zero_is_as_none(ledger: Ledger, raw: "redis.Redis") -> None:
     trees = Trees(200)
     before = None
     for _ in range(3):
@@ -120,9 +114,7 @@ def test_what_waits_is_given_back_when_it_is_dropped(ledger: Ledger, raw: "redis
     assert_settled(raw)
 
 
-def test_messages_over_the_bytes_that_may_wait_are_orphaned_and_those_that_wait_go_on(
-    url: str, raw: "redis.Redis"
-) -> None:
+def test_messages_over_the_waiting_bytes_are_orphaned_alone(url: str, raw: "redis.Redis") -> None:
     ledger = opened(url, waiting_bytes=WAITING_SLAB + 60)
     trees, other = Trees(4096), Trees(4096)
     some = trees.anchors[1000:1006]
@@ -137,9 +129,7 @@ def test_messages_over_the_bytes_that_may_wait_are_orphaned_and_those_that_wait_
     counted(ledger, orphaned=506)
 
 
-def test_a_slab_keeps_few_reasons_of_early_fails_and_all_of_their_trees(
-    ledger: Ledger, raw: "redis.Redis"
-) -> None:
+def test_a_slab_keeps_few_early_reasons_and_all_trees(ledger: Ledger, raw: "redis.Redis") -> None:
     trees = Trees(4096)
     for index in range(100):
         assert ledger.fail(trees.anchors[index * 40 : index * 40 + 2], f"{index} ".ljust(1024)) == Failed()
@@ -182,9 +172,7 @@ def test_nothing_is_left_of_a_slab_whose_trees_finished_in_parts(url: str, raw: 
 
 @pytest.mark.one_server
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
-def test_an_update_of_a_slab_some_of_whose_trees_are_finished_costs_little_more(
-    url: str, raw: "redis.Redis", share: float
-) -> None:
+def test_an_update_of_a_half_finished_slab_costs_little(url: str, raw: "redis.Redis", share: float) -> None:
     ledger = opened(url)
     fresh, partly = Trees(1024).track(ledger), Trees(1024).track(ledger)
     left = {id(fresh): np.ones(1024, bool), id(partly): finish(ledger, partly, share)}

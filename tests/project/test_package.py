@@ -21,9 +21,7 @@ def python(program: str, *arguments: object, cwd: Path) -> str:
     return run.stdout
 
 
-def test_the_wheel_holds_the_package_with_its_scripts_the_built_dashboard_and_nothing_else(
-    wheel: Path,
-) -> None:
+def test_the_wheel_holds_the_package_scripts_and_dashboard_only(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {
         "acker",
@@ -39,9 +37,7 @@ def test_the_wheel_holds_the_package_with_its_scripts_the_built_dashboard_and_no
     assert {Path(name).suffix for name in built if name.startswith("api/static/assets/")} == {".js", ".css"}
 
 
-def test_scripts_are_the_same_from_a_checkout_and_from_a_wheel_given_as_a_zip(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_scripts_are_the_same_from_a_checkout_and_a_zipped_wheel(wheel: Path, tmp_path: Path) -> None:
     program = """
 import json, sys
 sys.path[:0] = sys.argv[1:]

@@ -22,9 +22,7 @@ NAMED = {"url", "topology", "stream", "run", "dead_letters"}
 """Options that calls have as arguments of their own, or stand for."""
 
 
-def test_a_pipeline_names_its_store_and_topology_once(
-    spark: SparkSession, valkey_url: str, tmp_path: Path
-) -> None:
+def test_a_pipeline_names_its_topology_once(spark: SparkSession, valkey_url: str, tmp_path: Path) -> None:
     acker = Acker(valkey_url, "shop", ackers=2, message_timeout=600)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "orders.json").write_text('{"id": 1, "price": "2"}\n{"id": 2, "price": "free"}\n')
@@ -171,9 +169,7 @@ assert dir(acker.spark) == before
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_session_is_reported_of_the_source_once(
-    spark: SparkSession, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_session_hears_of_the_source_once(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     # Spark warns through its log, which goes to stderr.
     spark.sparkContext.setLogLevel("WARN")
     try:

@@ -91,9 +91,7 @@ def test_state_over_trees_is_seen_in_the_plan_that_is_printed(pipeline: Pipeline
     assert len(pipeline.rows("copies")) == 3
 
 
-def test_rows_of_a_table_are_tracked_and_those_that_fail_come_again_with_newer_ones(
-    pipeline: Pipeline,
-) -> None:
+def test_rows_of_a_table_are_tracked_and_come_again_where_they_fail(pipeline: Pipeline) -> None:
     url = f"jdbc:derby:{pipeline.directory}/shop;create=true"
     driver = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
     tables = {"url": url, "driver": driver}

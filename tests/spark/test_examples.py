@@ -40,9 +40,7 @@ def test_files_to_files(spark: SparkSession, valkey_url: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_kafka_to_kafka_with_files_in_place_of_topics(
-    spark: SparkSession, valkey_url: str, tmp_path: Path
-) -> None:
+def test_kafka_to_kafka_with_files_for_topics(spark: SparkSession, valkey_url: str, tmp_path: Path) -> None:
     orders = [{"order": f"o{n}", "customer": "c", "amount": n * 1.5} for n in range(20)]
     bodies = [json.dumps(order) for order in orders]
     bodies[7] = "{broken"

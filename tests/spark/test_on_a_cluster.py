@@ -30,9 +30,7 @@ def pipeline(spark: SparkSession, servers: Servers, tmp_path: Path) -> Iterator[
         yield Pipeline(spark, ledger, url, tmp_path)
 
 
-def test_a_chain_of_bolts_that_fails_holds_and_has_effects_once_is_exact(
-    pipeline: Pipeline, servers: Servers
-) -> None:
+def test_a_chain_that_fails_holds_and_has_effects_is_exact(pipeline: Pipeline, servers: Servers) -> None:
     effects, last = Diary(pipeline.directory / "effects"), pipeline.directory / "last"
 
     @bolt(url=pipeline.url, topology="t", name="split")

@@ -77,9 +77,7 @@ def test_what_a_bolt_holds_is_there_for_its_next_batch(spark: SparkSession) -> N
     assert [row.line for row in second.waiting] == ["x"]
 
 
-def test_what_is_emitted_is_acked_and_shown_whatever_its_stream_and_its_columns_are_called(
-    spark: SparkSession,
-) -> None:
+def test_emitted_rows_are_acked_and_shown_whatever_they_are_called(spark: SparkSession) -> None:
     @production.bolt("split")
     def emitting(batch: DataFrame, collector: Collector) -> None:
         collector.emit(batch.withColumn("cls", F.lit(7)).withColumn("self", F.lit(8)), stream="split.words")
@@ -90,9 +88,7 @@ def test_what_is_emitted_is_acked_and_shown_whatever_its_stream_and_its_columns_
     assert ([row.line for row in result.acked], result.waiting) == (["a"], [])
 
 
-def test_what_a_function_raises_is_raised_and_what_fails_the_batch_fails_all_rows(
-    spark: SparkSession,
-) -> None:
+def test_errors_of_a_function_are_raised_and_a_failed_batch_fails_rows(spark: SparkSession) -> None:
     def run(function: Any) -> Any:
         return run_bolt(production.bolt("one")(function), lines(spark, "a", "b"))
 

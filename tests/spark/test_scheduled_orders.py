@@ -22,9 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.slow
-def test_each_order_is_counted_once_or_given_up_with_its_reason(
-    valkey_url: str, tmp_path: Path, java_home: Path
-) -> None:
+def test_each_order_is_counted_once_or_given_up(valkey_url: str, tmp_path: Path, java_home: Path) -> None:
     command = [sys.executable, "-m", "examples.scheduled_orders", "--url", valkey_url]
     program = subprocess.Popen(
         [*command, "--directory", str(tmp_path), "--away", "2"],  # a tree expires after 1.5 at most

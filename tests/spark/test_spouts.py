@@ -233,9 +233,7 @@ def test_evaluations_that_disagree_fail_the_batch_before_anything_is_committed(p
     assert pipeline.counters() == {"tracked": 20}
 
 
-def test_a_batch_that_runs_again_in_another_driver_tracks_nothing_twice(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_run_again_tracks_nothing_twice(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     source = pipeline.files([f"n{n}" for n in range(30)])
     calls: list[int] = []
 
@@ -267,9 +265,7 @@ def test_a_batch_that_runs_again_in_another_driver_tracks_nothing_twice(
     assert pipeline.counters() == {"tracked": 30, "acked": 30}
 
 
-def test_a_batch_waits_for_room_while_outcomes_are_reported_and_a_watermark_follows(
-    pipeline: Pipeline,
-) -> None:
+def test_a_batch_waits_for_room_and_a_watermark_follows(pipeline: Pipeline) -> None:
     source = pipeline.files([str(n) for n in range(100)], parts=1).withColumn(
         "offset", F.col("value").cast("long")
     )

@@ -176,9 +176,7 @@ def test_a_node_that_says_no_host_of_its_own_is_the_one_that_was_asked() -> None
 @pytest.mark.parametrize(
     "user", [":sec{}ret", "u:@sec{}ret", "sec{}ret:x", ":12{}ret", "sec{}ret", ":x{}a=sec&ret=b"]
 )
-def test_no_message_tells_a_part_of_a_password_that_is_not_escaped(
-    scheme: str, between: str, user: str
-) -> None:
+def test_no_message_tells_a_part_of_a_raw_password(scheme: str, between: str, user: str) -> None:
     url = f"{scheme}://{user.format(between)}@h/0"
     assert not {"sec", "ret"} & set(re.split(r"\W+", shown(url)))
     try:

@@ -92,9 +92,7 @@ def test_a_server_of_7_or_later_is_accepted(version: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
-def test_a_server_that_may_evict_is_refused_before_anything_is_written(
-    new_server: NewServer, kind: str, policy: str
-) -> None:
+def test_a_server_that_may_evict_is_refused_unwritten(new_server: NewServer, kind: str, policy: str) -> None:
     server = new_server(kind, options={"maxmemory": "64mb", "maxmemory-policy": policy})
     with pytest.raises(StoreMisconfigured, match=policy):
         opened(server.url)
@@ -137,9 +135,7 @@ def test_a_full_server_is_an_error_and_what_is_tracked_stays(new_server: NewServ
     counted(ledger, tracked=100, acked=100)
 
 
-def test_who_is_interrupted_leaves_no_reply_behind_for_the_next(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_leaves_no_reply_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(url)
     store.send([command("SET", b"mine", "1"), command("SET", b"yours", "2")])
 

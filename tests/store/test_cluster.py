@@ -247,9 +247,7 @@ def test_slots_move_while_traffic_flows_and_nothing_is_lost_or_doubled(tmp_path:
 
 
 @pytest.mark.parametrize("program", KINDS[:1])  # Valkey 9 and later
-def test_slots_that_a_server_moves_by_itself_take_all_that_is_under_way_with_them(
-    tmp_path: Path, program: str
-) -> None:
+def test_slots_moved_by_a_server_take_all_with_them(tmp_path: Path, program: str) -> None:
     with Cluster(tmp_path, binary=binary(program), replicas=False, patient=True) as cluster:
         ledger = opened(cluster.url, ackers=6, timeout=PATIENCE)
         traffic = Traffic(ledger)

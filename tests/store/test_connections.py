@@ -64,9 +64,7 @@ async def test_a_name_that_leads_to_another_server_after_a_failover_is_followed(
 
 
 @pytest.mark.timeout(300)
-async def test_replies_that_come_one_by_one_in_their_own_time_do_not_add_up(
-    valkey_url: str, connect: Connect
-) -> None:
+async def test_replies_that_come_one_by_one_do_not_add_up(valkey_url: str, connect: Connect) -> None:
     slow = [Request(KEY, ["BLPOP", KEY, 0.8]) for _ in range(10)]
     with pytest.raises(StoreUnavailable):
         await connect(valkey_url, 2.0)(slow)
@@ -139,9 +137,7 @@ def test_the_connections_of_stores_that_are_no_more_used_are_forgotten(valkey_ur
 ASKED = [command("EXISTS", b"key")]
 
 
-async def test_a_server_that_is_away_is_waited_for_whether_its_socket_is_there_or_not(
-    new_server: NewServer, tmp_path: Path
-) -> None:
+async def test_a_server_without_its_socket_is_waited_for(new_server: NewServer, tmp_path: Path) -> None:
     url = f"unix://{tmp_path}/s"
 
     def there() -> bool:
@@ -197,9 +193,7 @@ def failed(cause: OSError) -> Exception:
         (OSError(errno.EHOSTUNREACH, "[SSL] CERTIFICATE, Permission denied"), False, False),
     ],
 )
-def test_what_passes_is_told_by_the_error_and_the_address_and_not_by_words(
-    cause: OSError, unix: bool, tcp: bool
-) -> None:
+def test_outages_are_told_by_error_and_address(cause: OSError, unix: bool, tcp: bool) -> None:
     for node, lasts in (("/s", 0), unix), (("h", 6379), tcp):
         if lasts:
             with pytest.raises(StoreMisconfigured):

@@ -103,9 +103,7 @@ def test_each_script_has_one_function_of_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "function"), FUNCTIONS)
-def test_a_function_gives_its_script_what_the_header_declares(
-    name: str, function: Callable[..., Any]
-) -> None:
+def test_a_function_gives_what_the_header_declares(name: str, function: Callable[..., Any]) -> None:
     hints = {one: kind for one, kind in get_type_hints(function).items() if one != "return"}
     text = scripts.get(name).text
     for members in (1, 2, 5):

@@ -45,9 +45,7 @@ def answers(spout: Spout, count: int) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
-def test_a_server_that_is_killed_has_all_it_answered_however_its_file_is_synced(
-    new_server: NewServer, kind: str, policy: str
-) -> None:
+def test_a_killed_server_has_all_that_it_answered(new_server: NewServer, kind: str, policy: str) -> None:
     server = new_server(kind, options={"appendfsync": policy})
     ledger = opened(server.url, ackers=2, timeout=60)
     trees = [Trees(5).track(ledger) for _ in range(50)]
@@ -61,9 +59,7 @@ def test_a_server_that_is_killed_has_all_it_answered_however_its_file_is_synced(
     assert len(reported(ledger, *trees)) == 250
 
 
-def test_what_a_power_cut_takes_from_the_file_is_reported_as_expired_and_nothing_as_acked(
-    new_server: NewServer, tmp_path: Path
-) -> None:
+def test_a_power_cut_is_reported_as_expired_trees_only(new_server: NewServer, tmp_path: Path) -> None:
     """The end of the file is missing, as where its last second was not synced."""
     server = new_server(options={"appendfsync": "no", "auto-aof-rewrite-percentage": "0"})
     with Topology(server.url, "t", ackers=1, message_timeout=2.0, timeout=60) as topology:
@@ -177,9 +173,7 @@ def test_a_track_waits_for_its_file(new_server: NewServer) -> None:
         )
 
 
-def test_a_server_that_cannot_wait_for_its_file_is_refused_before_anything_is_stored(
-    new_server: NewServer,
-) -> None:
+def test_a_server_that_cannot_wait_for_its_file_is_refused_at_once(new_server: NewServer) -> None:
     for server in (new_server("redis"), new_server("valkey", append_only=False)):
         with pytest.raises((StoreError, StoreMisconfigured), match="WAITAOF"):
             opened(server.url, wait_fsync=1)

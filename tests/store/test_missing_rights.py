@@ -201,9 +201,7 @@ def test_who_may_only_read_is_asked_only_for_what_a_reading_needs(user: User) ->
         ledger.run(pages.trees(ledger.core))
 
 
-def test_a_command_that_has_another_name_there_is_named(
-    new_server: NewServer, kind: str, tmp_path: Path
-) -> None:
+def test_a_command_with_another_name_is_named(new_server: NewServer, kind: str, tmp_path: Path) -> None:
     (tmp_path / "renamed.conf").write_text('rename-command XADD ""\n')
     server = new_server(kind, append_only=False, options={"include": str(tmp_path / "renamed.conf")})
     with pytest.raises(MissingRights, match="XADD"):

@@ -94,9 +94,7 @@ def test_the_numbers_of_a_writer_follow_each_other_in_each_shard(core: Core) -> 
         finish(operation, [b"0 0"])
 
 
-def test_a_call_that_knew_other_spouts_than_the_shard_is_sent_again_with_its_own_and_the_same_stamp(
-    core: Core,
-) -> None:
+def test_a_call_that_knew_other_spouts_is_sent_again_with_the_same_stamp(core: Core) -> None:
     submission = updates(core, 1)
     operation = idempotence.send(core, submission)
     [first] = next(operation)
@@ -130,9 +128,7 @@ def test_a_call_that_is_refused_again_and_again_is_an_error(core: Core) -> None:
             refuse_forever(operation, [refusal])
 
 
-def test_a_rotation_that_is_refused_again_and_again_is_an_error_after_each_shard_was_tried(
-    core: Core,
-) -> None:
+def test_a_rotation_refused_again_and_again_is_an_error_after_all_shards(core: Core) -> None:
     alone = set()
 
     def refuse_scripts(operation: Operation[int]) -> None:

@@ -94,9 +94,7 @@ def test_nothing_is_run_after_a_script_that_has_not_done_its_part(
     assert not valkey_raw.exists(ONE)
 
 
-def test_an_error_of_the_server_ends_a_chain_as_it_ends_a_script(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_an_error_of_the_server_ends_a_chain(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     valkey_raw.set(COMMITS, "text")
     with pytest.raises(StoreError, match="WRONGTYPE"):
         sent(valkey_url, staging(ONE), begin(0, "x"), staging(TWO))

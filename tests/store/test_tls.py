@@ -96,9 +96,7 @@ def url_of(server: EmbeddedServer, query: str, user: str = "") -> str:
     return f"rediss://{user}{HOST}:{server.options['tls-port']}/0?{query}"
 
 
-async def test_the_ledger_works_over_tls_with_a_client_certificate(
-    server: EmbeddedServer, certificates: Certificates
-) -> None:
+async def test_the_ledger_works_over_tls(server: EmbeddedServer, certificates: Certificates) -> None:
     url = url_of(server, certificates.query)
     ledger = opened(url, ackers=2)
     trees = Trees(3).track(ledger)
@@ -108,9 +106,7 @@ async def test_the_ledger_works_over_tls_with_a_client_certificate(
         assert await twin.send([command("SISMEMBER", b"acker:topologies", "tested")]) == [1]
 
 
-async def test_a_handshake_that_is_cut_is_begun_again(
-    server: EmbeddedServer, certificates: Certificates
-) -> None:
+async def test_a_cut_handshake_is_begun_again(server: EmbeddedServer, certificates: Certificates) -> None:
     with proxied(f"redis://{HOST}:{server.options['tls-port']}") as proxy:
         url = f"rediss://{HOST}:{urlsplit(proxy.url).port}/0?{certificates.query}"
         async with AsyncStore(url, timeout=60) as twin:
@@ -139,9 +135,7 @@ async def test_what_tls_does_not_let_in_is_an_error_at_once(
                 await twin.send(ASKED)
 
 
-def test_the_name_on_the_certificate_counts_unless_reported_otherwise(
-    new_server: NewServer, tmp_path: Path
-) -> None:
+def test_the_name_on_the_certificate_counts(new_server: NewServer, tmp_path: Path) -> None:
     others = made(tmp_path / "others", "another.invalid")
     url = url_of(start(new_server, others), others.query)
     with pytest.raises(StoreMisconfigured, match="no connection"):
@@ -210,9 +204,7 @@ def sentinels(tmp_path: Path, certificates: Certificates) -> Iterator[Sentinels]
         yield sentinels
 
 
-def test_sentinels_and_their_service_are_reached_over_tls(
-    sentinels: Sentinels, certificates: Certificates
-) -> None:
+def test_sentinels_are_reached_over_tls(sentinels: Sentinels, certificates: Certificates) -> None:
     url = sentinels.url.replace("redis+", "rediss+")
     ledger = opened(f"{url}?{certificates.query}&sentinel_password=word", timeout=60)
     Trees(2).track(ledger).complete(ledger)

@@ -62,9 +62,7 @@ def test_a_gather_that_nobody_reads_is_told(job: Job, capsys: pytest.CaptureFixt
     assert "gone on; no step reads it" in capsys.readouterr().out
 
 
-def test_a_stream_that_nobody_reads_is_told_with_the_line_whose_rows_it_has(
-    job: Job, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unread_stream_is_told_with_its_line(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = job.ledger
     commands = ["lines", ledger.config.name, "--url", ledger.store.url]
 

@@ -97,9 +97,7 @@ def test_trees_that_a_tick_does_not_come_to_expire_without_a_reason(
     assert told.count(where) == 2 * slabs_looked_at
 
 
-def test_a_drop_is_named_for_no_tree_that_a_look_did_not_come_to(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drop_is_named_for_no_unseen_tree(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     anchors = emit(ledger, 1), emit(ledger, 1)
     Stream(ledger, "lines").limit(max_bytes=1)
     assert ledger.run(retention.retain(ledger.core, "lines")) == 1
@@ -120,9 +118,7 @@ def test_a_drop_before_its_track_is_not_named_for_a_tree(ledger: Ledger) -> None
     assert (answer.complete, answer.rest) == (False, why.IN_NO_STREAM)
 
 
-def test_so_many_drops_of_a_stream_are_kept_the_latest_first(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_latest_drops_of_a_stream_are_kept(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripts, "MOST_DROPS", 3)
     emit(ledger, 1)
     Stream(ledger, "lines").limit(max_bytes=1)

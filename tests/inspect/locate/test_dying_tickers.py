@@ -106,9 +106,7 @@ def expired(ledger: Ledger) -> int:
 
 @pytest.mark.parametrize("after", [3, END])
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
-def test_trees_expire_in_their_time_whoever_dies_or_is_stopped_while_he_looks(
-    valkey_url: str, name: str, after: int
-) -> None:
+def test_trees_expire_in_time_whatever_stops_the_look(valkey_url: str, name: str, after: int) -> None:
     ledger = opened(valkey_url)
     trees = waiting(ledger)
     with stopping(valkey_url, name, after) as process:
@@ -125,9 +123,7 @@ def test_trees_expire_in_their_time_whoever_dies_or_is_stopped_while_he_looks(
             check(ledger, {**trees, NOBODY.format("more"): more})
 
 
-def test_reasons_that_became_old_while_the_only_ticker_was_stopped_are_looked_for_again(
-    valkey_url: str,
-) -> None:
+def test_old_reasons_of_a_stopped_ticker_are_looked_for_again(valkey_url: str) -> None:
     ledger = opened(valkey_url)
     anchors = emit(ledger, 30)
     with stopping(valkey_url, "SIGSTOP", END, hold=2.0) as process:
@@ -148,9 +144,7 @@ def now(ledger: Ledger) -> float:
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
-def test_trees_expire_once_and_for_true_reasons_where_the_store_fails_over_meanwhile(
-    tmp_path: Path, name: str
-) -> None:
+def test_trees_expire_once_for_true_reasons_over_a_failover(tmp_path: Path, name: str) -> None:
     with Sentinels(tmp_path, binary=binary("valkey")) as sentinels:
         ledger = opened(sentinels.url)
         trees = waiting(ledger)

@@ -120,9 +120,7 @@ def test_a_256th_step_is_counted_with_others_and_is_one_of_them_in_reasons_and_t
     assert "; its slab last acked by (others) (batch 7), never by s0, s1, " in reason(ledger, anchors[0])
 
 
-def test_segments_that_an_earlier_version_has_staged_are_acked_without_marks(
-    ledger: Ledger, raw: "redis.Redis"
-) -> None:
+def test_segments_staged_without_marks_are_acked(ledger: Ledger, raw: "redis.Redis") -> None:
     anchors = emit(ledger, 10)
     staged = stage(ledger, anchors)
     for key in raw.scan_iter("*:staged:*"):
@@ -204,9 +202,7 @@ def test_a_look_at_many_large_segments_takes_a_bounded_number_of_their_trees_at_
     assert texts == [{where}] * 4 + [{""}]
 
 
-def test_what_a_tick_has_no_time_to_look_for_expires_all_the_same(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trees_without_a_look_expire_all_the_same(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry_reasons, "SECONDS", -1.0)
     [anchor] = emit(ledger, 1)
     assert expire(ledger) == 1
@@ -239,9 +235,7 @@ def test_what_is_set_aside_after_a_look_is_left_to_those_who_look_after_that(led
     assert reason(ledger, anchors[0]).startswith("in stream lines for")
 
 
-def test_reasons_that_are_old_whenever_they_are_looked_for_are_not_told(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reasons_that_are_always_old_are_not_told(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tick, "HOLD", -1.0)
     anchors = emit(ledger, 3)
     looks: list[Core] = []

@@ -55,9 +55,7 @@ def look_for_stuck(ledger: Ledger) -> StuckPage:
     return ledger.run(stuck(ledger.core))
 
 
-def test_one_row_of_ten_thousand_is_stuck_with_one_of_two_subscriptions_and_the_other_is_silent(
-    ledger: Ledger,
-) -> None:
+def test_one_row_of_ten_thousand_is_stuck_with_one_of_two_subscriptions(ledger: Ledger) -> None:
     words = Stream(ledger, "words")
     for name in ("audit", "count"):
         words.subscribe(name)
@@ -82,9 +80,7 @@ def test_one_row_of_ten_thousand_is_stuck_with_one_of_two_subscriptions_and_the_
     assert ([one.segment for one in answer.places], answer.complete) == ([stuck.segment], True)
 
 
-def test_it_names_the_query_and_the_batch_that_have_taken_a_row_and_the_step_where_it_is_known(
-    ledger: Ledger,
-) -> None:
+def test_it_names_the_query_and_batch_that_have_taken_a_row_and_its_step(ledger: Ledger) -> None:
     [anchor] = emit(ledger, 1)
     assert ask(ledger, anchor).places[0].taken_by is None
     batch = take(ledger, "lines")
@@ -256,9 +252,7 @@ def test_what_is_stuck_is_summed_by_who_has_it_and_how_much_nobody_has(ledger: L
     assert [(share.holder, share.segments) for share in count.shares] == [(None, 3)]
 
 
-def test_what_is_stuck_comes_in_pages_of_whole_subscriptions(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stuck_rows_come_by_whole_subscriptions(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stuck_places, "MOST_SEGMENTS", 3)
     for stream in ("a", "b", "c"):
         for _ in range(2):
@@ -311,9 +305,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=_STEPS)
-def test_after_every_step_of_any_history_the_xor_of_the_places_is_the_ack_value(
-    valkey_url: str, history: list[tuple[str, int]]
-) -> None:
+def test_the_xor_of_the_places_is_the_ack_value(valkey_url: str, history: list[tuple[str, int]]) -> None:
     with raw_client(valkey_url) as client:
         client.flushall()
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)

@@ -83,9 +83,7 @@ def test_the_message_timeout_changes_when_nothing_is_in_flight_and_the_ticker_fo
         ({"slab_limit": "7"}, "slab_limit: expected int"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_has_changed(
-    ledger: Ledger, asked: Settings, said: str
-) -> None:
+def test_impossible_settings_are_refused_unchanged(ledger: Ledger, asked: Settings, said: str) -> None:
     before = stored(ledger)
     with pytest.raises(ValidationError, match=said):
         ledger.run(configure("shop", asked | Settings(outcomes_kept=9)))

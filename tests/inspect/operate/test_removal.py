@@ -232,9 +232,7 @@ def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
 
 
 @pytest.mark.parametrize("write", [history.record, partial(health.health, note=True)])
-def test_what_a_service_writes_that_was_under_way_goes_too(
-    url: str, write: Callable[[Core], Operation[object]]
-) -> None:
+def test_writes_of_a_service_under_way_go_too(url: str, write: Callable[[Core], Operation[object]]) -> None:
     """A service that was stopped before each of its requests in turn, for as long as the removal took."""
     for stop in range(1, 100):
         ledger, asked = opened(url, "t", ackers=2), 0

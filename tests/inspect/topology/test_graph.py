@@ -126,9 +126,7 @@ def test_a_step_that_tracks_for_a_spout_comes_after_it(ledger: Ledger) -> None:
     assert (found.kind, found.source, found.target) == ("tracks", "spout:lines", "step:split")
 
 
-def test_a_spout_in_plain_python_says_where_it_emits_now_and_again(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_spout_says_where_it_emits(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     spout, noted = StreamSpout(ledger, HOW), list[Step]()
     register = step_registry.register
 

@@ -146,9 +146,7 @@ def test_what_a_spout_does_not_confirm_is_looked_for(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(("wait", "found"), [(0.0, ["no-spout"]), (3600.0, [])])
-def test_rows_that_wait_for_their_next_attempt_are_no_outcomes_that_nobody_confirms(
-    ledger: Ledger, wait: float, found: list[str]
-) -> None:
+def test_waiting_attempts_are_no_unconfirmed_outcomes(ledger: Ledger, wait: float, found: list[str]) -> None:
     StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=wait)).write(lines(3))
     ledger.fail([row["_acker"] for row in rows(ledger)], "busy")
     consume(ledger)

@@ -71,9 +71,7 @@ def test_points_are_differences_of_exact_counters(ledger: Ledger, raw: Any) -> N
     assert found.total_percentiles(0.5)[0] == pytest.approx(ledger.latency(0.5)[0])
 
 
-def test_what_was_read_before_is_not_read_again_and_is_right_when_the_store_lost_it(
-    ledger: Ledger, raw: Any
-) -> None:
+def test_known_counts_are_not_read_again_and_outlive_a_loss(ledger: Ledger, raw: Any) -> None:
     known: dict[history.Window, list[history.Reading]] = {}
 
     def read() -> list[history.Reading]:

@@ -99,9 +99,7 @@ def test_acks_are_not_kept(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(("slab", "text"), [(500, "negative: {}"), (1, "negative: {}"), (500, "{:>1000}")])
-def test_trees_that_fail_together_have_each_its_own_reason(
-    url: str, raw: "redis.Redis", slab: int, text: str
-) -> None:
+def test_trees_that_fail_at_once_have_reasons(url: str, raw: "redis.Redis", slab: int, text: str) -> None:
     ledger = opened(url)
     trees = [Trees(slab).track(ledger) for _ in range(500 // slab)]
     anchors = np.concatenate([one.anchors for one in trees])

@@ -118,9 +118,7 @@ def test_every_replay_of_a_row_is_an_attempt_and_the_last_leads_to_its_dead_lett
     assert len(record.attempts) == 4
 
 
-def test_rows_of_one_message_id_that_fail_together_are_attempts_of_their_own_each_with_its_number(
-    ledger: Ledger,
-) -> None:
+def test_rows_of_one_message_id_that_fail_together_are_numbered_attempts(ledger: Ledger) -> None:
     StreamSpout(ledger, replace(HOW, attempts=2)).write(pa.table({"id": [1, 1], "line": ["x", "y"]}))
     for reason in ("first", "second"):
         fail(ledger, lambda _: True, reason)
@@ -215,9 +213,7 @@ def test_trees_of_sections_have_no_message_id_and_are_no_records(ledger: Ledger,
     assert [one.anchor for one in only(find(ledger, "", limit=limit)).attempts] == own
 
 
-def test_a_call_looks_at_a_bounded_piece_and_says_how_much_of_all(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_looks_at_a_bounded_piece_of_all(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "_EXAMINED_FOR_ID", 7)
     monkeypatch.setattr(pages, "LOOK", 5)
     StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1)).write(lines(40))

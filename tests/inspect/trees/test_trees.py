@@ -105,9 +105,7 @@ def test_no_latest_time_is_reported_where_no_ticker_seems_to_run(ledger: Ledger,
     ("late", "latest"),
     [(-10.0, 73.0), (1.0, 63.0), (1.5, 60.0 + 13.5 + 2), (15.0, 62.0), (15.001, None)],
 )
-def test_a_tick_that_is_late_is_waited_for_until_nobody_seems_to_tick(
-    late: float, latest: float | None
-) -> None:
+def test_a_late_tick_is_waited_for_until_nobody_ticks(late: float, latest: float | None) -> None:
     config = TopologyConfig("t", message_timeout=60.0)
     clock = Clock(1_000_000 + round(1000 * late), 4, 1_000_000 - 30_000, 4)
     assert clock.time_left(config, 4) == (60.0 + max(0.0, -late), latest)

@@ -70,9 +70,7 @@ def test_updates_carry_each_trees_folded_delta_once(pairs: list[tuple[int, int]]
 
 
 @given(st.lists(st.tuples(ANCHORS, DELTAS), max_size=40), st.integers(1, 3))
-def test_few_trees_make_the_calls_that_they_make_among_many(
-    pairs: list[tuple[int, int]], ackers: int
-) -> None:
+def test_few_trees_make_the_same_calls_as_many(pairs: list[tuple[int, int]], ackers: int) -> None:
     given_anchors, deltas = vector([a for a, _ in pairs]), vector([d for _, d in pairs])
     whole = ids.new_ids(16) if len(pairs) % 2 else vector([])  # a slab that goes as a vector
     given_anchors = np.concatenate([given_anchors, ids.anchors_from(ids.new_slab(), len(whole))])
@@ -135,9 +133,7 @@ def of_each(call: TreesCall) -> list[bytes]:
 
 
 @given(st.lists(ANCHORS, max_size=80), st.integers(1, 3))
-def test_calls_that_fail_trees_name_each_once_with_the_first_of_its_causes(
-    anchors: list[int], ackers: int
-) -> None:
+def test_calls_fail_each_tree_once_with_its_first_cause(anchors: list[int], ackers: int) -> None:
     causes = [b"%d" % (place % 7) for place in range(len(anchors))]
     calls = encoding.fail_calls(vector(anchors), causes, ackers)
     found = [pair for call in calls for pair in zip(named(call), of_each(call), strict=True)]

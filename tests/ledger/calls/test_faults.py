@@ -91,9 +91,7 @@ def test_opening_and_registering_over_a_connection_that_is_cut_is_the_same(proxy
     assert first.core.spouts == second.core.spouts == {*"abc"}
 
 
-def test_a_batch_of_many_calls_of_which_some_replies_are_lost_takes_effect_once(
-    cut_off: Ledger, direct: Ledger
-) -> None:
+def test_many_calls_whose_replies_are_lost_take_effect_once(cut_off: Ledger, direct: Ledger) -> None:
     trees = [Trees(1) for _ in range(2500)]
     assert set(cut_off.track_slabs(slabs_of(*trees), spout="s")) == {"A"}
     anchors = np.concatenate([one.anchors for one in trees])
@@ -113,9 +111,7 @@ CALLS: dict[str, MakesCalls] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_arrives_again_after_newer_calls_changes_nothing(
-    proxy: Proxy, direct: Ledger, call: str
-) -> None:
+def test_calls_that_arrive_again_late_change_nothing(proxy: Proxy, direct: Ledger, call: str) -> None:
     ledger = opened(proxy.url, timeout=30)
     trees = Trees(40).track(ledger)
     for _ in range(20):
@@ -222,9 +218,7 @@ def test_writers_that_the_store_forgot_are_replaced(url: str, raw: "redis.Redis"
     counted(ledger, tracked=3, acked=3)
 
 
-def test_a_submission_too_old_for_the_store_to_remember_is_an_error(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_submission_too_old_to_know_is_an_error(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By then its writer may be forgotten, and to send it once more could undo what it did."""
     ledger = opened(url)
     trees = Trees(1).track(ledger)

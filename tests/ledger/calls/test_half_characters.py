@@ -29,9 +29,7 @@ REFUSED: dict[str, Callable[[Topology], object]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_half_a_character_is_refused_by_name_before_anything_has_changed(
-    name: str, valkey_url: str, valkey_raw: Raw
-) -> None:
+def test_half_a_character_is_refused_before_any_change(name: str, valkey_url: str, valkey_raw: Raw) -> None:
     with Topology(valkey_url, "t", ackers=1) as topology:
         topology.spout("s")
         before = {key: valkey_raw.dump(key) for key in valkey_raw.scan_iter()}

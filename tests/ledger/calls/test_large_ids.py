@@ -67,9 +67,7 @@ def test_no_call_of_a_slab_with_large_message_ids_holds_the_server(url: str, raw
     assert_settled(raw)
 
 
-def test_no_field_of_message_ids_is_large_and_each_tree_has_its_own(
-    ledger: Ledger, raw: "redis.Redis"
-) -> None:
+def test_no_field_is_large_and_each_tree_has_its_id(ledger: Ledger, raw: "redis.Redis") -> None:
     trees, small = Large(700), Trees(4096).track(ledger)
     trees.track(ledger)
     key = ledger.core.shards[0].message_ids
@@ -107,9 +105,7 @@ def test_no_field_of_message_ids_is_large_and_each_tree_has_its_own(
     assert_settled(raw)
 
 
-def test_a_track_in_pieces_takes_effect_once_and_other_ids_are_a_conflict(
-    ledger: Ledger, raw: "redis.Redis"
-) -> None:
+def test_a_track_in_pieces_counts_once_and_may_conflict(ledger: Ledger, raw: "redis.Redis") -> None:
     trees = Large(600)
     trees.complete(ledger, 599)
     submission = ledger.core.track([NewSlab(trees.anchors, trees.values, trees.message_ids)], "s")
@@ -134,9 +130,7 @@ def test_a_track_in_pieces_takes_effect_once_and_other_ids_are_a_conflict(
 
 
 @pytest.mark.parametrize("stopped", [1, 2, 3])
-def test_pieces_whose_track_never_comes_go_with_the_ticks(
-    ledger: Ledger, raw: "redis.Redis", stopped: int
-) -> None:
+def test_pieces_without_a_track_go_with_ticks(ledger: Ledger, raw: "redis.Redis", stopped: int) -> None:
     trees = Large(600)
     submission = ledger.core.track([NewSlab(trees.anchors, trees.values, trees.message_ids)], "s")
     ledger.register_spout("s")
@@ -156,9 +150,7 @@ def test_pieces_whose_track_never_comes_go_with_the_ticks(
     assert_settled(raw)
 
 
-def test_pieces_are_rejected_over_the_mark_and_over_the_bytes_that_may_wait(
-    url: str, raw: "redis.Redis"
-) -> None:
+def test_pieces_are_rejected_over_the_mark_and_the_bytes(url: str, raw: "redis.Redis") -> None:
     low = opened(url, "low", high_water_mark=500)
     with pytest.raises(TrackRejected, match="high-water mark of 500 trees"):
         Large(600).track(low)

@@ -98,9 +98,7 @@ def test_all_shards_together_never_hold_more_than_the_high_water_mark(ackers: in
 
 
 @pytest.mark.parametrize(("timeout", "limit"), [(1, 5), (20, 5), (30, 7.5), (240, 60), (604800, 60)])
-def test_a_tick_may_be_late_by_a_part_of_its_period_that_is_neither_short_nor_long(
-    timeout: float, limit: float
-) -> None:
+def test_a_tick_may_be_late_by_a_bounded_part_of_its_period(timeout: float, limit: float) -> None:
     assert TopologyConfig("t", message_timeout=timeout).tick_limit == limit
 
 
@@ -150,9 +148,7 @@ def test_the_configuration_is_stored_at_first_use_and_taken_by_who_asks_for_none
 
 
 @pytest.mark.cluster(slow=True)
-def test_a_topology_that_was_stored_before_a_setting_was_known_has_its_default(
-    url: str, raw: "redis.Redis"
-) -> None:
+def test_an_older_topology_has_defaults_of_new_settings(url: str, raw: "redis.Redis") -> None:
     opened(url, "t")
     raw.hdel("acker:{t}:config", "outcomes_kept")
     assert open_ledger(Store(url), "t").config.outcomes_kept == 10_000

@@ -185,9 +185,7 @@ def test_marks_outlive_a_reset_and_go_with_their_generation(ledger: Ledger, raw:
     assert list(raw.scan_iter("*:marks:*")) == []
 
 
-def test_the_marks_of_the_last_four_rotations_are_known_of_a_slab_that_is_reset_again_and_again(
-    ledger: Ledger,
-) -> None:
+def test_marks_of_four_rotations_are_known_of_a_slab_that_is_reset_often(ledger: Ledger) -> None:
     anchors = track(ledger, 50)
     for rotation in range(6):
         ack(ledger, anchors, ids.new_ids(50), "always", rotation)

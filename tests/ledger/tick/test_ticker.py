@@ -49,9 +49,7 @@ def test_a_round_ticks_what_is_due_and_nothing_else(url: str, raw: "redis.Redis"
     assert reported == [("soon", Ticked(rotated=2))]
 
 
-def test_whatever_a_function_of_ticks_does_ends_no_ticks(
-    url: str, raw: "redis.Redis", caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_function_ends_the_ticks(url: str, raw: "redis.Redis", caplog: pytest.LogCaptureFixture) -> None:
     async def later() -> None: ...
 
     def bad(name: str, _: Ticked) -> object:
@@ -127,9 +125,7 @@ def test_what_a_dead_ticker_left_is_drained(url: str) -> None:
     assert ledger.counters()["expired"] == 100
 
 
-def test_a_long_drain_lets_other_topologies_have_their_turn(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_drain_lets_other_topologies_tick(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ticker, "PIECE", 10)
     for name in ("many", "more"):
         ledger = opened(url, name, 60.0)

@@ -49,9 +49,7 @@ def test_pages_pass_over_what_is_no_name_of_a_slab(url: str, raw: Any) -> None:
     "field", ["rotations", "rotated_at", "drained", "measured", "passed", "writers_at", "spouts"]
 )
 @pytest.mark.parametrize("value", ["", "soon", "1.5", "-7", "4000000000", "9" * 30])
-def test_a_clock_that_is_unreadable_holds_up_neither_other_shards_nor_other_topologies(
-    url: str, raw: Any, field: str, value: str
-) -> None:
+def test_an_unreadable_clock_holds_up_no_other_shard(url: str, raw: Any, field: str, value: str) -> None:
     broken, good = (opened(url, name, ackers=2, message_timeout=60) for name in ("broken", "good"))
     one = Ticker(Store(url), ["broken", "good"])
     one.step()  # the clocks begin
@@ -67,9 +65,7 @@ def test_a_clock_that_is_unreadable_holds_up_neither_other_shards_nor_other_topo
 @pytest.mark.parametrize(
     "spouts", [b"1,1/0:", b"1,1/0.s", b"1,1", b"1,1/0:s\xc7\xff", b"0,1/0:s", b"2,1/0:s"]
 )
-def test_spouts_of_a_shard_that_are_unreadable_end_a_call_before_anything_has_changed(
-    url: str, raw: Any, spouts: bytes
-) -> None:
+def test_unreadable_spouts_of_a_shard_end_a_call_unchanged(url: str, raw: Any, spouts: bytes) -> None:
     ledger = opened(url)
     trees = [Trees(5).track(ledger) for _ in range(2)]
     shard = ledger.core.shards[0]

@@ -150,9 +150,7 @@ def test_what_the_messages_tell_to_do_acks_what_was_processed(pipeline: Pipeline
     assert pipeline.counters() == {"tracked": 4, "acked": 4}
 
 
-def test_queries_that_read_their_stream_without_anchors_are_refused_when_they_emit(
-    pipeline: Pipeline,
-) -> None:
+def test_queries_that_read_without_anchors_are_refused_when_they_emit(pipeline: Pipeline) -> None:
     """Started before the stream had trees: rows come without the column, though they have some by now."""
     plain = pipeline.spark.createDataFrame([("old",)], "line string")
     pipeline.append(plain, "lines")

@@ -114,9 +114,7 @@ def test_held_rows_wait_for_a_later_batch_also_over_restarts_and_reruns(pipeline
     assert not pipeline.without_time_to_live("staged", "notes")
 
 
-def test_held_rows_are_taken_over_by_another_query_and_a_batch_that_fails_lets_them_lie(
-    pipeline: Pipeline,
-) -> None:
+def test_held_rows_go_to_another_query_and_stay_where_a_batch_fails(pipeline: Pipeline) -> None:
     @bolt(url=pipeline.url, topology="t", name="pair")
     def hold(batch: DataFrame, collector: Collector) -> None:
         collector.hold(batch)

@@ -20,9 +20,7 @@ from acker.store.client import Store
 from tests.helpers.builders.pipeline import Diary, Pipeline
 
 
-def test_threads_that_nobody_waits_for_are_of_the_batch_and_a_call_after_it_is_an_error(
-    pipeline: Pipeline,
-) -> None:
+def test_stray_threads_are_of_the_batch_and_a_later_call_is_an_error(pipeline: Pipeline) -> None:
     """The rows are tracked by the batch itself, which its tasks know by the thread that starts them."""
     collectors: list[Collector] = []
     pool = ThreadPoolExecutor(2)
@@ -60,9 +58,7 @@ def test_threads_that_nobody_waits_for_are_of_the_batch_and_a_call_after_it_is_a
         ended.hold(empty)
 
 
-def test_a_batch_in_which_a_call_failed_is_not_committed_also_where_the_function_goes_on(
-    pipeline: Pipeline,
-) -> None:
+def test_a_batch_with_a_failed_call_is_not_committed_if_it_goes_on(pipeline: Pipeline) -> None:
     keys = Diary(pipeline.directory / "keys")
 
     def run(checkpoint: str, stream: str) -> None:
@@ -172,9 +168,7 @@ def test_a_function_that_returns_what_still_works_is_refused_and_what_that_raise
         given(left)
 
 
-def test_a_function_that_ends_the_program_ends_its_query_with_a_word_and_acks_nothing(
-    pipeline: Pipeline,
-) -> None:
+def test_a_function_that_ends_the_program_ends_its_query_unacked(pipeline: Pipeline) -> None:
     @bolt(url=pipeline.url, topology="t", name="leaves")
     def leaves(batch: DataFrame, collector: Collector) -> None:
         collector.emit(batch, stream="copies")

@@ -67,9 +67,7 @@ def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_ru
 
 
 @pytest.mark.parametrize("way", [[], ["--direct"]], ids=["bolt", "writer"])
-def test_speculative_copies_that_win_and_that_lose(
-    pipeline: Pipeline, tmp_path: Path, way: list[str]
-) -> None:
+def test_speculative_copies_win_and_lose(pipeline: Pipeline, tmp_path: Path, way: list[str]) -> None:
     pipeline.spout(LINES, segments=4)
     (tmp_path / "gates").mkdir()
     with standalone.cluster(tmp_path) as master:
@@ -85,9 +83,7 @@ def test_speculative_copies_that_win_and_that_lose(
     assert_exact(pipeline, 1000)
 
 
-def test_a_driver_killed_in_the_commit_of_rows_that_gather_is_restarted_with_other_rows(
-    pipeline: Pipeline, tmp_path: Path
-) -> None:
+def test_a_driver_killed_while_rows_gather_takes_other_rows(pipeline: Pipeline, tmp_path: Path) -> None:
     line = ask(pipeline, LINES)
     assert run(pipeline, tmp_path / "killed", "--die", 3, "--partitions", 1, "--random") == -9
     assert staged(pipeline) > 0

@@ -62,9 +62,7 @@ def test_attempts_that_fail_in_the_middle_of_staging_or_after_it_leave_no_trace(
 
 @pytest.mark.everywhere
 @pytest.mark.masters
-def test_a_streaming_write_whose_tasks_fail_in_the_middle_of_staging_leaves_no_trace(
-    pipeline: Pipeline,
-) -> None:
+def test_a_streaming_write_whose_tasks_fail_in_staging_leaves_no_trace(pipeline: Pipeline) -> None:
     pipeline.spout(["a b"] * 100, segments=4)
     rows = Attempts(pipeline.url).of(pipeline.read_stream("lines", partitions=2))
     with at_once(pipeline.spark):

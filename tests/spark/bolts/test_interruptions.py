@@ -150,9 +150,7 @@ def test_staged_data_that_ran_out_of_time_is_staged_again(pipeline: Pipeline, si
 
 
 @both_sinks
-def test_a_query_whose_rows_are_given_back_before_its_commit_writes_nothing(
-    pipeline: Pipeline, sink: str
-) -> None:
+def test_a_query_whose_rows_are_given_back_writes_nothing(pipeline: Pipeline, sink: str) -> None:
     def give_back() -> None:
         stream = Stream(pipeline.ledger, "lines")
         [reader] = stream.readers()
@@ -177,9 +175,7 @@ def test_a_query_whose_rows_are_given_back_before_its_commit_writes_nothing(
 @both_sinks
 @several_batches
 @pytest.mark.parametrize("asked", [stores, publishes], ids=["before", "in"])
-def test_a_query_that_is_restarted_long_after_the_message_timeout(
-    pipeline: Pipeline, asked: Asked, sink: str
-) -> None:
+def test_a_query_restarted_long_after_the_timeout(pipeline: Pipeline, asked: Asked, sink: str) -> None:
     """Its trees have expired and were replayed: what it does for them is late, and changes nothing.
 
     Where it had not committed yet, it does nothing for them: their rows are stale, and left out of its acks.

@@ -172,9 +172,7 @@ def keys_of(pipeline: Pipeline, word: str) -> list[bytes]:
         return list(client.scan_iter(f"*{word}*"))
 
 
-def test_rows_that_are_given_back_while_a_query_answers_are_answered_by_another_one_alone(
-    pipeline: Pipeline,
-) -> None:
+def test_rows_given_back_while_a_query_answers_are_answered_by_another(pipeline: Pipeline) -> None:
     function = answers()
     steps = steps_of(pipeline, function)
     stream, diary = Stream(pipeline.ledger, "answers.answer"), Diary(pipeline.directory / "answers")

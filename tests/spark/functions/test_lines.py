@@ -30,9 +30,7 @@ from tests.helpers.servers.sparks import shared_subscriptions
 NUMBERS = [0, 1, 2, 10, 100, 0, 7]
 
 
-def test_bolts_count_the_rows_of_each_request_also_of_those_that_have_none(
-    spark: SparkSession, valkey_url: str, tmp_path: Path
-) -> None:
+def test_bolts_count_the_rows_of_each_request(spark: SparkSession, valkey_url: str, tmp_path: Path) -> None:
     """A bolt makes rows of requests, shuffled; one counts them when they are all there; a step adds up."""
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)
     line = Line(ledger, "line", [Gather("rows", tasks=3, by=("i",)), Gather("counts")])
@@ -91,9 +89,7 @@ def test_bolts_count_the_rows_of_each_request_also_of_those_that_have_none(
 
 
 @shared_subscriptions
-def test_two_queries_get_bundles_whole_that_are_larger_than_a_batch_each_request_and_task_ended_once(
-    pipeline: Pipeline,
-) -> None:
+def test_two_queries_get_large_bundles_whole_each_request_ended_once(pipeline: Pipeline) -> None:
     """Each waits in its first batch until the other one has one, too."""
     ledger, tasks, diary = pipeline.ledger, 2, Diary(pipeline.directory / "batches")
     line = Line(ledger, "line", [Gather("rows", tasks=tasks, by=("i",))])

@@ -121,9 +121,7 @@ def test_queries_that_track_the_rows_of_one_dataframe_are_reported_once_and_othe
 
 
 @shared_subscriptions
-def test_two_queries_from_what_track_returns_get_a_word(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_queries_of_one_track_are_reported(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     """Each has all of the rows, so a message id has an outcome for each."""
     given = {"url": pipeline.url, "topology": "t"}
     directory = pipeline.directory / "source"
@@ -145,9 +143,7 @@ def test_two_queries_from_what_track_returns_get_a_word(
 
 
 @shared_subscriptions
-def test_a_batch_does_not_ack_segments_whose_rows_are_gone_when_it_is_planned(
-    ledger: Ledger, valkey_url: str
-) -> None:
+def test_a_batch_does_not_ack_segments_that_are_gone_when_planned(ledger: Ledger, valkey_url: str) -> None:
     emit(ledger, 10)
     emit(ledger, 10)
     reader = source(ledger, valkey_url)
@@ -162,9 +158,7 @@ def test_a_batch_does_not_ack_segments_whose_rows_are_gone_when_it_is_planned(
     assert ledger.counters()["acked"] == 10
 
 
-def test_rows_that_are_held_under_the_old_name_of_a_bolt_are_named(
-    ledger: Ledger, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_held_under_an_old_name_are_named(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     for name, query in (("pair", "q"), ("shared", "q"), ("shared", "other")):
         ledger.run(step_registry.register(ledger.core, Step(name, "bolt", query_id=query)))
     for stream in ("pair.held", "shared.held"):

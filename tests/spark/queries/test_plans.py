@@ -167,9 +167,7 @@ def reader_of(pipeline: Pipeline, stream: str, **options: object) -> SparkReader
     return SparkReader(Options.parse(pipeline.options(stream, **options)), schema)
 
 
-def test_an_offset_is_its_readers_and_its_subscriptions(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_offset_is_of_a_reader_and_slot(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     pipeline.spout(["a", "b", "c"], segments=3)
     pipeline.spout(["x"], "others")
     reader = reader_of(pipeline, "lines", max_segments=2)

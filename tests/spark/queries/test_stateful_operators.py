@@ -120,9 +120,7 @@ def test_what_gets_no_ack_and_who_shares_rows_is_reported_in_the_log(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sink", ["bolt", "writer"])
-def test_a_query_that_tracks_its_progress_asynchronously_does_not_start(
-    pipeline: Pipeline, sink: str
-) -> None:
+def test_a_query_with_asynchronous_progress_does_not_start(pipeline: Pipeline, sink: str) -> None:
     """Spark refuses the sink itself, unless a setting of its own tests says not to."""
 
     @bolt(url=pipeline.url, topology="t", name="copy")
@@ -182,9 +180,7 @@ SCAN = "MicroBatchScan[line#1, _acker#2L] (Python)"
         (f"Union\n:- StateStoreSave [a]\n:  +- FileScan text\n+- {SCAN}", {}, ""),
     ],
 )  # fmt: skip
-def test_a_plan_tells_which_operators_keep_state_over_streams(
-    plan: str, operators: dict[str, str], tracked: str
-) -> None:
+def test_a_plan_tells_which_operators_keep_state(plan: str, operators: dict[str, str], tracked: str) -> None:
     found = of_text("== Physical Plan ==\n" + plan + "\n\n")
     assert found is not None
     assert (dict(found.operators), found.tracked) == (operators, tracked)

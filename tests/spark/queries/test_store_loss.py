@@ -24,9 +24,7 @@ from acker.streams.spouts import settler
 from tests.helpers.builders.pipeline import Pipeline
 
 
-def test_a_query_ends_where_its_rows_are_lost_and_reads_them_again(
-    pipeline: Pipeline, valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_query_ends_at_lost_rows(pipeline: Pipeline, valkey_url: str, valkey_raw: "redis.Redis") -> None:
     source, checkpoint = pipeline.directory / "in", str(pipeline.directory / "load")
     source.mkdir()
 
@@ -162,9 +160,7 @@ def test_a_query_runs_until_nothing_is_behind_and_what_ends_a_run_passes_through
 
 
 @pytest.mark.older
-def test_a_run_that_is_one_batch_is_reported_in_the_log(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_of_one_batch_is_logged(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     pipeline.spout(LINES, segments=3)
     pipeline.finish(copying(pipeline))
     assert behind(pipeline) == (0 if LEARNS_OFFSETS else 20)

@@ -88,9 +88,7 @@ def test_a_row_has_its_effect_once_over_reruns(pipeline: Pipeline) -> None:
     assert not pipeline.without_time_to_live("once", "effects", "staged", "payload")
 
 
-def test_a_batch_that_finds_no_room_for_effects_commits_nothing_and_goes_on_when_there_is(
-    pipeline: Pipeline,
-) -> None:
+def test_a_batch_without_room_for_effects_commits_nothing_until_there_is(pipeline: Pipeline) -> None:
     refused: list[EffectsFull] = []
 
     def run(limit: int) -> None:

@@ -100,9 +100,7 @@ def stored_by_spark(values: list[Any], kind: DataType) -> list[str]:
 
 @own_conversion
 @pytest.mark.parametrize("zone", ZONES)
-def test_each_value_that_is_taken_is_stored_as_a_udf_stores_it(
-    spark: SparkSession, zone: str, process_zone: Any
-) -> None:
+def test_each_value_is_stored_as_a_udf_stores_it(spark: SparkSession, zone: str, process_zone: Any) -> None:
     process_zone(zone)
     for name in KINDS:
         kind = DataType.fromDDL(name)
@@ -191,9 +189,7 @@ def setting(spark: SparkSession, name: str) -> Iterator[Callable[[str], None]]:
         spark.conf.set(name, before)
 
 
-def test_an_instant_comes_back_from_a_function_as_it_was_also_in_an_hour_that_comes_twice(
-    process_zone: Any,
-) -> None:
+def test_an_instant_comes_back_as_it_was_also_in_an_hour_that_comes_twice(process_zone: Any) -> None:
     process_zone("America/New_York")
     kind = TimestampType()
     given = to_python(kind)
@@ -206,9 +202,7 @@ def test_an_instant_comes_back_from_a_function_as_it_was_also_in_an_hour_that_co
     assert column.to_pylist() == instants
 
 
-def test_a_result_that_its_column_cannot_hold_fails_alone_with_both_named(
-    spark: SparkSession, process_zone: Any
-) -> None:
+def test_a_result_that_its_column_cannot_hold_fails_alone(spark: SparkSession, process_zone: Any) -> None:
     process_zone("America/New_York")
     skipped = dt.datetime(2026, 3, 8, 2, 30)
     results: list[tuple[str, Any, str]] = [
@@ -257,9 +251,7 @@ TYPES = dict(enumerate([*HELD, *NESTED]))
 @given(
     st.fixed_dictionaries({n: st.lists(nested(kind), min_size=10, max_size=10) for n, kind in TYPES.items()})
 )
-def test_spark_reads_the_values_that_plain_python_has_written(
-    pipeline: Pipeline, values: dict[int, list[Any]]
-) -> None:
+def test_spark_reads_values_of_plain_python(pipeline: Pipeline, values: dict[int, list[Any]]) -> None:
     columns: dict[str, pa.Array] = {}
     for place, kind in TYPES.items():
         columns[f"c{place}"], unfit = fitted(values[place], kind, f"c{place}")

@@ -52,9 +52,7 @@ def test_a_query_with_all_settings_works_and_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.parametrize("version", ["same", "other"])
-def test_a_worker_takes_the_installed_packages_unless_the_zips_are_of_another_spark(
-    tmp_path: Path, version: str
-) -> None:
+def test_a_worker_takes_installed_packages_unless_the_zips_differ(tmp_path: Path, version: str) -> None:
     installed = Path(pyspark.__file__).parent
     home = installed if version == "same" else tmp_path / "pyspark"
     library = home / "python" / "lib"
@@ -134,9 +132,7 @@ def test_only_the_same_version_unpacks_what_was_packed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_executors_without_acker_need_its_wheel_and_tell_when_it_is_another(
-    pipeline: Pipeline, wheel: Path, tmp_path: Path
-) -> None:
+def test_executors_need_the_wheel_of_the_driver(pipeline: Pipeline, wheel: Path, tmp_path: Path) -> None:
     zipped = tmp_path / "acker.zip"  # Spark takes no other name
     shutil.copy(wheel, zipped)
     other = tmp_path / "other.zip"

@@ -54,9 +54,7 @@ def test_a_second_producer_of_a_run_hears_that_its_rows_are_in_no_stream(pipelin
     assert_written_once(pipeline)
 
 
-def test_a_write_without_a_name_leaves_no_commit_and_what_it_published_is_not_aborted(
-    pipeline: Pipeline,
-) -> None:
+def test_a_write_without_a_name_leaves_no_commit_and_is_not_aborted(pipeline: Pipeline) -> None:
     given = pipeline.options("numbers", message_id="id", spout="s")
     writer = BatchWriter(Options.parse(given), pipeline.spark.range(1).schema)
     messages = [writer.write(iter([pa.record_batch({"id": range(25 * n, 25 * n + 25)})])) for n in range(2)]
@@ -81,9 +79,7 @@ def test_two_drivers_that_write_the_same_run_at_once(pipeline: Pipeline) -> None
 
 
 @pytest.mark.parametrize(("asked", "tracked"), [(stores, 0), (publishes, 50)], ids=["before", "in"])
-def test_a_write_that_is_finished_long_after_the_message_timeout(
-    pipeline: Pipeline, asked: Asked, tracked: int
-) -> None:
+def test_a_write_finished_long_after_the_timeout(pipeline: Pipeline, asked: Asked, tracked: int) -> None:
     """Rows that were tracked have expired and were replayed: what is written of them then is late."""
     ledger = open_ledger(Store(pipeline.url), "late", ackers=2, message_timeout=1.0)
     late = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)

@@ -205,9 +205,7 @@ def test_what_a_query_has_taken_waits_for_its_restart_and_expires_while_it_runs(
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_rows_whose_trees_are_over_reach_no_function_unless_they_are_asked_for(
-    pipeline: Pipeline, stale: bool
-) -> None:
+def test_rows_of_ended_trees_reach_a_function_if_asked_for(pipeline: Pipeline, stale: bool) -> None:
     ledger, seen = pipeline.ledger, Diary(pipeline.directory / "seen")
 
     @bolt(url=pipeline.url, topology="t", name="look")
