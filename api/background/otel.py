@@ -29,10 +29,10 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from acker.errors import AckerError
-from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.trees import failures, traces
 from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.traces import TraceEvent
+from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.calls import traces as recording
 from acker.ledger.settings import topologies
 from acker.ledger.trees import trees as ledger_trees

@@ -10,7 +10,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import StreamingResponse
 
 from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, ValidationError
-from acker.inspect.async_ledger import AsyncLedger
+from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.fields import as_json, json_line
 from acker.streams.dead_letters import dead_letters
 from acker.streams.dead_letters.dead_letters import Filter, GroupPage, LettersPage

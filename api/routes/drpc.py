@@ -23,10 +23,10 @@ from acker.errors import (
     UnknownFunction,
     UnknownTopology,
 )
-from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.functions import call_progress
 from acker.inspect.functions.call_progress import CallHead, Progress
 from acker.inspect.functions.function_state import FunctionState, function_state
+from acker.ledger.async_ledger import AsyncLedger
 from api.asgi.logs import note
 from api.fields import Name, instant
 from api.models.answers import CallProgress, Calls, Function, Functions

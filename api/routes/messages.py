@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request
 
 from acker.errors import ValidationError
-from acker.inspect.async_ledger import AsyncLedger
 from acker.ledger import ids
+from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.calls import messages
 from acker.ledger.calls.messages import Messages, Sent
 from acker.ledger.slabs.causes import Cause

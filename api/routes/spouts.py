@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from acker.errors import ValidationError
+from acker.inspect.operate import removal
 from acker.inspect.trees import outcome_pages
 from api.asgi.logs import note
 from api.fields import Cursor, Name
@@ -70,7 +71,7 @@ async def remove_spout(ledger: LedgerDep, spout: SpoutName) -> Spout:
     first: who still tracks under its name makes it anew.
     """
     try:
-        await ledger.remove_spout(spout)
+        await ledger.run(removal.remove_spout(ledger.core, spout))
     except ValidationError as error:
         raise unknown_spout(ledger.config.name, spout) from error
     return Spout(topology=ledger.config.name, spout=spout)

@@ -18,11 +18,13 @@ from acker.errors import (
     UnreadableRecord,
     ValidationError,
 )
-from acker.inspect import async_ledger
+from acker.inspect.operate import removal
 from acker.inspect.operate.configure import configure
 from acker.inspect.topology import health as rules
 from acker.inspect.topology import state
+from acker.inspect.topology.totals import totals
 from acker.inspect.topology.unreadable_topology import Damaged, damaged, readable
+from acker.ledger import async_ledger
 from acker.ledger.settings import config
 from api.fields import Name
 from api.models.answers import Stored, Topologies, TopologyState
@@ -52,7 +54,7 @@ class TopologiesQuery(BaseModel):
 @router.get("", response_model=Topologies, responses=declared())
 async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery, Query()]) -> state.Listing:
     """Topologies by name, a page at a time: what a card shows of each."""
-    names = [name for name in await async_ledger.topologies(service.store) if name > (query.cursor or "")]
+    names = [name for name in await async_ledger.names(service.store) if name > (query.cursor or "")]
     page = names[: query.limit]
     turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -69,7 +71,7 @@ async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery,
 async def get_topology(service: ServiceDep, ledger: LedgerDep) -> state.State:
     """A topology's configuration and counters, and how full and old its shards and buckets are."""
     with readable(ledger.config.name):
-        read = await ledger.totals()
+        read = await ledger.run(totals(ledger.core))
         return await ledger.run(state.state(ledger.core, read, await service.health(ledger, read)))
 
 
@@ -142,13 +144,14 @@ async def remove_topology(ledger: LedgerDep, query: Annotated[RemovalQuery, Quer
     Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced. Stop its
     jobs first: who still works on it stores it again.
     """
-    return Removed(topology=ledger.config.name, dropped=await ledger.remove(query.force))
+    dropped = await ledger.run(removal.remove(ledger.config.name, force=query.force))
+    return Removed(topology=ledger.config.name, dropped=dropped)
 
 
 async def _summary_of(service: Service, name: str) -> state.Summary | Damaged | None:
     try:
         ledger = await service.ledger(name)
-        read = await ledger.totals()
+        read = await ledger.run(totals(ledger.core))
         return state.summary(ledger.config, read, await service.health(ledger, read))
     except UnknownTopology:
         return None

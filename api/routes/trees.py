@@ -7,11 +7,11 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import ConfigDict, Field
 
 from acker.errors import ValidationError
-from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.operate import manual
 from acker.inspect.operate.manual import FailedByHand
 from acker.inspect.trees import pages, tree_state
 from acker.inspect.trees.pages import TreesPage
+from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.settings.config import MESSAGE_ID_BYTES
 from acker.ledger.trees import trees
 from acker.ledger.trees.buckets import Bucket
@@ -66,9 +66,10 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
         return TreesPage((), None)
     try:
         if wanted is not None:
-            page = await ledger.find(wanted, limit=query.limit, cursor=query.cursor)
+            reading = pages.find(ledger.core, wanted, limit=query.limit, cursor=query.cursor)
         else:
-            page = await ledger.trees(
+            reading = pages.trees(
+                ledger.core,
                 bucket=query.bucket,
                 spout=query.spout,
                 shard=query.shard,
@@ -77,6 +78,7 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
                 limit=query.limit,
                 cursor=query.cursor,
             )
+        page = await ledger.run(reading)
     except ValidationError as error:
         if query.cursor is None or not str(error).startswith("cursor"):
             raise

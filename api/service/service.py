@@ -8,12 +8,12 @@ from fastapi import Depends, Path
 from starlette.requests import Request as HTTPRequest
 
 from acker.errors import UnknownTopology
-from acker.inspect import async_ledger
-from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.topology import health as rules
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.history import Reading, Window
 from acker.inspect.topology.totals import Totals
+from acker.ledger import async_ledger
+from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.steps.registration import AtWork
 from acker.store import keys
 from acker.store.async_client import AsyncStore

@@ -6,11 +6,11 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 
-from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.topology import history
 from acker.inspect.topology.history import STEPS, WINDOWS, Reading
 from acker.inspect.trees import failures
 from acker.inspect.trees.failure import Failure
+from acker.ledger.async_ledger import AsyncLedger
 from api.streams.events import Frame
 from api.streams.live import Live, frames
 

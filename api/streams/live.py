@@ -19,14 +19,14 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnknownTopology
-from acker.inspect import async_ledger
-from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.topology import history
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.history import Reading
 from acker.inspect.trees import failures
 from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.failures import Numbers
+from acker.ledger import async_ledger
+from acker.ledger.async_ledger import AsyncLedger
 from api.problems import Refused
 from api.service.service import Service
 from api.streams import events
@@ -190,7 +190,7 @@ class Live:
     async def beat(self) -> None:
         """Takes a reading of every topology, and sends it to who watches."""
         if self._service.settings.history:
-            names = await async_ledger.topologies(self._service.store)
+            names = await async_ledger.names(self._service.store)
         else:
             names = list(self._watched)
         self._troubles = {name: trouble for name, trouble in self._troubles.items() if name in names}

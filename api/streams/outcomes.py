@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from fastapi.sse import format_sse_event
 
 from acker.errors import AckerError
-from acker.inspect.async_ledger import AsyncLedger
 from acker.inspect.trees import outcome_pages
 from acker.inspect.trees.outcome_pages import EntryOutcomes, OutcomesPage
+from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.outcomes.outcomes import Receipt
 from api.models.answers import SpoutOutcomes
 from api.service.service import Service

@@ -11,8 +11,8 @@ import redis
 
 from acker import Topology, cli
 from acker.errors import MissingRights, StoreError
-from acker.inspect import async_ledger
 from acker.inspect.trees import pages
+from acker.ledger import async_ledger
 from acker.ledger.client import open_ledger
 from acker.ledger.tick.async_ticker import AsyncTicker
 from acker.ledger.tick.ticker import Ticker

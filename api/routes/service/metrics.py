@@ -12,12 +12,12 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from acker.errors import UnknownTopology
-from acker.inspect import async_ledger
 from acker.inspect.topology import history, totals
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.health_rules import CODES
 from acker.inspect.topology.history import COLUMNS
 from acker.inspect.topology.unreadable_topology import Damaged, damaged
+from acker.ledger import async_ledger
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.outcomes.counts import UNREADABLE
 from acker.ledger.trees.buckets import BUCKETS
@@ -63,7 +63,7 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 @router.get("/metrics", responses={**_TEXT, **declared()}, response_class=Response, response_model=None)
 async def get_metrics(service: ServiceDep, live: LiveDep) -> Response:
     """Counters, gauges and latencies of all topologies, the first 200 by name."""
-    names = await async_ledger.topologies(service.store)
+    names = await async_ledger.names(service.store)
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def read(name: str) -> _Read | Damaged | None:

@@ -10,7 +10,6 @@ import pytest
 
 from acker.drpc import scripts as calling
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
-from acker.inspect import async_ledger
 from acker.inspect.operate.removal import remove, remove_spout
 from acker.inspect.topology import health, history
 from acker.ledger import ids
@@ -22,7 +21,6 @@ from acker.ledger.steps.step_registry import Step
 from acker.ledger.tick import tick
 from acker.lines import Gather, Line
 from acker.store import function_keys, keys
-from acker.store.async_client import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import Operation, command
 from acker.streams import StreamWriter
@@ -196,17 +194,6 @@ def bounded(operation: Operation[object]) -> Operation[None]:
             replies = yield requests
     except StopIteration:
         return
-
-
-async def test_the_asyncio_twin_removes_too(url: str) -> None:
-    filled(url, "words")
-    async with AsyncStore(url) as store:
-        ledger = await async_ledger.open_ledger(store, "words", create=False)
-        with pytest.raises(TopologyInUse):
-            await ledger.remove()
-        assert await ledger.remove(force=True) > 600
-        assert await async_ledger.topologies(store) == []
-    assert not lasting(url, "words")
 
 
 def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
