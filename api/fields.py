@@ -24,9 +24,10 @@ from pydantic import (
     model_validator,
 )
 
-from acker.ledger.fields import Bounds, Examples, Kind, as_json, shown
+from acker.ledger.fields import Examples, Kind, as_json, shown
 from acker.ledger.outcomes.counts import Counter
 from acker.ledger.settings.config import MESSAGE_ID_BYTES, REASON_BYTES
+from acker.store.records import Bounds
 
 
 def _up_to(digits: str) -> str:

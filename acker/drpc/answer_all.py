@@ -50,7 +50,7 @@ class Answering:
         total = 0
         for name, record in found.items():
             try:
-                total += self._answer(Description.parse(record))
+                total += self._answer(Description.load(record))
                 self._trouble.pop(name, None)
             except AckerError as error:
                 if self._trouble.get(name) != repr(error):

@@ -48,7 +48,7 @@ def keep(core: Core) -> Operation[int]:
         return kept
     for name, record in sorted(pairs(stored).items()):
         try:
-            what = Description.parse(record)
+            what = Description.load(record)
             if what.topology != core.config.name:
                 continue
             for _ in range(_MOST_LATE):

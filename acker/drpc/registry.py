@@ -1,17 +1,19 @@
 """The functions of a store: their names are unique in it, and each is of one topology."""
 
 import hashlib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import zip_longest
+from typing import Annotated
 
 from acker.drpc import scripts
 from acker.errors import FunctionConflict, UnknownFunction, ValidationError
 from acker.ledger.calls.core import Core
 from acker.ledger.settings.config import check_name
-from acker.ledger.settings.settings import check_number
-from acker.store import function_keys, keys, records
+from acker.store import function_keys, keys
 from acker.store.operation import Operation, command
+from acker.store.records import Bounds, Count, Name, Record
 from acker.store.replies import pairs
+from acker.streams.log.gathers import TASKS
 
 MOST = 256
 """Functions that a store has at most."""
@@ -25,48 +27,31 @@ class Step:
     on it.
     """
 
-    name: str
+    name: Name
     gathers: bool = False
-    tasks: int = 1
+    tasks: Annotated[int, Bounds(1, TASKS)] = 1
     by: tuple[str, ...] = ()
     columns: tuple[tuple[str, str], ...] | None = None
     spark: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class Description(Record, what="a function"):
     """A function as it is stored. timeout, keep: seconds; see `acker.drpc.linear_drpc.LinearDRPC`."""
 
-    name: str
-    topology: str
-    steps: tuple[Step, ...]
+    name: Name
+    topology: Name
+    steps: Annotated[tuple[Step, ...], Bounds(1, 1 << 10)]
     idempotent: bool
-    attempts: int
-    timeout: float
-    keep: float
-    max_pending: int
-
-    def record(self) -> str:
-        """As it is stored."""
-        return records.dump(asdict(self))
-
-    @classmethod
-    def parse(cls, record: str | bytes) -> "Description":
-        """The inverse of `record`; UnreadableRecord for anything else."""
-        with records.reading(record, "a function") as stored:
-            steps = []
-            for one in stored.pop("steps"):
-                columns = one.pop("columns")
-                pieces = None if columns is None else tuple((str(name), str(kind)) for name, kind in columns)
-                steps.append(Step(**{**one, "by": tuple(one["by"])}, columns=pieces))
-            found = cls(**stored, steps=tuple(steps))
-            check_number(found.max_pending, "max_pending", 1, 10**9, int)
-            return found
+    attempts: Count
+    timeout: Annotated[float, Bounds(0, 1 << 53)]
+    keep: Annotated[float, Bounds(0, 1 << 53)]
+    max_pending: Annotated[int, Bounds(1, 10**9)]
 
     @property
     def version(self) -> str:
         """What tells it from another of its name: a digest of all of it."""
-        return hashlib.sha1(self.record().encode(), usedforsecurity=False).hexdigest()[:16]
+        return hashlib.sha1(self.dump().encode(), usedforsecurity=False).hexdigest()[:16]
 
     def stream(self, step: int) -> str:
         """The stream that a step reads."""
@@ -92,7 +77,7 @@ def check(what: Description) -> Operation[None]:
         if known >= MOST:
             raise ValidationError(f"function: the store has {known}, its most: remove one")
         return
-    found = Description.parse(stored)
+    found = Description.load(stored)
     if found != what:
         raise FunctionConflict(
             f"function {what.name!r} is registered otherwise, in topology {found.topology!r}: "
@@ -126,7 +111,7 @@ def _step(one: Step | None) -> str:
 def register(what: Description) -> Operation[None]:
     """Registers a function; the same again changes nothing. FunctionConflict where it is there otherwise."""
     yield from check(what)
-    yield [command("HSETNX", keys.FUNCTIONS, what.name, what.record())]
+    yield [command("HSETNX", keys.FUNCTIONS, what.name, what.dump())]
     yield from check(what)
 
 
@@ -142,7 +127,7 @@ def mark(core: Core, what: Description, *, new: bool = False) -> Operation[None]
     if stored is None and not new:
         return
     noted = [False]
-    if stored is None or Description.parse(stored) == what:
+    if stored is None or Description.load(stored) == what:
         noted = yield [
             scripts.set_version(one, what.version, before or b"")
             for one, before in zip(streams, found, strict=True)
@@ -159,13 +144,13 @@ def find(name: str) -> Operation[Description]:
         [known] = yield [command("HKEYS", keys.FUNCTIONS)]
         names = ", ".join(sorted(one.decode("utf-8", "replace") for one in known)[:20]) or "none"
         raise UnknownFunction(f"the store has no function {name!r}; it has {names}")
-    return Description.parse(stored)
+    return Description.load(stored)
 
 
 def functions() -> Operation[list[Description]]:
     """All functions of the store, by name. Raises UnreadableRecord."""
     [stored] = yield [command("HGETALL", keys.FUNCTIONS)]
-    return sorted(map(Description.parse, pairs(stored).values()), key=lambda one: one.name)
+    return sorted(map(Description.load, pairs(stored).values()), key=lambda one: one.name)
 
 
 def remove(what: Description) -> Operation[None]:

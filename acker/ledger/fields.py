@@ -19,6 +19,8 @@ from enum import Enum
 from operator import attrgetter, methodcaller
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from acker.store.records import Bounds
+
 Writer: TypeAlias = Callable[[Any], Any]
 _EXACT = 2**53
 
@@ -43,14 +45,6 @@ class Named:
     """The name that a field has in JSON, where it has another one in Python."""
 
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The bounds of a number."""
-
-    low: float
-    high: float | None = None
 
 
 class Examples(tuple[object, ...]):

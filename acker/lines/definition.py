@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 
 import redis
@@ -12,7 +12,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.slabs.sections import LINES, SECTIONS, mark_of
 from acker.lines import scripts
 from acker.lines.gather import Gather
-from acker.store import keys, records
+from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs, whole
 from acker.streams.log import gathers
@@ -59,7 +59,7 @@ def declare(core: Core, name: str, members: tuple[Gather, ...]) -> Operation[Def
         raise ValidationError(
             f"ackers: a line needs 1 or more, topology {core.config.name!r} has 0, so nothing is tracked"
         )
-    record = records.dump([astuple(one) for one in members])
+    record = gathers.LINE.dump(tuple((one.stream, one.tasks, one.by) for one in members))
     # A store that has lost its lines may have their streams still, and trees of their numbers.
     used = yield from gathers.numbers(core)
     own = next((used[one.stream] for one in members if one.stream in used), 0)
@@ -83,13 +83,11 @@ def declare(core: Core, name: str, members: tuple[Gather, ...]) -> Operation[Def
 def parse(name: str, stored: bytes) -> Definition:
     """A line as it is stored; UnreadableRecord for anything else."""
     number, _, record = stored.partition(b" ")
-    with records.reading(record, f"line {name!r}") as members:
-        return Definition(
-            name,
-            whole(number, f"the number of line {name!r}"),
-            check([Gather(*one) for one in members]),
-            mark_of(name, record),
-        )
+    try:
+        members = check([Gather(*one) for one in gathers.LINE.load(record)])
+    except ValidationError as error:
+        raise UnreadableRecord(f"not line {name!r}: {error}") from error
+    return Definition(name, whole(number, f"the number of line {name!r}"), members, mark_of(name, record))
 
 
 def lines(core: Core) -> Operation[dict[int, Definition]]:

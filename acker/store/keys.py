@@ -337,11 +337,6 @@ class Shard:
         """Hash: the events of a traced tree. It has a time to live."""
         return self._prefix + b"trace:%d" % anchor
 
-    @property
-    def retired(self) -> bytes:
-        """Hash: what an earlier version kept of records that it could not read; it goes with the topology."""
-        return self._prefix + b"quarantine"
-
     def vector(self, slab: bytes) -> bytes:
         """String: the ack vector of a slab."""
         return self._prefix + b"ack:" + slab

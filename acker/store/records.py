@@ -2,7 +2,7 @@
 
 A dataclass is a list of its fields in their order. All that is written can be read: a value that its type
 does not allow is refused before it is stored. Text that is not exactly such a record is an UnreadableRecord,
-so what is read is what was written, whole. `Annotated[..., Within(low, high)]` bounds a number, or a length.
+so what is read is what was written, whole. `Annotated[..., Bounds(low, high)]` bounds a number, or a length.
 """
 
 import binascii
@@ -21,6 +21,7 @@ from typing import (
     Literal,
     NamedTuple,
     Self,
+    TypeAlias,
     TypeVar,
     Union,
     get_args,
@@ -39,11 +40,15 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class Bounds:
     """The least and the greatest value of a number, or length of a text or a collection."""
 
     low: float
-    high: float
+    high: float | None = None
+
+    def to(self, high: float) -> tuple[float, float]:
+        """The bounds, where the upper one is `high` at most."""
+        return self.low, high if self.high is None else self.high
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +58,16 @@ class Matching:
     pattern: str
 
 
-_BITS_64 = Within(-(1 << 63), (1 << 63) - 1)
-_FINITE = Within(-sys.float_info.max, sys.float_info.max)
-_LENGTH = Within(0, 1 << 20)
+_Bounds: TypeAlias = Bounds | Matching | None
+_MOST_WHOLE = (1 << 63) - 1
+_MOST_LENGTH = 1 << 20
+NAME = r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z"  # "." and ".." would be folders in a URL
+Name = Annotated[str, Matching(NAME)]
+"""The name of a topology, a stream, a step, a spout and the like."""
 Token = Annotated[str, Matching("[0-9a-f]{1,64}")]
 """A random name, in hexadecimal digits."""
 MOST_COUNT = 1 << 53
-Count = Annotated[int, Within(0, MOST_COUNT)]
+Count = Annotated[int, Bounds(0, MOST_COUNT)]
 """A whole number from 0 that Lua has exactly, too."""
 
 
@@ -132,19 +140,21 @@ def _codec(kind: Any) -> Codec[Any]:
     return Codec(kind, *kind._how)
 
 
-def _form(kind: Any, bounds: Within | None = None) -> _Form:
+def _form(kind: Any, bounds: _Bounds = None) -> _Form:
     """The form of a type."""
     origin, args = get_origin(kind), get_args(kind)
-    if origin is Annotated and isinstance(args[1], Matching):
-        return _same(_matching(args[1]))
     if origin is Annotated:
-        return _form(args[0], args[1])
+        return _form(args[0], next((one for one in args[1:] if isinstance(one, Bounds | Matching)), bounds))
+    if isinstance(bounds, Matching):
+        return _same(_matching(bounds))
+    if kind is float:
+        return _real(bounds)
     if kind in _SCALARS:
         return _same(_SCALARS[kind](bounds))
     if kind is bool or origin is Literal:
         return _same(_choice(args or (False, True)))
     if kind is bytes:
-        return _bytes(bounds or _LENGTH)
+        return _bytes(bounds or Bounds(0))
     if origin in (Union, UnionType):
         return _union(args)
     if is_dataclass(kind):
@@ -152,9 +162,9 @@ def _form(kind: Any, bounds: Within | None = None) -> _Form:
     if origin is tuple and args[-1] is not Ellipsis:
         return _fixed([_form(one) for one in args], tuple)
     if origin in (tuple, frozenset):
-        return _collection(origin, _form(args[0]), bounds or _LENGTH)
+        return _collection(origin, _form(args[0]), bounds or Bounds(0))
     if origin in (dict, Mapping):
-        pairs = _collection(dict, _fixed([_form(one) for one in args], tuple), bounds or _LENGTH)
+        pairs = _collection(dict, _fixed([_form(one) for one in args], tuple), bounds or Bounds(0))
         return _Form(lambda value: pairs.write(tuple(value.items())), pairs.read)
     raise TypeError(f"no form of {kind}")
 
@@ -164,9 +174,8 @@ def _same(check: Callable[[Any], Any]) -> _Form:
     return _Form(check, check)
 
 
-def _whole(bounds: Within | None) -> Callable[[Any], int]:
-    within = bounds or _BITS_64
-    low, high = within.low, within.high
+def _whole(bounds: Bounds | None) -> Callable[[Any], int]:
+    low, high = (bounds or Bounds(-1 - _MOST_WHOLE)).to(_MOST_WHOLE)
 
     def check(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
@@ -176,21 +185,19 @@ def _whole(bounds: Within | None) -> Callable[[Any], int]:
     return check
 
 
-def _real(bounds: Within | None) -> Callable[[Any], float]:
-    within = bounds or _FINITE
-    low, high = within.low, within.high
+def _real(bounds: Bounds | None) -> _Form:
+    low, high = (bounds or Bounds(-sys.float_info.max)).to(sys.float_info.max)
 
-    def check(value: Any) -> float:
-        if type(value) not in (int, float) or not low <= value <= high:
+    def read(value: Any) -> float:
+        if not isinstance(value, float) or not low <= value <= high:
             raise ValueError(f"expected a number from {low} to {high}, got {_shown(value)}")
-        return float(value)
+        return value
 
-    return check
+    return _Form(lambda value: read(float(value) if type(value) is int else value), read)
 
 
-def _text(bounds: Within | None) -> Callable[[Any], str]:
-    within = bounds or _LENGTH
-    low, high = within.low, within.high
+def _text(bounds: Bounds | None) -> Callable[[Any], str]:
+    low, high = (bounds or Bounds(0)).to(_MOST_LENGTH)
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or not low <= len(value) <= high:
@@ -213,7 +220,7 @@ def _matching(what: Matching) -> Callable[[Any], str]:
     return check
 
 
-_SCALARS: dict[Any, Callable[[Within | None], Callable[[Any], Any]]] = {int: _whole, float: _real, str: _text}
+_SCALARS: dict[Any, Callable[[Bounds | None], Callable[[Any], Any]]] = {int: _whole, str: _text}
 
 
 def _choice(values: Collection[object]) -> Callable[[Any], Any]:
@@ -227,9 +234,10 @@ def _choice(values: Collection[object]) -> Callable[[Any], Any]:
     return check
 
 
-def _bytes(bounds: Within) -> _Form:
+def _bytes(bounds: Bounds) -> _Form:
     """As base64."""
-    text = _text(Within(0, 4 * -(-bounds.high // 3)))
+    low, high = bounds.to(_MOST_LENGTH)
+    text = _text(Bounds(4 * -(-low // 3), 4 * -(-high // 3)))
 
     def read(value: Any) -> bytes:
         made = binascii.a2b_base64(text(value), strict_mode=True)
@@ -252,7 +260,7 @@ def _union(kinds: tuple[Any, ...]) -> _Form:
             lambda value: None if value is None else form.write(value),
             lambda value: None if value is None else form.read(value),
         )
-    number = _whole(Within(0, len(kinds) - 1))
+    number = _whole(Bounds(0, len(kinds) - 1))
 
     def write(value: Any) -> list[Any]:
         place = kinds.index(type(value))
@@ -293,12 +301,13 @@ def _fixed(forms: Sequence[_Form], made: Callable[[list[Any]], Any]) -> _Form:
     return _Form(write, read)
 
 
-def _collection(kind: Callable[[list[Any]], Any], item: _Form, bounds: Within) -> _Form:
+def _collection(kind: Callable[[list[Any]], Any], item: _Form, bounds: Bounds) -> _Form:
     """Any number of values of one form."""
+    low, high = bounds.to(_MOST_LENGTH)
 
     def check(values: Collection[Any]) -> Collection[Any]:
-        if not bounds.low <= len(values) <= bounds.high:
-            raise ValueError(f"expected {bounds.low} to {bounds.high} values, got {len(values)}")
+        if not low <= len(values) <= high:
+            raise ValueError(f"expected {low} to {high} values, got {len(values)}")
         return values
 
     def write(values: Any) -> list[Any]:
@@ -310,8 +319,8 @@ def _collection(kind: Callable[[list[Any]], Any], item: _Form, bounds: Within) -
     def read(value: Any) -> Any:
         values = [item.read(one) for one in check(_listed(value))]
         made = kind(values)
-        if len(made) != len(values):
-            raise ValueError("expected each value once")
+        if len(made) != len(values) or (kind is frozenset and values != sorted(values)):
+            raise ValueError("expected each value once, in order")
         return made
 
     return _Form(write, read)

@@ -7,7 +7,6 @@ given to the operation that reads it, as the store's reply. Samples are inputs t
 """
 
 import base64
-import json
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
@@ -268,20 +267,15 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
     ]  # fmt: skip
     letter = {
         "message_id": b"m", "anchor": b"4096", "status": b"failed", "reason": b"bad", "attempts": b"3",
-        "at": b"1700000000000", "stream": b"lines",
+        "at": b"1700000000000", "stream": b"lines", "step": b"", "batch": b"-1",
     }  # fmt: skip
     dead_row = dead_letter_store.packed(roots.dump(), rows)
     searches = find_record.Searches("a", None, "", 3, 5)
     letters_at = dead_letters_pages.LettersPosition(1_700_000_000_000, "s", "5-0", "9-0")
-    config = {
-        "schema": str(SCHEMA_VERSION), "ackers": "4", "message_timeout_ms": "30000",
-        "high_water_mark": "1000", "slab_limit": "1024", "spouts": "1", "spout:s": "1",
-    }  # fmt: skip
+    config = {"schema": str(SCHEMA_VERSION), "message_timeout_ms": "30000", "spouts": "1", "spout:s": "1"}
+    config |= {name: str(value) for name, value in TopologyConfig("t").settings.items()}
     options = {"url": "redis://h:1/0", "topology": "t", "stream": "s", "message_id": "id", "outcomes": "true"}
-    step = {
-        "name": "split", "kind": "bolt", "application_id": "", "application": "", "query_id": "", "query": "",
-        "batch": 1, "reads": ["lines"], "emits": [],
-    }  # fmt: skip
+    step = step_registry.Step("split", "bolt", batch=1, reads=("lines",))
     reading = history.HEAD.pack(history.VERSION, 1, *([1.0] * len(history.COLUMNS))) + b"\x10" + bytes(8)
     position = cursors.Position(1, 2, 3, 4, [slab])
     schema = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string()))])
@@ -320,7 +314,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
                 2.0,
                 9,
             )
-            .record()
+            .dump()
             .encode(),
         ),
         "gathering": (b'[1,2,3,["a","b"]]',),
@@ -340,7 +334,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "search": (packed(bytes([2, 0, 2, 0]) + bytes(20), b"\x02\0\x02\0m0m1"),),
         "segment": (segment.dump().encode(),),
         "staged": (packed(b"0", b"\x01\0", slab),),
-        "steps": (packed(b"split q", b"17 " + json.dumps(step).encode()),),
+        "steps": (packed(b"split q", b"17 " + step.dump().encode()),),
         "subscriptions": (packed(*(x.encode() for pair in own.items() for x in pair)),),
         "topology": (packed(*(x.encode() for pair in config.items() for x in pair)),),
         "tuple": (b"4096:5,-7:-8", b""),
@@ -356,7 +350,7 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "dead letter": _dead_letter,
     "page of dead letters": _page_of_dead_letters,
     "search of records": _search_of_records,
-    "function": Description.parse,
+    "function": Description.load,
     "gathering": Gathering.load,
     "header": _header,
     "history": _history,

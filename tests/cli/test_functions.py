@@ -163,7 +163,7 @@ def test_a_command_whose_function_is_registered_otherwise_meanwhile_ends(
         wait_until(lambda: working() == [1])
         client = topology.drpc("count")
         assert client.execute(2) == 2
-        record = counting(timeout=5.0).description("t").record()
+        record = counting(timeout=5.0).description("t").dump()
         topology.ledger.store.send([command("HSET", keys.FUNCTIONS, "count", record)])
 
     with ThreadPoolExecutor(1) as pool:

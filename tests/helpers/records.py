@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from hypothesis import strategies as st
 
 import acker
-from acker.store.records import Codec, Matching, Record, Within, _codec
+from acker.store.records import Bounds, Codec, Matching, Record, _codec
 from acker.streams.sources.spout_options import SpoutOptions
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -37,10 +37,10 @@ def values(kind: Any, bounds: Any = None) -> st.SearchStrategy[Any]:
     """Values of a type that can be stored."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return values(args[0], args[1])
+        return values(args[0], next((one for one in args[1:] if isinstance(one, Bounds | Matching)), None))
     if isinstance(bounds, Matching):
         return st.from_regex(bounds.pattern, fullmatch=True)
-    low, high = (int(bounds.low), int(bounds.high)) if isinstance(bounds, Within) else (0, 1 << 20)
+    low, high = map(int, bounds.to((1 << 63) - 1)) if isinstance(bounds, Bounds) else (0, 1 << 20)
     if kind is int:
         return st.integers(*((low, high) if bounds else (-(1 << 63), (1 << 63) - 1)))
     if kind is float:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from acker.ledger.fields import (
     HIDDEN,
     SPREAD,
-    Bounds,
     Count,
     Cursor,
     Examples,
@@ -20,6 +19,7 @@ from acker.ledger.fields import (
     as_json,
     json_line,
 )
+from acker.store.records import Bounds
 from api.fields import answer
 
 

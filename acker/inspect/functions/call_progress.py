@@ -13,9 +13,10 @@ from acker.inspect.lines.overview import Gathered, RequestSeen
 from acker.inspect.trees import failures
 from acker.inspect.trees.failure import Failure
 from acker.ledger.calls.core import Core
-from acker.ledger.fields import HIDDEN, Bounds, Id, Instant, Name, Named, Seconds
+from acker.ledger.fields import HIDDEN, Id, Instant, Name, Named, Seconds
 from acker.store import function_keys
 from acker.store.operation import Operation, Request, command
+from acker.store.records import Bounds
 from acker.store.replies import seconds
 
 MOST = 500

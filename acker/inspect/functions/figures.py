@@ -11,11 +11,12 @@ from acker.drpc.calls import KINDS, Status
 from acker.drpc.registry import Description
 from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
-from acker.ledger.fields import HIDDEN, Bounds, Count, Named, Seconds
+from acker.ledger.fields import HIDDEN, Count, Named, Seconds
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.outcomes.latency_histogram import Latency
 from acker.store import function_keys
 from acker.store.operation import Operation, Request, command
+from acker.store.records import Bounds
 from acker.store.replies import pairs, seconds, whole
 
 MINUTES = 10

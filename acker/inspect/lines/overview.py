@@ -10,7 +10,7 @@ from acker.errors import UnknownRequest
 from acker.inspect.lines.unread_streams import Unread, unread
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
-from acker.ledger.fields import SPREAD, Bounds, Count, Id, Instant, Name, Named, Seconds
+from acker.ledger.fields import SPREAD, Count, Id, Instant, Name, Named, Seconds
 from acker.ledger.slabs import sections
 from acker.ledger.trees import trees
 from acker.ledger.trees.trees import Tree
@@ -19,6 +19,7 @@ from acker.lines.definition import Definition
 from acker.lines.gather import Gather
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, command
+from acker.store.records import Bounds
 from acker.store.replies import milliseconds, whole
 from acker.streams.log.gathers import MOST_SEGMENTS
 

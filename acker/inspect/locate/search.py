@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from acker.errors import UnreadableRecord
 from acker.inspect.locate import tuples
 from acker.inspect.locate.line_sections import gathering
 from acker.inspect.locate.tuples import Found, Lying
@@ -13,8 +13,9 @@ from acker.ledger.slabs import sections
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.trees import cursors
 from acker.ledger.trees.trees import Tree
-from acker.store import keys, records
+from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.store.records import Codec, Count, Matching
 from acker.store.replies import pairs, whole
 from acker.streams.log import gathers, segments
 
@@ -26,6 +27,10 @@ MOST_SEEN = 200
 """Segments that were found before they were published, and that a cursor names, at most."""
 _PAGE = 500
 MOST_CURSOR = 16_384
+_PLACE = Annotated[str, Matching("[0-9]{1,20}-[0-9]{1,20}")]
+_CURSOR: Codec[tuple[int, int, str, str, int, int, frozenset[tuple[str, int]]]] = Codec(
+    tuple[int, int, str, _PLACE, int, Count, frozenset[tuple[str, int]]], "a cursor", MOST_CURSOR
+)
 """Characters of a cursor."""
 
 
@@ -74,26 +79,17 @@ class Walk:
     def text(self, anchor: int) -> str:
         """The walk as a cursor: text that the caller hands back unread."""
         # Over so many, whether all was found cannot be known: no tree that is pending has the value 0.
-        seen, value = (sorted(self.seen), self.value) if len(self.seen) <= MOST_SEEN else ([], 0)
-        what = [anchor, value, self.stream, self.entry, self.xor, self.looked, seen]
-        return cursors.as_text(records.dump(what).encode())
+        seen, value = (frozenset(self.seen), self.value) if len(self.seen) <= MOST_SEEN else (frozenset(), 0)
+        what = anchor, value, self.stream, self.entry, self.xor, self.looked, seen
+        return cursors.as_text(_CURSOR.dump(what).encode())
 
     @classmethod
     def parse(cls, text: str, anchor: int) -> "Walk":
         """The inverse of `text`; ValidationError for anything else, and for a cursor of another tree."""
-        try:
-            with records.reading(cursors.from_text(text, MOST_CURSOR), "a cursor") as stored:
-                of, value, stream, entry, xor, looked, seen = stored
-                millis, number = map(int, entry.split("-"))
-                walk = cls(
-                    int(value), str(stream), f"{millis}-{number}", int(xor), int(looked),
-                    {(str(token), int(slot)) for token, slot in seen},
-                )  # fmt: skip
-        except UnreadableRecord as error:
-            raise cursors.malformed() from error
-        if of != anchor or min(millis, number, walk.looked) < 0 or max(millis, number) >= 1 << 64:
+        of, value, stream, entry, xor, looked, seen = cursors.read(_CURSOR, text, MOST_CURSOR)
+        if of != anchor or max(map(int, entry.split("-"))) >= 1 << 64:
             raise cursors.malformed()
-        return walk
+        return cls(value, stream, entry, xor, looked, set(seen))
 
 
 def look(

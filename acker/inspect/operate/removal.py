@@ -1,6 +1,7 @@
 """Removing a topology with all that it holds, as an operation: key by key, in bounded steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from acker.errors import NotInstalled, SpoutInUse, TopologyInUse, UnknownSpout, UnreadableRecord
 from acker.inspect import scripts
@@ -13,7 +14,7 @@ from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs import registries
 from acker.ledger.tick import tick
-from acker.store import function_keys, keys, records
+from acker.store import function_keys, keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 
@@ -98,29 +99,38 @@ def _own(name: str) -> list[bytes]:
     ]
 
 
+@contextmanager
+def _with_pyarrow(core: Core, what: str) -> Iterator[None]:
+    """Raises NotInstalled in place of an ImportError."""
+    try:
+        yield
+    except ImportError as error:
+        raise NotInstalled(
+            f"topology {core.config.name!r} has {what}: to remove them takes pyarrow"
+        ) from error
+
+
 def _remove_functions(core: Core) -> Operation[None]:
     """Removes the functions of a topology (acker/drpc/registry.py); one that cannot be read stays."""
     [stored] = yield [command("HGETALL", keys.FUNCTIONS)]
-    for name, record in pairs(stored).items():
-        try:
-            with records.reading(record, "a function") as found:
-                own = found["topology"] == core.config.name
-        except UnreadableRecord:
-            continue
-        if own:
-            yield [command("HDEL", keys.FUNCTIONS, name)]
+    topology = f'"{core.config.name}"'.encode()
+    found = {name: record for name, record in pairs(stored).items() if topology in record}
+    if not found:
+        return
+    with _with_pyarrow(core, "functions"):
+        from acker.drpc.registry import Description
+    for name, record in found.items():
+        with suppress(UnreadableRecord):
+            if Description.load(record).topology == core.config.name:
+                yield [command("HDEL", keys.FUNCTIONS, name)]
 
 
 def _remove_streams(core: Core) -> Operation[None]:
     [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
     if not names:
         return
-    try:
+    with _with_pyarrow(core, "streams"):
         from acker.streams.upkeep.removal import remove_stream
-    except ImportError as error:
-        raise NotInstalled(
-            f"topology {core.config.name!r} has streams: to remove them takes pyarrow"
-        ) from error
     for name in names:
         yield from remove_stream(core, name.decode())
 
@@ -143,7 +153,7 @@ def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:
         yield [command("UNLINK", *aside[first : first + _PAGE])]
     [registry] = yield [command("HGET", shard.clock, "spouts")]
     names = {*core.spouts, *(name for _, name in registries.spouts(registry or b""))}
-    yield [command("UNLINK", *shard.declared(names), *shard.of_steps(), shard.traces, shard.retired)]
+    yield [command("UNLINK", *shard.declared(names), *shard.of_steps(), shard.traces)]
 
 
 def _each(table: bytes, key_of: Callable[[bytes], bytes | None]) -> Operation[None]:

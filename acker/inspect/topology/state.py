@@ -9,7 +9,7 @@ from acker.inspect.topology.health_rules import Thresholds
 from acker.inspect.topology.totals import BucketTotals, ShardTotals, Totals
 from acker.inspect.topology.unreadable_topology import Damaged
 from acker.ledger.calls.core import Core
-from acker.ledger.fields import Bounds, Count, Instant, Name, Seconds
+from acker.ledger.fields import Count, Instant, Name, Seconds
 from acker.ledger.outcomes import counts
 from acker.ledger.outcomes.counts import UNREADABLE
 from acker.ledger.outcomes.latency_histogram import Latency
@@ -18,6 +18,7 @@ from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.steps.step_totals import StepTotals
 from acker.store.operation import Operation
+from acker.store.records import Bounds
 from acker.streams.log.stream_totals import StreamTotals, stream_totals
 
 

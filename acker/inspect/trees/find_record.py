@@ -6,7 +6,6 @@ expired, and the dead letters. So what was acked is found until its slab is conf
 """
 
 import hashlib
-import json
 import logging
 import math
 import zlib
@@ -27,6 +26,7 @@ from acker.ledger.trees import cursors
 from acker.ledger.trees.trees import Tree
 from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.store.records import Codec
 from acker.store.replies import whole
 from acker.streams.dead_letters import pages as dead_letters_pages
 from acker.streams.dead_letters.filters import Filter
@@ -102,8 +102,11 @@ class Searches:
     held: str | None = ""
     ended: str | None = ""
     dead: str | None = ""
-    looked: int = 0
-    of: int = 0
+    looked: Whole = 0
+    of: Whole = 0
+
+
+_CURSOR: Codec[tuple[str, Searches]] = Codec(tuple[str, Searches], "a cursor", _UNPACKED_BYTES)
 
 
 @dataclass(slots=True)
@@ -315,7 +318,7 @@ def encoded(at: Searches, wanted: bytes) -> str | None:
     """How far the searches for a message id are, as text that is safe in a URL; None at the end of all."""
     if (at.held, at.ended, at.dead) == (None, None, None):
         return None
-    packed = json.dumps([_digest(wanted), at.held, at.ended, at.dead, at.looked, at.of])
+    packed = _CURSOR.dump((_digest(wanted), at))
     return cursors.as_text(zlib.compress(packed.encode()))
 
 
@@ -324,18 +327,12 @@ def decoded(cursor: object, wanted: bytes) -> Searches:
     packed = cursors.from_text(cursor, _CURSOR_BYTES)
     try:
         inflated = (unpacking := zlib.decompressobj()).decompress(packed, _UNPACKED_BYTES)
-        digest, *texts, looked, of = json.loads(inflated if unpacking.eof else b"")
-        held, ended, dead = texts
-    except (zlib.error, ValueError, TypeError, RecursionError) as error:
+        digest, at = _CURSOR.load(inflated if unpacking.eof else b"")
+    except (zlib.error, UnreadableRecord) as error:
         raise cursors.malformed() from error
-    known = all(one is None or isinstance(one, str) for one in texts)
-    if digest != _digest(wanted) or not known or not all(map(_is_count, (looked, of))):
+    if digest != _digest(wanted):
         raise cursors.malformed()
-    return Searches(held, ended, dead, looked, of)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+    return at
 
 
 def _digest(wanted: bytes) -> str:

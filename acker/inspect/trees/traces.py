@@ -1,19 +1,19 @@
 """Traces as they are read: what became of a tree, event by event (`acker.ledger.calls.traces`)."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
+from acker.errors import UnreadableRecord
 from acker.inspect.trees.failure import Failure
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
-from acker.ledger.calls.traces import EXPORTED, MOST_TRACES
+from acker.ledger.calls.traces import EXPORTED, MOST_TRACES, STORED
 from acker.ledger.fields import Batch, Count, Examples, Instant
 from acker.ledger.ids import check_id
 from acker.ledger.steps import step_totals
 from acker.store.operation import Operation, Reply, command
-from acker.store.replies import pairs
+from acker.store.replies import pairs, whole
 
 _SHARDS = 64
 _KINDS = "tracked", "emitted", "acked", "reset"
@@ -125,9 +125,9 @@ def _parse(value: bytes, named: Mapping[int, str]) -> TraceEvent | None:
     """An event; None where it cannot be read."""
     ms, _, text = value.partition(b" ")
     try:
-        what: dict[str, Any] = json.loads(text)
-        number = what.pop("step", None)
-        step = "" if number is None else named.get(int(number), "")
-        return TraceEvent(int(ms) / 1000, str(what.pop("kind")), step, int(what.pop("batch", -1)), **what)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        kind, by, spout, stream, rows, reason = STORED.load(text)
+        at = whole(ms, "when an event was") / 1000
+    except UnreadableRecord:
         return None
+    step, batch = ("", -1) if by is None else (named.get(by.step, ""), by.batch)
+    return TraceEvent(at, kind, step, batch, spout, stream, rows, reason)

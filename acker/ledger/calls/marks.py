@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 from acker.ledger.settings.settings import check_number
-from acker.store.records import Within
+from acker.store.records import Bounds
 
 MOST_STEPS = 255
 """Steps of a topology that have a number of their own; later ones share 0."""
@@ -33,8 +33,8 @@ class Mark:
     0 to 2^32 - 2 are distinct.
     """
 
-    step: Annotated[int, Within(0, MOST_NUMBER)] = 0
-    batch: Annotated[int, Within(-1, (1 << 63) - 1)] = -1
+    step: Annotated[int, Bounds(0, MOST_NUMBER)] = 0
+    batch: Annotated[int, Bounds(-1, (1 << 63) - 1)] = -1
 
     def __post_init__(self) -> None:
         check_number(self.step, "step of a mark", 0, MOST_NUMBER, int)

@@ -5,7 +5,6 @@ have no part in it: one that cannot be written is left out, and a trace may lack
 that has died.
 """
 
-import json
 import logging
 import struct
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from acker.ledger.calls.marks import Mark
 from acker.ledger.ids import Ids
 from acker.ledger.slabs.causes import Cause
 from acker.store.operation import Operation, command
+from acker.store.records import Codec, Count
 
 MOST_EVENTS = 64
 """Of a trace."""
@@ -31,6 +31,10 @@ SECONDS = 86_400
 """For which a trace is kept, from its first event on."""
 EXPORTED = "exported"
 """An event that no tree has: somebody has exported the trace."""
+STORED: Codec[tuple[str, Mark | None, str, str, int, str]] = Codec(
+    tuple[str, Mark | None, str, str, Count, str], "an event of a trace", 1 << 16
+)
+"""The kind of an event, and its `by`, `spout`, `stream`, `rows` and `reason`."""
 _STAGED = struct.Struct("<qI")
 _SHIFT, _FACTOR = np.uint64(29), np.uint64(0xBF58476D1CE4E5B9)
 _log = logging.getLogger(__name__)
@@ -55,12 +59,8 @@ class Event:
     reason: str = ""
 
     def text(self) -> str:
-        """The event as it is stored, but for its time, which is the store's."""
-        what = {"kind": self.kind, "spout": self.spout, "stream": self.stream, "rows": self.rows}
-        what |= {"reason": self.reason[:200]}
-        if self.by is not None:
-            what |= {"step": self.by.step, "batch": self.by.batch}
-        return json.dumps({name: value for name, value in what.items() if value != ""})
+        """The event as it is stored, without its time, which is the store's."""
+        return STORED.dump((self.kind, self.by, self.spout, self.stream, self.rows, self.reason[:200]))
 
 
 def picked(core: Core, anchors: Ids) -> Ids:
@@ -125,7 +125,7 @@ def note(core: Core, events: Sequence[Event]) -> Operation[None]:
 def claim(core: Core, anchor: int) -> Operation[bool]:
     """Whether a tree's trace is the caller's to export: it is once, for one of all who ask."""
     shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
-    what = [(EXPORTED, json.dumps({"kind": EXPORTED}))]
+    what = [(EXPORTED, STORED.dump((EXPORTED, None, "", "", 0, "")))]
     [new] = yield [scripts.note_trace(shard, anchor, what, MOST_EVENTS + 1, MOST_TRACES, SECONDS)]
     return bool(new)
 

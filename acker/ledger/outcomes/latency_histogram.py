@@ -57,7 +57,7 @@ class Latency:
 def percentile(counts: Mapping[int, int], fraction: float) -> float | None:
     """The latency in seconds below which `fraction` (0 to 1) of all lie; None where there are none.
 
-    Within the bucket it is interpolated linearly.
+    Bounds the bucket it is interpolated linearly.
     """
     total = sum(counts.values())
     if total == 0:

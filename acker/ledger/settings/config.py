@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, TypedDict, cast
+from typing import TypedDict, cast
 
 from acker.errors import ValidationError, shown
 from acker.ledger.ids import SLAB_TREES
 from acker.ledger.settings.settings import choice, number, of
 from acker.ledger.settings.suggestions import meant
-from acker.store.records import Matching
+from acker.store.records import NAME
 
 SCHEMA_VERSION = 6
 MESSAGE_ID_BYTES = 1024
@@ -27,11 +27,7 @@ STREAM_MAX_AGE = 7 * 86400.0
 STREAM_MAX_BYTES = 16 << 30
 """Bytes of payload that a stream holds at most, by default."""
 
-# "." and ".." would be folders in a URL.
-_NAME = r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z"
-_NAMED = re.compile(_NAME)
-Name = Annotated[str, Matching(_NAME)]
-"""The name of a topology, a stream, a step, a spout and the like, in a record."""
+_NAMED = re.compile(NAME)
 
 
 def is_name(name: object) -> bool:
@@ -132,33 +128,32 @@ class TopologyConfig:
     slab_limit: int = number(1024, 1, SLAB_TREES, "Most trees in a slab that acker makes by itself.")
     outcomes_kept: int = number(
         10_000, 1, 100_000, "How many of its latest failed or expired trees each shard keeps for people "
-        "to look at, confirmed or not. Trees that ended with the oldest, up to a slab, are kept, too.",
-        later=True,
+        "to look at, confirmed or not. Trees that ended with the oldest, up to a slab, are kept, too."
     )  # fmt: skip
     waiting_bytes: int = number(
         64 << 20, 0, 1 << 40, "Most bytes of messages that wait in each shard for the track of their tree. "
-        "Messages beyond that are dropped and counted as orphaned, and their trees will expire.", later=True
+        "Messages beyond that are dropped and counted as orphaned, and their trees will expire."
     )  # fmt: skip
     downtime: int = number(
         86400, 0, 28 * 86400, "Seconds for which a row waits while no job works on it: the clock of its tree "
         "stands still while no job has taken it from its stream, or the query that took it has ended. With 0 "
-        "that clock never stands still.", later=True
+        "that clock never stands still."
     )  # fmt: skip
     marks: str = choice(
         ("slabs", "off"), "Whether the ledger notes which step has acked tuples of a slab, when and in which "
-        "batch, and counts for each step. off: neither.", later=True
+        "batch, and counts for each step. off: neither."
     )  # fmt: skip
     traces: int = number(
         0, 0, 10**9, "One tree in so many, chosen by its anchor, keeps what became of it, event by event, "
-        "for a day; 0: none.", later=True
+        "for a day; 0: none."
     )  # fmt: skip
     wait_replicas: int = number(
         0, 0, 16, "How many replicas of its server have a track, a commit, the configuration or the name of "
-        "a spout before it counts as done (WAIT).", later=True
+        "a spout before it counts as done (WAIT)."
     )  # fmt: skip
     wait_fsync: int = number(
         0, 0, 1, "1: its server has what `wait_replicas` names in its append-only file on the disk by then "
-        "(WAITAOF, which takes Valkey or Redis 7.2).", later=True
+        "(WAITAOF, which takes Valkey or Redis 7.2)."
     )  # fmt: skip
     schema: int = SCHEMA_VERSION
 

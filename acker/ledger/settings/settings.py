@@ -20,8 +20,7 @@ class Setting:
     """A setting: a number of a kind from `low` to `high`, one of `choices`, a flag, or a text.
 
     default: None where it does nothing unless it is given, MISSING where it has to be. words: what it does,
-    in its unit. text: what a text is. uses: what it is only for; empty: for all. later: whether what was
-    stored by an earlier version may lack it.
+    in its unit. text: what a text is. uses: what it is only for; empty: for all.
     """
 
     default: object
@@ -32,7 +31,6 @@ class Setting:
     choices: tuple[str, ...] = ()
     text: str = ""
     uses: tuple[str, ...] = ()
-    later: bool = False
 
     @property
     def values(self) -> str:

@@ -183,7 +183,7 @@ def _config(name: str, values: dict[str, str]) -> TopologyConfig:
         others = {
             setting: values[setting] if known.kind is str else int(values[setting])
             for setting, known in SETTINGS.items()
-            if setting != _TIMEOUT and (setting in values or not known.later)
+            if setting != _TIMEOUT
         }
         timeout = int(values[_STORED_TIMEOUT]) / 1000
         return TopologyConfig(name, message_timeout=timeout, **others)  # type: ignore[arg-type]

@@ -11,10 +11,13 @@ import hashlib
 import struct
 import zlib
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from acker.errors import ValidationError
+from acker.errors import UnreadableRecord, ValidationError
 from acker.ledger import ids
+from acker.store.records import Codec
 
+_T = TypeVar("_T")
 _VERSION = 2
 _MOST_SLABS = 4096
 _HEAD = struct.Struct("<B4sHqQHBH")
@@ -56,6 +59,14 @@ def from_text(cursor: object, most: int) -> bytes:
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except binascii.Error as error:
+        raise malformed() from error
+
+
+def read(codec: Codec[_T], cursor: object, most: int) -> _T:
+    """The value that a cursor of records is. ValidationError for anything else."""
+    try:
+        return codec.load(from_text(cursor, most))
+    except UnreadableRecord as error:
         raise malformed() from error
 
 

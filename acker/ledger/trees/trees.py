@@ -7,13 +7,14 @@ from typing import Annotated, Literal, TypeAlias
 
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
-from acker.ledger.fields import Bounds, Id, Instant, MessageId, Name, Named, Seconds, Whole
+from acker.ledger.fields import Id, Instant, MessageId, Name, Named, Seconds, Whole
 from acker.ledger.slabs import registries
 from acker.ledger.slabs import slabs as headers
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.trees import scripts
 from acker.ledger.trees.buckets import BUCKETS, Bucket, Clock
 from acker.store.operation import Operation, Reply
+from acker.store.records import Bounds
 
 State: TypeAlias = Literal["pending", "waiting", "finished"]
 

@@ -15,8 +15,9 @@ from acker.errors import UnsafePlan
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.spark.queries.microbatches import MicroBatch
-from acker.store import keys, records
+from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.store.records import Record
 from acker.streams.commits import origins
 from acker.streams.commits.record import RECORD_TTL
 from acker.streams.log import subscriptions
@@ -47,7 +48,7 @@ _KEPT_BACK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Record, what="what is known of a query"):
     """operators: stream -> the operator with state over it. tracked: that over rows of `acker.spark.track`.
 
     twice: streams that the query reads in two places for one subscription. others: what else it reads, as
@@ -72,30 +73,6 @@ class Verdict:
         if batch.number > self.logged:
             return origins.by(batch.run)
         return origins.at(self.logged_at) if self.logged_at and batch.number == self.logged else ""
-
-    def dump(self) -> str:
-        """The verdict as it is stored."""
-        rest = [self.logged_at, self.others, self.application_id, self.application, self.unlogged]
-        return records.dump([dict(self.operators), self.tracked, self.twice, self.logged, *rest])
-
-    @classmethod
-    def load(cls, text: str | bytes) -> "Verdict":
-        """The inverse of `dump`; UnreadableRecord for anything else."""
-        with records.reading(text, "what is known of a query") as stored:
-            operators, tracked, twice, logged, *rest = stored  # earlier versions stored four, or five
-            defaults = ["", (), "", "", False]
-            logged_at, others, application_id, application, unlogged = list(rest) + defaults[len(rest) :]
-            return cls(
-                {str(stream): str(operator) for stream, operator in operators.items()},
-                str(tracked),
-                tuple(map(str, twice)),
-                int(logged),
-                str(logged_at),
-                tuple(map(str, others)),
-                str(application_id),
-                str(application),
-                bool(unlogged),
-            )
 
 
 def record(core: Core, query: str, run: str, found: Verdict) -> Operation[None]:

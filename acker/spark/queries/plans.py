@@ -20,9 +20,8 @@ from acker.streams.log.subscriptions import Range
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _NOTHING = "LocalRelation"
-_OFFSET = {"reader", "at"}
-"""What every offset of a stream has; those of earlier versions have no more."""
-_NAMED = {"stream", "slot"}
+_OFFSET = {"reader", "at", "stream", "slot"}
+"""What every offset of a stream has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,7 @@ class Plan:
     """What a batch reads. ranges: of streams, readers with start and end; others: whether anything else, too.
 
     topologies: names of those whose streams it reads, as far as Spark tells. origin: all that it reads.
-    named: ranges whose offsets name their streams; those of earlier versions do not. steady: each
-    evaluation gives the same rows, as far as Spark knows.
+    named: the ranges with their streams. steady: each evaluation gives the same rows, as far as Spark knows.
     """
 
     ranges: "Counter[Key]"
@@ -76,7 +74,6 @@ def _planned(spark: SparkSession, query: str) -> Plan:
     execution = active.get(jvm.java.util.UUID.fromString(query))
     plan = execution.lastExecution().optimizedPlan()
     leaves, others, topologies = plan.collectLeaves(), False, set()
-    ranges: dict[int, Key] = {}
     named: dict[int, Range] = {}
     for place in range(leaves.size()):
         leaf = leaves.apply(place)
@@ -87,17 +84,15 @@ def _planned(spark: SparkSession, query: str) -> Plan:
             topologies.add(_topology(leaf))
             if end["at"] > start["at"]:  # no task reads an empty range, so none notes it
                 # A source that is in several places of the plan is read in each of them.
-                source = leaf.stream().hashCode()
-                ranges[source] = (end["reader"], start["at"], end["at"])
-                if end.keys() >= _NAMED:
-                    named[source] = Range(end["stream"], end["slot"], *ranges[source])
+                read = Range(end["stream"], end["slot"], end["reader"], start["at"], end["at"])
+                named[leaf.stream().hashCode()] = read
         else:
             others = others or kind != _NOTHING
-    found = frozenset(ranges.values())
-    origin = Origin(found, _others(execution) if others else "")
+    ranges = Counter(map(key, named.values()))
+    origin = Origin(frozenset(ranges), _others(execution) if others else "")
     names = frozenset(filter(None, topologies))
     steady = bool(plan.deterministic())
-    return Plan(Counter(ranges.values()), others, names, origin, tuple(named.values()), steady)
+    return Plan(ranges, others, names, origin, tuple(named.values()), steady)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def begin(
 
 
 def attempt_of(state: str) -> str:
-    """What tells a stored commit from one that is stored again; "" where an earlier version has stored it."""
+    """What tells a stored commit from one that is stored again."""
     return state.removeprefix(STORED).strip()
 
 

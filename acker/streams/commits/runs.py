@@ -5,21 +5,21 @@ commit was done before may have other rows, which are in no stream: the error sa
 when.
 """
 
-import json
 import logging
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from acker.errors import RunCommitted
+from acker.errors import RunCommitted, UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
+from acker.store.records import Record
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Record, what="a run that is committed"):
     """A run that is committed. by: who did, or ""; at: when, Unix seconds; rows: that it emitted."""
 
     by: str
@@ -49,9 +49,8 @@ def find(core: Core, writer: str) -> Operation[Committed | None]:
     if state != b"done":
         return None
     try:
-        found = json.loads(by or b"{}")
-        return Committed(str(found.get("by", "")), float(found.get("at", 0.0)), int(found.get("rows", 0)))
-    except (ValueError, TypeError, AttributeError):
+        return Committed.load(by or b"")
+    except UnreadableRecord:
         return Committed("", 0.0, 0)
 
 
@@ -59,5 +58,5 @@ def note(core: Core, writer: str, by: str, rows: int) -> Operation[None]:
     """Notes who has committed a run, beside its commit."""
     key = keys.commits(core.config.name, writer)
     [(seconds, _)] = yield [Request(key, ["TIME"])]
-    what = Committed(by[:200], float(seconds), rows)
-    yield [command("HSET", key, "by", json.dumps(asdict(what)))]
+    what = Committed(by.encode("utf-8", "replace").decode()[:200], float(seconds), rows)
+    yield [command("HSET", key, "by", what.dump())]

@@ -6,8 +6,6 @@ replays goes to an end, also where all fails again.
 """
 
 import hashlib
-import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias, get_args, overload
@@ -19,6 +17,7 @@ from acker.ledger.settings.settings import check_number
 from acker.ledger.trees import cursors
 from acker.store import keys
 from acker.store.operation import Operation, Request
+from acker.store.records import MOST_COUNT, Bounds, Codec, Matching
 from acker.store.replies import seconds
 from acker.streams.dead_letters.filters import Filter, cause
 from acker.streams.sources import dead_letter_store
@@ -32,9 +31,8 @@ GROUPS = 1_000
 """Groups after which a page of them ends."""
 By: TypeAlias = Literal["cause", "step", "status"]
 BY: tuple[By, ...] = get_args(By)
-_NUMBER = re.compile(r"[0-9]{1,20}-[0-9]{1,20}\Z")
+_NUMBER = Annotated[str, Matching("[0-9]{1,20}-[0-9]{1,20}")]
 _CURSOR_BYTES = 512
-_LATEST = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +73,13 @@ class LettersPosition:
     numbers may go on within a ms for as long as a clock that was set back has not caught up.
     """
 
-    until: int
-    spout: str = ""
-    after: str = dead_letter_store.FIRST
-    end: str = dead_letter_store.FIRST
+    until: Annotated[int, Bounds(0, MOST_COUNT)]
+    spout: Annotated[str, Bounds(0, 64)] = ""
+    after: _NUMBER = dead_letter_store.FIRST
+    end: _NUMBER = dead_letter_store.FIRST
+
+
+_CURSOR: Codec[tuple[str, LettersPosition]] = Codec(tuple[str, LettersPosition], "a cursor", _CURSOR_BYTES)
 
 
 def start(
@@ -90,7 +91,7 @@ def start(
     if cursor is not None:
         return decoded(cursor, asked)
     if until is not None:
-        check_number(until, "until", 0, _LATEST / 1000, float)
+        check_number(until, "until", 0, MOST_COUNT / 1000, float)
         return LettersPosition(int(until * 1000))
     names = yield from _spouts(core, asked)
     there = yield from dead_letter_store.newest(core, names)
@@ -260,23 +261,16 @@ def encoded(at: LettersPosition | None, asked: Filter) -> str | None:
     """A position as text that is safe in a URL, for the same filter; None for none."""
     if at is None:
         return None
-    packed = json.dumps([_digest(asked), at.until, at.spout, at.after, at.end], separators=(",", ":"))
+    packed = _CURSOR.dump((_digest(asked), at))
     return cursors.as_text(packed.encode())
 
 
 def decoded(cursor: object, asked: Filter) -> LettersPosition:
     """The position that a cursor stands for; ValidationError where it is none of this filter."""
-    try:
-        digest, until, spout, after, end = json.loads(cursors.from_text(cursor, _CURSOR_BYTES))
-    except (ValueError, TypeError) as error:
-        raise cursors.malformed() from error
-    known = isinstance(until, int) and not isinstance(until, bool) and 0 <= until <= _LATEST
-    if digest != _digest(asked) or not known or not isinstance(spout, str) or len(spout) > 64:
+    digest, at = cursors.read(_CURSOR, cursor, _CURSOR_BYTES)
+    if digest != _digest(asked):
         raise cursors.malformed()
-    for number in (after, end):
-        if not isinstance(number, str) or not _NUMBER.match(number):
-            raise cursors.malformed()
-    return LettersPosition(until, spout, after, end)
+    return at
 
 
 def _digest(asked: Filter) -> str:

@@ -20,9 +20,9 @@ from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs import sections
-from acker.store import keys, records
+from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.store.records import Record, Within
+from acker.store.records import Bounds, Codec, Name, Record
 from acker.store.replies import pairs, whole
 from acker.streams.log import python_values, scripts, segments
 from acker.streams.log.segments import ANCHORS
@@ -37,6 +37,10 @@ MOST_SEGMENTS = 450
 LATE_TTL = 14 * 86400
 """Seconds for which it is known that a group was released, where nobody sees to it (`coordinator.forget`):
 twice the longest message timeout."""
+LINE: Codec[tuple[tuple[str, int, tuple[str, ...]], ...]] = Codec(
+    tuple[tuple[Name, Annotated[int, Bounds(1, TASKS)], tuple[str, ...]], ...], "a line"
+)
+"""The streams of a line that gather, each with its tasks and the columns of these (`acker.lines.gather`)."""
 _NULL = zlib.crc32(b"null")
 LAST = "!"
 """How the place of a segment begins that ends a bundle."""
@@ -49,9 +53,9 @@ class Gathering(Record, what="how a stream gathers"):
     Rows with the same values of the columns `by` are for the same task.
     """
 
-    line: Annotated[int, Within(1, sections.LINES)]
-    section: Annotated[int, Within(1, sections.SECTIONS - 1)]
-    tasks: Annotated[int, Within(1, TASKS)] = 1
+    line: Annotated[int, Bounds(1, sections.LINES)]
+    section: Annotated[int, Bounds(1, sections.SECTIONS - 1)]
+    tasks: Annotated[int, Bounds(1, TASKS)] = 1
     by: tuple[str, ...] = ()
 
 
@@ -86,9 +90,8 @@ def line(core: Core, name: str) -> Operation[Gathers]:
     if stored is None:
         raise UnknownLine(f"topology {core.config.name!r} has no line {name!r}: declare it first")
     number, _, record = stored.partition(b" ")
-    with records.reading(record, "a line") as gathering:
-        streams = tuple(str(one[0]) for one in gathering)
-        return Gathers(whole(number, f"the number of line {name!r}"), streams, sections.mark_of(name, record))
+    streams = tuple(stream for stream, *_ in LINE.load(record))
+    return Gathers(whole(number, f"the number of line {name!r}"), streams, sections.mark_of(name, record))
 
 
 def numbers(core: Core) -> Operation[dict[str, int]]:

@@ -9,14 +9,18 @@ from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Whole
 from acker.ledger.steps.step_registry import Step
-from acker.store import keys, records
+from acker.store import keys
 from acker.store.operation import Operation, Request, command
+from acker.store.records import Codec, Count
 from acker.store.replies import milliseconds, pairs
 from acker.streams.log.heartbeats import Lease
 from acker.streams.log.subscriptions import HOLD_TTL, Range
 
 _PAGE = 1_000
 _PAGES = 50
+_NOTED: Codec[tuple[str, int, int, int]] = Codec(
+    tuple[str, int, Count, Count], "what a reader reads for", 1 << 16
+)
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +62,7 @@ class Holder:
 def noting(core: Core, read: Range, query: str, batch: int) -> Request:
     """The request that notes for which batch a range is read. The batch that read last is known."""
     key = keys.Stream(core.config.name, read.stream).holder(read.slot, read.reader)
-    return command("SET", key, records.dump([query, batch, read.start, read.end]), "EX", HOLD_TTL)
+    return command("SET", key, _NOTED.dump((query, batch, read.start, read.end)), "EX", HOLD_TTL)
 
 
 def find(
@@ -110,10 +114,9 @@ def named(stream: str, reader: str, number: int, noted: bytes | None, at_work: I
     if noted is None:
         return Holder(reader, number)
     try:
-        with records.reading(noted, f"what reader {reader} of stream {stream} reads for") as stored:
-            query, batch, start, end = str(stored[0]), *map(int, stored[1:4])
+        query, batch, start, end = _NOTED.load(noted)
     except UnreadableRecord as error:
-        _log.error("%s", error)
+        _log.error("reader %s of stream %s: %s", reader, stream, error)
         return Holder(reader, number)
     mine = [step for step in at_work if step.query_id == query]
     mine = [step for step in mine if stream in step.reads] or mine

@@ -22,7 +22,7 @@ from acker.ledger import ids
 from acker.ledger.ids import Ids
 from acker.store.keys import Stream
 from acker.store.operation import Word
-from acker.store.records import Count, Record, Token, Within
+from acker.store.records import Bounds, Count, Record, Token
 
 ANCHORS = "_acker"
 """The column that holds the anchors of a row."""
@@ -58,8 +58,8 @@ class Segment(Record, what="a segment", most=1 << 16, cached=512):
     bytes: Count
     shards: tuple[Count, ...]
     slots: tuple[Count, ...]
-    to: Annotated[str, Within(0, 256)] = ""
-    lane: Annotated[int, Within(0, 3)] = 0
+    to: Annotated[str, Bounds(0, 256)] = ""
+    lane: Annotated[int, Bounds(0, 3)] = 0
     size: Count = 0
 
 

@@ -20,10 +20,10 @@ import redis
 from acker.errors import AckerError, FunctionConflict, ReaderFenced, UnknownSubscription, UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import counts
-from acker.ledger.settings.config import Name, check_name
+from acker.ledger.settings.config import check_name
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
-from acker.store.records import MOST_COUNT, Count, Record
+from acker.store.records import MOST_COUNT, Count, Name, Record
 from acker.store.replies import milliseconds, whole
 from acker.streams.log import known_readers, scripts, segments
 from acker.streams.log.segments import UNREAD, Segment

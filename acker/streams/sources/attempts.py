@@ -5,15 +5,15 @@ Kept rows have it in a column of their own, as JSON; rows of a first attempt hav
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger.fields import Batch, Bounds, Instant
+from acker.ledger.fields import Batch, Instant
 from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
 from acker.ledger.settings.config import bounded_reason
-from acker.ledger.slabs.causes import BATCH, parse_by, text_by
-from acker.store import records
+from acker.ledger.slabs.causes import BATCH
+from acker.store.records import Bounds, Codec
 
 COLUMN = "_acker_attempts"
 MOST = 10
@@ -54,6 +54,7 @@ class Attempt:
 
 History: TypeAlias = tuple[Attempt, ...]
 """Attempts of a row, by their numbers."""
+_HISTORY: Codec[History] = Codec(Annotated[History, Bounds(0, MOST)], "attempts", 1 << 16)
 
 
 def decisive(history: Sequence[Attempt]) -> Attempt:
@@ -73,35 +74,21 @@ def with_attempt(history: Iterable[Attempt], one: Attempt) -> History:
 
 
 def pack(history: Iterable[Attempt]) -> bytes:
-    """A history as it is stored. Earlier versions have no batches: a step's stands behind its name."""
-    return records.dump(
-        [(one.number, one.status, one.reason, text_by(one.step, one.batch), one.at) for one in history]
-    ).encode()
+    """A history as it is stored."""
+    return _HISTORY.dump(tuple(history)).encode()
 
 
 def parse(packed: bytes | None) -> History:
     """The inverse of `pack`; UnreadableRecord for anything else."""
-    with records.reading(packed or b"[]", "attempts") as stored:
-        return _history(stored)
-
-
-def _history(stored: Iterable[Sequence[Any]]) -> History:
-    return tuple(
-        Attempt(int(number), str(status), str(reason), *parse_by(str(by)), float(at))
-        for number, status, reason, by, at in stored
-    )
+    return _HISTORY.load(packed or b"[]")
 
 
 def check(rows: pa.Table) -> None:
     """Raises UnreadableRecord where kept rows have a column of attempts that cannot be read."""
     if COLUMN in rows.column_names:
         every = {packed for packed in rows.column(COLUMN).to_pylist() if packed}
-        # All of them as one list: each row may have its own, and a call for each costs more than it reads.
-        with records.reading(b"[" + b",".join(every) + b"]", "attempts") as stored:
-            if len(stored) != len(every):
-                raise ValueError(f"{len(stored)} histories in {len(every)} rows")
-            for history in stored:
-                _history(history)
+        for packed in every:
+            parse(packed)
 
 
 def of_row(rows: pa.Table, row: int) -> History:

@@ -212,8 +212,8 @@ def _head(entry: Reply, spout: str) -> Head:
             anchor=int(values[b"anchor"]),
             status=values[b"status"].decode(),
             reason=values[b"reason"].decode("utf-8", "replace"),
-            step=values.get(b"step", b"").decode("utf-8", "replace"),
-            batch=int(values.get(b"batch", b"-1")),  # earlier versions stored none
+            step=values[b"step"].decode("utf-8", "replace"),
+            batch=int(values[b"batch"]),
             attempts=int(values[b"attempts"]),
             at=int(values[b"at"]) / 1000,
             stream=values[b"stream"].decode(),

@@ -13,10 +13,9 @@ from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
 from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
 from acker.ledger.settings import config
-from acker.ledger.settings.config import Name
 from acker.store import keys
 from acker.store.operation import Operation, Request, Word, command
-from acker.store.records import Count, Token
+from acker.store.records import Count, Name, Token
 from acker.store.replies import pairs, whole
 from acker.streams.log import segments
 from acker.streams.sources import attempts, columns, dead_letter_store, roots, scripts

@@ -26,7 +26,7 @@ from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.flight import LEAST_VALUE_BYTES
 from acker.store.operation import Operation, Request, command
-from acker.store.records import Record, Token, Within
+from acker.store.records import Bounds, Record, Token
 from acker.streams.log import gathers, segments
 from acker.streams.log.gathers import Gathers
 from acker.streams.log.segments import ANCHORS, Segment
@@ -49,7 +49,7 @@ _SLOT = 0
 """Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
 
 
-Line: TypeAlias = tuple[int, Annotated[int, Within(0, sections.SECTIONS)], int]
+Line: TypeAlias = tuple[int, Annotated[int, Bounds(0, sections.SECTIONS)], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class Roots(Record, what="roots"):
     """
 
     token: Token
-    rows: Annotated[int, Within(0, MOST_SLABS * ids.SLAB_TREES)]
+    rows: Annotated[int, Bounds(0, MOST_SLABS * ids.SLAB_TREES)]
     seed: int
-    slab: Annotated[int, Within(1, ids.SLAB_TREES)]
+    slab: Annotated[int, Bounds(1, ids.SLAB_TREES)]
     how: SpoutOptions
-    number: Annotated[int, Within(0, MOST_ATTEMPTS)] = 1
+    number: Annotated[int, Bounds(0, MOST_ATTEMPTS)] = 1
     offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
     refused: bool = False
     origin: tuple[str, int] | None = None

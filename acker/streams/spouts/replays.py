@@ -59,7 +59,7 @@ OUTCOMES = pa.schema(
 )
 """Outcomes as rows. status: acked, failed or expired. final: no replay follows. latency: seconds from track
 to outcome by the store's clock; at: when it was. step, batch: who has failed it, and in which batch of its
-query; "" and -1 where that is not known, null in rows of earlier versions."""
+query; "" and -1 where that is not known."""
 
 _log = logging.getLogger(__name__)
 

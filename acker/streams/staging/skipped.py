@@ -5,7 +5,6 @@ to its commit. For the store may lose its latest moments between the two: a tree
 again then, a segment whose rows were gone has them again. What nobody was given would be acked.
 """
 
-import json
 import logging
 import struct
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, command
+from acker.store.records import Codec, Token
 from acker.store.replies import pairs
 from acker.streams.log import segments
 from acker.streams.log.subscriptions import RERUN_TTL, Range
@@ -27,6 +27,7 @@ ALL = b"\xff\xff"
 """All trees of a slab: no index is as high."""
 _PART = struct.Struct("<8sI")
 _PART_OF = b"part:"
+_TOKENS: Codec[frozenset[str]] = Codec(frozenset[Token], "tokens of segments")
 _log = logging.getLogger(__name__)
 
 
@@ -56,7 +57,7 @@ class Skipped:
             )
             for token, left in self.parts.items()
         }
-        return {"gone": json.dumps(sorted(self.gone)), "over": json.dumps(sorted(self.over)), **packed}
+        return {"gone": _TOKENS.dump(self.gone), "over": _TOKENS.dump(self.over), **packed}
 
     @classmethod
     def parse(cls, fields: Mapping[bytes, bytes]) -> "Skipped":
@@ -67,7 +68,7 @@ class Skipped:
                 for name, packed in fields.items()
                 if name.startswith(_PART_OF)
             }
-            gone, over = (frozenset(map(str, json.loads(fields[name]))) for name in (b"gone", b"over"))
+            gone, over = (_TOKENS.load(fields[name]) for name in (b"gone", b"over"))
         except (*records.UNREADABLE, struct.error) as error:
             raise UnreadableRecord(f"not what a batch left out: {fields!r:.200}") from error
         return cls(gone, over, parts)

@@ -18,11 +18,10 @@ from acker.ledger.calls import encoding, traces
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.encoding import UpdateCall
 from acker.ledger.ids import Ids
-from acker.ledger.settings.config import Name
 from acker.store import keys
 from acker.store.flight import LEAST_VALUE_BYTES
 from acker.store.operation import Operation, Request, abreast, command
-from acker.store.records import Count, Matching, Record, Token, Within
+from acker.store.records import Bounds, Count, Matching, Name, Record, Token
 from acker.streams.log import fairness, gathers, segments, subscriptions
 from acker.streams.log.gathers import Gathering
 from acker.streams.log.segments import ANCHORS, SEGMENT_BYTES, SEGMENT_ROWS, Segment
@@ -50,7 +49,7 @@ class Staged(Record, what="what a task has staged"):
     results: of functions, as `acker.streams.staging.results` stages them.
     """
 
-    stream: Annotated[str, Within(0, 64)]
+    stream: Annotated[str, Bounds(0, 64)]
     segments: tuple[Segment, ...] = ()
     failures: tuple[Placed, ...] = ()
     effects: tuple[tuple[Token, Count], ...] = ()

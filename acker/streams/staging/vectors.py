@@ -296,7 +296,7 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
 
 
 def _staged(key: bytes, reply: Reply) -> _Staged:
-    words = reply[3] or b""  # an earlier version has not said
+    words = reply[3] or b""
     return _Staged(chunks(key, reply), words.isdigit() and int(words) <= _FEW_WORDS)
 
 

@@ -28,7 +28,6 @@ local function forget(done)
     local last = math.min(first + 999, #done)
     call('HDEL', SLABS, unpack(done, first, last))
     call('HDEL', MESSAGE_IDS, unpack(done, first, last))
-    call('HDEL', FINISHED, unpack(done, first, last)) -- where an older version took the vector
   end
 end
 

@@ -5,7 +5,7 @@
 --   life           random: a store that lost all this has another (acker/streams/log/known_readers.py)
 --   name:<name>    its number              slot:<n>     its name, until it is dropped
 --   cursor:<n>     id of the last entry that was given to one of its readers
---   made:<n>       when it was made (ms); missing where an earlier version has
+--   made:<n>       when it was made (ms)
 --   rows:<n>, acked:<n>, dropped:<n>       rows published for it; of these acked, and dropped by the limits
 --   late:<n>       its acks that came too late: their trees were over
 --   stale:<n>      its rows that were dropped when they were read: all their trees were over

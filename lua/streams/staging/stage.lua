@@ -3,10 +3,10 @@
 -- KEYS  1 staged  hash  state    one digit for each chunk: 0 staged, 1 applied, 2 acked
 --                       layout   for each chunk how many slabs it has (u16)
 --                       slabs    the names of the chunks' slabs, 8 bytes each
---                       words    how many words they have altogether; an earlier version leaves it out
+--                       words    how many words they have altogether
 --                       counts:n, indexes:n, deltas:n, ones:n, vectors:n   the chunk (update.lua);
 --                       tuples:n, trees:n   how many tuples it has, and trees of each slab of its dense
---                       part (u16); an earlier version leaves them out
+--                       part (u16)
 --                       lengths:n   how many words of `vectors` each slab of the dense part has (u16)
 --                       traced   trees that are traced, and how many tuples each has
 --                       tracked:<slab>, failed:<call>   what was done (track.lua, fail.lua)

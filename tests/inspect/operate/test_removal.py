@@ -107,9 +107,6 @@ def test_all_of_it_goes_and_nothing_of_others(url: str) -> None:
         "writers_before",
     }
     store = Store(url)
-    store.send(
-        [command("HSET", keys.Shard("words", 0, 2).retired, b"slab", b"header")]
-    )  # of an earlier version
     assert store.run(remove("words", force=True)) > 600
     assert not lasting(url, "words")
     assert store.run(topologies.names()) == others

@@ -1,6 +1,5 @@
 """Traces: what became of one tree in N, event by event."""
 
-import json
 from itertools import count
 from typing import Any
 
@@ -65,7 +64,7 @@ def test_events_of_one_millisecond_stand_in_the_order_of_a_tuples_life(url: str)
     anchor = int(ids.new_anchors(1)[0])
     shard = ledger.core.shards[ids.shard_of(ids.slab_of(anchor), 2)]
     for kind in ("failed", "reset", "acked", "emitted", "tracked"):
-        value = b"7 " + json.dumps({"kind": kind}).encode()
+        value = b"7 " + of_ledger.STORED.dump((kind, None, "", "", 0, "")).encode()
         ledger.store.send([command("HSET", shard.trace(anchor), kind, value)])
     ledger.store.send([command("EXPIRE", shard.trace(anchor), 60)])
     found = ledger.run(traces.trace(ledger.core, anchor))

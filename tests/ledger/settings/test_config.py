@@ -148,13 +148,6 @@ def test_the_configuration_is_stored_at_first_use_and_taken_by_who_asks_for_none
 
 
 @pytest.mark.cluster(slow=True)
-def test_an_older_topology_has_defaults_of_new_settings(url: str, raw: "redis.Redis") -> None:
-    opened(url, "t")
-    raw.hdel("acker:{t}:config", "outcomes_kept")
-    assert open_ledger(Store(url), "t").config.outcomes_kept == 10_000
-
-
-@pytest.mark.cluster(slow=True)
 def test_other_values_are_an_error_that_lists_each_and_changes_nothing(url: str, raw: "redis.Redis") -> None:
     opened(url, "t", ackers=2, high_water_mark=3)
     before = raw.hgetall("acker:{t}:config")

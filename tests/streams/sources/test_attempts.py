@@ -285,10 +285,7 @@ def test_a_cause_is_the_same_after_it_was_stored_whatever_its_reason(
     assert found.reason == bounded_reason(reason)
 
 
-def test_what_earlier_versions_have_stored_has_no_batch() -> None:
-    assert attempts.parse(b'[[1,"failed","bad","split",5.0]]') == (
-        Attempt(1, "failed", "bad", "split", -1, 5.0),
-    )
+def test_a_number_that_no_batch_has_is_none() -> None:
     assert Cause.parse("bad\0split 9223372036854775808").batch == -1
 
 
