@@ -1,7 +1,9 @@
 """Leases: a worker says every few seconds that it lives; what a dead one has taken goes to the others.
 
-A worker that was taken for dead learns of it before it begins anything, and nothing that it had begun is
-committed any more. So one that died costs a repeat, and one that was only paused does no harm.
+A worker that was taken for dead learns of it before it begins anything. What it had begun may have been begun
+anew by then. Whoever ends first wins: it takes its segments back from those who work on them, where none of
+their tuples is acked, and none is in a commit. So a worker that died costs a repeat, and one that was only
+paused, as by a step that holds the interpreter of its process, does no harm.
 """
 
 import time
@@ -25,7 +27,7 @@ from acker.streams.commits import release
 from acker.streams.log import heartbeats, segments, subscriptions
 from acker.streams.log.heartbeats import Lease
 from acker.streams.log.segments import ANCHORS
-from acker.streams.log.subscriptions import HOLD_TTL, Range
+from acker.streams.log.subscriptions import HOLD_TTL, Range, Taken
 from acker.streams.reader import payload_of
 from acker.streams.staging import acks
 from acker.workers import scripts
@@ -37,6 +39,8 @@ MOST_LEASE = 60.0
 _LATE = 3
 """Seconds by which a second of lateness makes a lease longer."""
 _ROUNDS = 50
+_LOOKED = 2_000
+"""Segments that are looked at of what was given back of late, and of what another worker has."""
 BEGUN = "!"
 """Before the reader of a worker: the field of what it has begun, beside that of its own time."""
 UNCOMMITTED = "?"
@@ -172,6 +176,53 @@ def end(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
     yield [command("HDEL", workers, reader, f"{BEGUN}{reader}", f"{UNCOMMITTED}{reader}")]
     yield from commits.forget(core, reader)
     return back
+
+
+def take_over(
+    core: Core, one: Living, found: Sequence[Taken], name: str, version: str, lease: float
+) -> Operation[Living | None]:
+    """Makes a worker whose lease has ended have what it has worked on again; returns it under its new reader.
+
+    None where its lease has not ended, or others have what it worked on in a commit, or have acked it. found:
+    what it worked on; it is the first that the new reader has, in the same order. name, version: of the
+    subscription, as for a claim. lease: seconds of the new one.
+    """
+    own = keys.Stream(core.config.name, one.stream)
+    tokens = [piece.segment.token for piece in found]
+    [known, back] = yield [
+        command("HGETALL", own.workers(one.slot)),
+        command("XREVRANGE", own.returned(one.slot), "+", "-", "COUNT", _LOOKED),
+    ]
+    workers = {name.decode("utf-8", "replace"): Lease.parse(text) for name, text in pairs(known).items()}
+    others = [reader for reader, of in workers.items() if of is not None]
+    if one.reader in others or segments.UNREAD in (piece.segment for piece in found):
+        return None
+    pages = yield [
+        command("XRANGE", own.taken(one.slot, reader), "-", "+", "COUNT", _LOOKED) for reader in others
+    ]
+    held = dict[str, tuple[int, str]]()
+    for place, page in enumerate([back, *pages]):
+        for number, fields in page:
+            held[fields[1].decode()] = place, number.decode()
+    if not all(piece.entry in held for piece in found):
+        return None
+    holding = sorted({held[piece.entry][0] for piece in found} - {0})
+    places = [
+        (holding.index(place) + 1 if place else 0, number, piece.entry)
+        for piece in found
+        for place, number in [held[piece.entry]]
+    ]
+    new = one._replace(reader=segments.new_token())
+    # Before it has anything: who has taken and is not known to live would keep that for ever.
+    yield from beat(core, *new, new=True, lease=lease)
+    readers = [others[place - 1] for place in holding]
+    words = one.slot, new.reader, HOLD_TTL, name, version, readers, tokens, places
+    [done] = yield [scripts.take_over(own, *words)]
+    if not done:
+        yield from end(core, *new)
+        return None
+    yield from end(core, *one)  # what is left of it
+    return new
 
 
 def end_set_back(core: Core, stream: str, slot: int, reader: str, at: int, cause: Cause) -> Operation[None]:

@@ -2,16 +2,13 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import AckerError, ReaderFenced, StoreUnavailable, UnknownSubscription
-from acker.ledger import ids
-from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.ledger.slabs.causes import Cause, said_by
 from acker.store.operation import Operation, Reply, Request, abreast
@@ -22,13 +19,12 @@ from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
 from acker.streams.log import fairness, segments, subscriptions
 from acker.streams.log.gathers import LAST
-from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.log.subscriptions import Range, Taken, Told
 from acker.streams.reader import payload_of
 from acker.streams.staging import acks, skipped, vectors
-from acker.streams.staging.skipped import ALL, Left, Skipped
+from acker.streams.staging.skipped import Left, Skipped
 from acker.streams.upkeep import stale
-from acker.workers import leases, room
+from acker.workers import leases, reading, room
 from acker.workers.steps import FunctionStep, GatherStep, Made, Read, stage_made
 from acker.workers.stream_state import Look, look_at, unchanged
 
@@ -144,7 +140,7 @@ class Worker:
                 downtime.take_up(core, stream, self._slot, found),
             ]
             payloads, judged, _ = yield from abreast(looks)
-        acked = _acked(core, self._slot, members, heads)
+        acked = reading.acked_before(core, self._slot, members, heads)
         gone = {one.token for one, payload in zip(members, payloads, strict=True) if payload is None}
         plan = yield from stale.planned(core, stream, members, gone, judged)
         what = replace(what, skipped=plan.token, planned=subscriptions.digest(members))
@@ -160,14 +156,16 @@ class Worker:
         missing = [set[int]() if lost else its for its, (_, lost) in zip(acked, decoded, strict=True)]
         read: list[Read] = []
         out = dict[str, Left]()
-        for segment, (rows, lost), shards in zip(members, decoded, _by_bundle(members, missing), strict=True):
-            if left := _left_out(rows, shards.all | shards.some, core.config.ackers):
+        for segment, (rows, lost), shards in zip(
+            members, decoded, reading.by_bundle(members, missing), strict=True
+        ):
+            if left := reading.left_out(rows, shards.all | shards.some, core.config.ackers):
                 out[segment.token] = left
             rows = yield from stale.fresh(core, stream, segment, self._slot, rows, plan.left)
             broken = shards.some if segment.to.startswith(LAST) else frozenset[int]()
             without = (shards.all | shards.some) - broken
-            rows = [_split(one, without, core.config.ackers)[0] for one in rows] if without else rows
-            ended = [_split(one, broken, core.config.ackers)[1] for one in rows] if broken else []
+            rows = [reading.split(one, without, core.config.ackers)[0] for one in rows] if without else rows
+            ended = [reading.split(one, broken, core.config.ackers)[1] for one in rows] if broken else []
             read.append(Read(segment, rows, lost, frozenset(anchor for one in ended for anchor in one)))
         if out:  # a store that is set back may have it to be acked again, and nobody has worked on it then
             token = yield from skipped.note(core, stream, Skipped(parts=out))
@@ -180,9 +178,9 @@ class Worker:
         made = self.step.run(self._number, read)
         count = sum(batch.num_rows for one in read for batch in one.rows)
         self._adapt(count, time.monotonic() - begun_at)
-        yield from self._commit(made, what, found, heads, looked, again)
+        self._at = yield from self._commit(made, what, found, heads, looked, again)
         self._begun = ""
-        self._at, self._number = end, self._number + 1
+        self._number += 1
         return len(found)
 
     @property
@@ -198,10 +196,11 @@ class Worker:
         heads: Mapping[bytes, Reply],
         looked: Mapping[str, Look],
         again: bool,
-    ) -> Operation[None]:
-        """Stages what a batch has made, and commits it. looked: at streams, before it was worked on.
+    ) -> Operation[int]:
+        """Stages what a batch has made, and commits it; returns the number of its last segment.
 
-        Raises ReaderFenced where its tuples are not there any more to be acked.
+        looked: at streams, before it was worked on. Raises ReaderFenced where its tuples are not there any
+        more to be acked.
         """
         core = self.ledger.core
         self._emits = tuple(made.out.rows)[:_LOOKS]
@@ -225,12 +224,22 @@ class Worker:
                 later=self._left if again else None,
             )
             commit = Commit(staged, (what,), taken=True)
-            yield from commits.commit(core, self.reader, self._number, commit, ready=ready)
+            try:
+                yield from commits.commit(core, self.reader, self._number, commit, ready=ready)
+            except ReaderFenced:
+                if self._once:  # what it had begun has failed
+                    raise
+                if not (yield from self._take_over(found)):
+                    yield from leases.end(core, what.stream, self._slot, self.reader)
+                    raise
+                found = [one._replace(number=number) for number, one in enumerate(found, 1)]
+                what = replace(what, reader=self.reader, start=0, end=len(found))
+                continue
             if not ready.refused:
-                return
+                return what.end
             if (yield from record.is_done(core, self.reader, self._number)):
                 yield from abreast(afterwards)  # its reply was lost, and it was sent again
-                return
+                return what.end
             if not looked or not all((yield there)):
                 if not self._once:  # else its lease ends, and what it had begun then is not begun again
                     yield from leases.end(core, what.stream, self._slot, self.reader)
@@ -240,6 +249,19 @@ class Worker:
                     "of them is committed. It begins anew"
                 )
             looked = {}  # somebody has subscribed to a stream since, or given it a column
+
+    def _take_over(self, found: Sequence[Taken]) -> Operation[bool]:
+        """Takes back what it has worked on and lost with its lease; False where others have ended it."""
+        one = leases.Living(self.step.reads, self._slot, self.reader)
+        name, core = self.step.name, self.ledger.core
+        new = yield from leases.take_over(core, one, found, name, self._version, self._lease)
+        if new is None:
+            return False
+        _log.warning(
+            "a worker of step %s was taken for dead, and has ended first: what it has made is committed", name
+        )
+        self.reader, self._number, self._forgotten = new.reader, 0, True
+        return True
 
     def _adapt(self, count: int, seconds: float) -> None:
         """Goes by how long a batch took: slow rows are shared among workers, fast ones come together.
@@ -341,56 +363,3 @@ class Worker:
         self.ledger.run(abreast(left))
         if self._slot >= 0:
             self.ledger.run(leases.end(self.ledger.core, self.step.reads, self._slot, self.reader))
-
-
-def _acked(core: Core, slot: int, members: Sequence[Segment], heads: Mapping[bytes, Reply]) -> list[set[int]]:
-    """For each segment the shards in which it was acked before: it has no vector there to be acked by."""
-    return [
-        {shard for key, shard in vectors.keys_of(core, segment, slot) if heads[key][0] is None}
-        for segment in members
-    ]
-
-
-@dataclass(slots=True)
-class _Acked:
-    """Shards in which a bundle was acked before: all segments that have vectors there, or only some."""
-
-    all: set[int] = field(default_factory=set)
-    some: frozenset[int] = frozenset()
-
-
-def _by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[_Acked]:
-    """For each segment the shards in which it was acked before, or a segment of the same bundle was.
-
-    A store that was set back gives segments again. Who has acked one has published before what was made of
-    all of its bundle: it is not worked on a second time. Where only some have no vectors, the store may as
-    well have lost these: such a bundle is not whole.
-    """
-    found: list[_Acked] = []
-    bundle, left = _Acked(), set[int]()
-    for segment, shards in zip(members, acked, strict=True):
-        bundle.all |= shards
-        left |= {*segment.shards} - shards
-        bundle.some = frozenset(bundle.all & left)
-        found.append(bundle)
-        if not segment.to or segment.to.startswith(LAST):
-            bundle, left = _Acked(), set[int]()
-    return found
-
-
-def _left_out(rows: Sequence[pa.RecordBatch], shards: Set[int], ackers: int) -> Left:
-    """The slabs of what `_split` takes out of rows."""
-    numbers = set[int]()
-    for one in rows if shards else ():
-        anchors = np.array(_split(one, shards, ackers)[1], np.int64)
-        numbers.update(np.unique(ids.split(anchors)[0]).tolist())
-    return {number.to_bytes(8, "big"): ALL for number in numbers}
-
-
-def _split(rows: pa.RecordBatch, shards: Set[int], ackers: int) -> tuple[pa.RecordBatch, list[int]]:
-    """Rows but for those whose trees are in some shards, and the anchors of these."""
-    if ANCHORS not in rows.schema.names or not pa.types.is_int64(rows.schema.field(ANCHORS).type):
-        return rows, []
-    anchors = rows.column(ANCHORS).fill_null(0).to_numpy()
-    out = np.isin(ids.shards_of(ids.split(anchors)[0], ackers), list(shards)) & (anchors != 0)
-    return rows.filter(pa.array(~out)), anchors[out].tolist()

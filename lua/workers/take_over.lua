@@ -1,0 +1,52 @@
+-- Gives a worker back what it has worked on, from whoever has taken that over since, and has not committed it.
+--
+-- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
+--       2 returned       stream of segments whose reader is gone
+--       3 taken          stream of the worker's segments (lua/streams/log/claim_segments.lua): there is none yet
+--       4 readers        hash (lua/streams/log/claim_segments.lua)
+--       ... taken, bound  of each other worker that has some of the segments
+--       ... owed         of each segment (lua/streams/log/note_segments.lua)
+-- ARGV  1 slot           the subscription's number
+--       2 reader         that it has from now on
+--       3 ttl            seconds for which what a reader has taken is kept
+--       4 name           of the subscription
+--       5 version        of the function whose step it works on; or empty
+--       6 others         how many other workers there are
+--       ... holder, id, entry  of each segment, in the order in which they were worked on: 0, it was given back,
+--                        or the number of the other worker that has it; its id there; the id of its entry
+-- Returns 1; 0 where one is acked, or is bound to a commit, or is not there any more: nothing has changed.
+-- What another worker makes of its batch is not committed from then on: a batch is committed whole.
+-- Bounded by the caller: at most 500 segments a call.
+local call, slot, others, moved = redis.call, ARGV[1], tonumber(ARGV[6]), {}
+local version = call('HGET', KEYS[1], 'version')
+if call('HGET', KEYS[1], 'slot:' .. slot) ~= ARGV[4] or ARGV[5] ~= '' and version ~= ARGV[5] then return 0 end
+if call('EXISTS', KEYS[3]) == 1 then return 1 end -- a copy of this call
+for n = 1, others do
+  for _, field in ipairs(call('HKEYS', KEYS[4 + 2 * n])) do
+    if field ~= 'given_back' then return 0 end -- it commits
+  end
+end
+local first = 5 + 2 * others
+for k = first, #KEYS do
+  local holder, id, entry = unpack(ARGV, 7 + 3 * (k - first), 9 + 3 * (k - first))
+  local from = holder == '0' and KEYS[2] or KEYS[3 + 2 * tonumber(holder)]
+  local one = call('XRANGE', from, id, id)[1]
+  if not one or one[2][2] ~= entry or call('HGET', KEYS[k], slot) ~= '1' then return 0 end
+  moved[#moved + 1] = {holder = tonumber(holder), from = from, id = id, fields = one[2]}
+end
+local now = call('TIME')
+for number, one in ipairs(moved) do
+  call('XDEL', one.from, one.id)
+  call('XADD', KEYS[3], number .. '-0', unpack(one.fields))
+  if one.holder > 0 then
+    local bound = KEYS[4 + 2 * one.holder]
+    local back = math.max(tonumber(string.match(one.id, '^%d+')), call('HGET', bound, 'given_back') or 0)
+    call('HSET', bound, 'given_back', string.format('%.0f', back))
+    call('EXPIRE', bound, ARGV[3])
+  end
+end
+if call('XLEN', KEYS[2]) == 0 then call('UNLINK', KEYS[2]) end
+call('HSET', KEYS[4], ARGV[2], string.format('0 %.0f', now[1] * 1000 + math.floor(now[2] / 1000)))
+call('EXPIRE', KEYS[3], ARGV[3])
+call('EXPIRE', KEYS[4], ARGV[3])
+return 1
