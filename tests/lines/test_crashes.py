@@ -1,28 +1,21 @@
-"""Whoever works on a line may die between any two requests: what goes on is exact, and nothing is left."""
+"""Whoever works on a line may die: what goes on is exact, and nothing is left (test_histories.py)."""
 
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import redis
 
-from acker.errors import FailedException
 from acker.ledger.client import open_ledger
-from acker.ledger.outcomes.outcomes import OutcomeReader
-from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Out, coordinator
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from acker.streams.commits import at_once
 from acker.streams.spouts import settler
 from acker.workers import leases
 from acker.workers.worker import Worker
 from tests.helpers.builders.line_job import Job
 from tests.helpers.builders.streaming import counters
-from tests.helpers.faults.cuts import after_each_request
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.servers.servers import wait_until
 
@@ -58,65 +51,6 @@ def settled(job: Job) -> None:
     job.work()
     while settler.settle(job.ledger, "asks").replayed:
         job.work()
-
-
-@pytest.mark.parametrize("most", [at_once.MOST, 0], ids=["at once", "phase by phase"])
-@pytest.mark.parametrize("who", ["coordinator", "count"])
-def test_who_dies_after_any_of_its_requests_costs_a_repeat(
-    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str, most: int
-) -> None:
-    """Requests in groups: of one some go on, of one none, and these are tried again."""
-    with monkeypatch.context() as whole:
-        whole.setattr(at_once, "MOST", most)
-        die_after_any_request(valkey_url, valkey_raw, monkeypatch, who)
-
-
-def die_after_any_request(
-    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
-    bad = set[int]()
-    job: Job
-
-    def fan(row: dict[str, Any], out: Out) -> None:
-        if row["n"] in bad:
-            raise FailedException("the first time")
-        for i in range(row["n"]):
-            out.emit("rows", {"i": i})
-
-    def begin(number: int) -> Callable[[], object]:
-        nonlocal job
-        job = Job(open_ledger(Store(valkey_url), f"t{number}", ackers=1), attempts=2, group=2)
-        job.workers["fan"].step._function = fan  # type: ignore[union-attr]
-        bad.update((2, 3, 4))
-        job.ask(1, 2, 3, 4) if who == "coordinator" else job.ask(1, 2)
-        job.workers["fan"].work()
-        if who == "coordinator":
-            return job.coordinate
-        job.coordinate()
-        monkeypatch.setattr(leases, "LEASE", -1.0)
-        return Worker(job.ledger, job.workers["count"].step).work
-
-    for _ in after_each_request(begin):
-        job.reader = OutcomeReader(job.ledger.core, SPOUT)
-        if who != "coordinator":
-            job.workers[who].recover()
-            monkeypatch.undo()
-        job.work()
-        bad.clear()
-        settled(job)
-        assert sorted(job.sums) == ([1, 2, 3, 4] if who == "coordinator" else [1, 2])
-        again, found = (3 if who == "coordinator" else 1), counters(job.ledger)
-        assert (found["acked"], found["failed"]) == (3 * len(job.sums), 3 * again)
-        assert found["tracked"] == found["acked"] + found["failed"]
-        for _ in range(3):
-            job.ledger.tick(force=True)
-    monkeypatch.undo()
-    settled(job)
-    bad.clear()
-    settled(job)
-    for _ in range(3):
-        job.ledger.tick(force=True)
-    assert_settled(valkey_raw)
 
 
 def test_a_worker_that_is_killed_between_two_rows_costs_a_repeat(

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 import pytest
 import redis
-from hypothesis import settings
+from hypothesis import example, settings
 from hypothesis import strategies as st
 
 from acker.errors import AckerError, StoreUnavailable
@@ -281,6 +281,7 @@ class Simulator:
             tags = {one for place, one in enumerate(both) if chosen >> place % 8 & 1}
         self.log.append(f"{'back':>12} {writes} {tags or ''}")
         self.losses += 1
+        self.world.lose()
         set_back(self.world.raw, to, tags)
         if tags is None:
             del self._moments[-min(max(1, writes), len(self._moments)) :]
@@ -300,8 +301,8 @@ class World:
     allowed: tuple[type[BaseException], ...] = (AckerError,)
     settings: ClassVar[dict[str, Any]] = {"ackers": 2}
 
-    def __init__(self, url: str, cluster: bool = False) -> None:
-        self.url = url
+    def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:
+        self.url, self.seed = url, seed
         self.raw = redis.Redis.from_url(url)
         self.raw.flushall()
         self.begun: Counter[str] = Counter()
@@ -321,6 +322,9 @@ class World:
         if inspect.isgenerator(done):
             ledger.run(cast("Operation[object]", done))
 
+    def lose(self) -> None:
+        """The store is about to be set back."""
+
     def check(self) -> None:
         """Fails where what has become of all is not what was promised."""
         raise NotImplementedError
@@ -334,7 +338,7 @@ def run_history(
     cluster: chains of scripts are refused, as by a cluster. A failure has a note of how to repeat it.
     """
     with _seeded(seed):
-        made = world(url, cluster)
+        made = world(url, cluster, seed)
         simulator = made.simulator
         try:
             simulator.play(history)
@@ -369,13 +373,25 @@ def histories(world: type[World], *, backs: Sequence[str] = ()) -> "st.SearchStr
     moves: list[st.SearchStrategy[Any]] = [
         st.tuples(actors, st.integers(1, 9)),
         st.tuples(actors, st.integers(1, 60)),
-        st.tuples(actors, st.sampled_from([*world.scripts, *FAULTS])),
+        st.tuples(actors, st.sampled_from(world.scripts)),
+        st.tuples(actors, st.sampled_from(FAULTS)),
         st.tuples(st.just("again"), st.sampled_from(world.scripts)),
     ]
     if world.events:
         moves.append(st.tuples(st.sampled_from(world.events), st.integers(1, 3)))
     if "back" in backs:
-        moves.append(st.tuples(st.just("back"), st.integers(1, 40)))
+        moves += [st.tuples(st.just("back"), st.integers(1, most)) for most in (5, 40)]
     if "part" in backs:
-        moves.append(st.tuples(st.just("part"), st.integers(1, 40), st.integers(1, 255)))
-    return st.lists(st.one_of(moves), min_size=1, max_size=12)
+        moves += [st.tuples(st.just("part"), st.integers(1, most), st.integers(1, 255)) for most in (5, 40)]
+    return st.lists(st.one_of(moves), min_size=1, max_size=16)
+
+
+def examples(*known: list[Move], **rest: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Histories that a property runs each time: those that a fault was found by."""
+
+    def add(prop: Callable[..., None]) -> Callable[..., None]:
+        for history in known:
+            prop = example(history=history, **rest)(prop)
+        return prop
+
+    return add

@@ -32,13 +32,15 @@ class ClaimWorld(World):
         "bind_reader", "advance_commit", "apply_staged", "publish", "note_segments", "end_commit", "chain",
     )  # fmt: skip
 
-    def __init__(self, url: str, cluster: bool = False) -> None:
-        super().__init__(url, cluster)
+    def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:
+        super().__init__(url, cluster, seed)
         self.worker(self.ledger).work()  # subscribes
         self.reader = StreamReader(self.ledger, "made")
         self.made = Counter[str]()
         self.worked = Counter[str]()
         self.settled = Counter[str]()
+        self.read_before = False
+        """Whether rows were read that the store may have lost since."""
         self.ticks = 0
         self.slot = -1
         spout = StreamSpout(self.ledger, SpoutOptions("asks", "asks", "id", attempts=1))
@@ -67,18 +69,18 @@ class ClaimWorld(World):
     two = three = one
 
     def expire(self) -> None:
-        """All workers are taken for dead: those that have died, and those that were paused for so long."""
-        raw: Any = self.raw
-        for key in raw.scan_iter("*:workers:*"):
-            for reader in raw.hkeys(key):
-                if not reader.startswith((b"!", b"?")):
-                    raw.hset(key, reader, 1)
+        """All workers are taken for dead."""
+        take_for_dead(self.raw)
 
     def read(self) -> None:
         """Reads what is made, and acks it; settles what is over."""
         self.made.update(str(row["id"]) for row in self.reader.rows())
         self.reader.ack()
         self.settled.update(vars_of(settler.settle(self.ledger, "asks")))
+
+    def lose(self) -> None:
+        """What was read before may be made, and read, again."""
+        self.read_before = bool(self.made)
 
     def tick(self) -> None:
         """Time passes."""
@@ -116,6 +118,16 @@ class ClaimWorld(World):
     def check_lost(self) -> None:
         """Where the store has lost something: what is acked was read."""
         assert self.settled["acked"] <= len(self.made)
+        if not self.read_before and not self.simulator.cluster:
+            assert set(self.made.values()) <= {1}, self.made
+
+
+def take_for_dead(raw: Any) -> None:
+    """All workers are taken for dead: those that have died, and those that were paused for so long."""
+    for key in raw.scan_iter("*:workers:*"):
+        for reader in raw.hkeys(key):
+            if not reader.startswith((b"!", b"?")):
+                raw.hset(key, reader, 1)
 
 
 def vars_of(stepped: Stepped) -> dict[str, int]:

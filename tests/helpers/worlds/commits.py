@@ -60,8 +60,8 @@ class CommitWorld(World):
         "publish", "note_segments", "end_commit", "chain",
     )  # fmt: skip
 
-    def __init__(self, url: str, cluster: bool = False) -> None:
-        super().__init__(url, cluster)
+    def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:
+        super().__init__(url, cluster, seed)
         self.anchors = [int(one) for _ in range(2) for one in emit(self.ledger, SLAB, slab=SLAB)]
         self.ledger.run(schemas.record(self.ledger.core, "words", WORDS))
         self.ledger.run(subscriptions.subscribe(self.ledger.core, "words", DEFAULT))
@@ -70,6 +70,8 @@ class CommitWorld(World):
         self.seen = Counter[str]()
         self.committed = set[str]()
         self.ticks = 0
+        self.read_before = False
+        """Whether rows were read that the store may have lost since."""
 
     @staticmethod
     def made_by(name: str) -> dict[int, list[str]]:
@@ -127,6 +129,10 @@ class CommitWorld(World):
         """Reads what is published, and acks it."""
         self.seen.update(str(row["word"]) for row in self.reader.rows())
         self.reader.ack()
+
+    def lose(self) -> None:
+        """What was read before may be published, and read, again."""
+        self.read_before = bool(self.seen)
 
     def tick(self) -> None:
         """Time passes; what is committed just now does not expire."""
@@ -187,6 +193,9 @@ class CommitWorld(World):
     def check_lost(self) -> None:
         """Where the store has lost something: nothing is acked for it."""
         self.end()
+        if not self.read_before and not self.simulator.cluster:
+            assert set(self.seen.values()) <= {1}, self.seen
+            assert len({word.partition(" ")[0] for word in self.seen}) <= 1, self.seen
         outcomes = self.outcomes
         for place, anchor in enumerate(self.anchors):
             if outcomes.of(anchor) == "acked":

@@ -37,8 +37,8 @@ class SettleWorld(World):
     )  # fmt: skip
     settings: ClassVar = {"ackers": 2, "slab_limit": 2}
 
-    def __init__(self, url: str, cluster: bool = False) -> None:
-        super().__init__(url, cluster)
+    def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:
+        super().__init__(url, cluster, seed)
         StreamSpout(self.ledger, HOW).write(self.rows("z"))
         self.written, self.unknown = {"z"}, set[str]()
         self.attempts = Counter[tuple[str, int]]()
