@@ -5,10 +5,13 @@ event loop in this thread.
 """
 
 import os
+import random
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,9 +23,52 @@ from acker.ledger import ids
 from api.asgi.dashboard import prepare
 from docs.screenshots import ARGUMENTS
 from tests.helpers.builders.ledgers import Trees
-from tests.helpers.builders.traffic import flowing
 from tests.helpers.faces.api import serving
 from tests.helpers.faces.browser import HOSTILE, NewPage, World, bury
+
+REASONS = ("no such word", "bad encoding: expected UTF-8", "<img src=x onerror=alert(1)> is no word")
+_BEAT = 0.1
+
+
+def emit(topology: Topology, count: int, dice: random.Random, number: int) -> None:
+    """One beat of it: `count` trees, whose outcomes so far are confirmed."""
+    spout, bolt = topology.spout("sentences"), topology.bolt("split")
+    for index in range(count):
+        [line] = spout.emit(message_id=f"poem.txt:{number + index}")
+        words = [bolt.emit([line])[0] for _ in range(3)]
+        bolt.ack(line)
+        fate = dice.random()
+        if fate < 0.02:
+            bolt.fail(words[0], dice.choice(REASONS))
+        elif fate < 0.97:
+            for word in words:
+                bolt.ack(word)
+    topology.flush()
+    for outcome in spout.outcomes(timeout=0):
+        spout.confirm(outcome)
+
+
+@contextmanager
+def flowing(topology: Topology, a_beat: int = 10) -> Iterator[None]:
+    """Lets it flow in a thread, some trees each tenth of a second."""
+    stop = threading.Event()
+    dice = random.Random(7)
+
+    def run() -> None:
+        number = 0
+        while not stop.wait(_BEAT):
+            count = max(1, round(a_beat * dice.uniform(0.5, 1.5)))
+            emit(topology, count, dice, number)
+            number += count
+
+    thread = threading.Thread(target=run, name="traffic", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(30)
+
 
 ROOT = Path(__file__).parent.parent.parent
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")

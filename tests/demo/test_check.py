@@ -21,7 +21,7 @@ from acker.demo.report import Report
 from acker.demo.sink import Sink
 from acker.demo.text import Line, words
 from acker.streams.dead_letters.dead_letters import DeadLetter
-from tests.helpers.faces.demo_check import TEXT
+from tests.helpers.faces.demo_run import TEXT
 
 # The sink
 

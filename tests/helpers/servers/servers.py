@@ -13,8 +13,7 @@ import redis
 
 from acker.embedded import EmbeddedServer, embedded_binary
 from acker.store.address import parse
-from tests.helpers.models.leaks import assert_no_leaks
-from tests.helpers.owners import assert_owned
+from tests.helpers.models.leaks import assert_no_leaks, assert_owned
 from tests.helpers.servers.clusters import Cluster
 
 Value = TypeVar("Value")

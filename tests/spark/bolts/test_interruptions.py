@@ -17,8 +17,15 @@ from acker.spark import Collector, bolt
 from acker.store.client import Store
 from acker.streams import Stream
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.faults.interruptions import LONG, keys_of
-from tests.helpers.faults.moments import Asked, publishes, refused_from, run_with_pauses, stores
+from tests.helpers.faults.moments import (
+    LONG,
+    Asked,
+    keys_of,
+    publishes,
+    refused_from,
+    run_with_pauses,
+    stores,
+)
 from tests.helpers.faults.proxy import proxied
 from tests.helpers.models.exactness import words
 from tests.helpers.servers.new_server import NewServer

@@ -11,10 +11,11 @@ from acker.store.client import Store
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.faults.interruptions import LONG, keys_of
 from tests.helpers.faults.moments import (
+    LONG,
     Asked,
     Meeting,
+    keys_of,
     publishes,
     refused_from,
     stores,
