@@ -186,9 +186,7 @@ def test_a_name_that_is_none_is_a_bad_request(valkey_url: str) -> None:
         assert (answer.status_code, answer.json()["type"]) == (400, "urn:acker:bad-request")
 
 
-def test_a_failure_of_the_service_is_protected_too(
-    address: str, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_protected(address: str, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acker.inspect.topology.state.stored", lambda _: 1 / 0)
     answer = client.get("/topologies/words")
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:acker:internal-error")

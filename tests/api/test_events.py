@@ -170,9 +170,7 @@ def test_a_stream_goes_on_at_another_server(valkey_url: str, ledger: Ledger) -> 
                 tracked += until(events, "sample")[-1].data["tracked"]
 
 
-def test_an_id_of_a_time_that_has_not_come_begins_with_the_newest_sample(
-    valkey_url: str, ledger: Ledger
-) -> None:
+def test_an_id_of_a_later_time_begins_with_the_newest_sample(valkey_url: str, ledger: Ledger) -> None:
     with (
         serving(valkey_url, tokens=TOKENS, ticker=False) as address,
         calling(address) as client,
@@ -212,9 +210,7 @@ def test_a_client_has_so_many_streams(valkey_url: str, ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("path", ["events", "spouts/s/outcomes/events"])
-def test_a_client_has_no_more_streams_where_they_come_at_once(
-    valkey_url: str, ledger: Ledger, path: str
-) -> None:
+def test_a_client_has_no_more_streams_at_once(valkey_url: str, ledger: Ledger, path: str) -> None:
     ledger.register_spout("s")
     asked = f"GET /api/v1/topologies/words/{path} HTTP/1.1\r\nHost: localhost\r\n"
     asked += f"Authorization: Bearer {READ}\r\n\r\n"
@@ -230,9 +226,7 @@ def test_a_client_has_no_more_streams_where_they_come_at_once(
 
 
 @pytest.mark.slow
-def test_200_streams_cost_one_reading_a_second_as_one_does(
-    valkey_url: str, ledger: Ledger, valkey_raw: Any
-) -> None:
+def test_200_streams_cost_one_reading_a_second(valkey_url: str, ledger: Ledger, valkey_raw: Any) -> None:
     def commands() -> int:
         reported = valkey_raw.info("commandstats")
         own = ("cmdstat_info", "cmdstat_xinfo|stream")
@@ -267,9 +261,7 @@ def test_200_streams_cost_one_reading_a_second_as_one_does(
         assert together - alone < 199, (alone, together)
 
 
-def test_a_stream_outlives_a_history_that_stands_still(
-    live: httpx.Client, ledger: Ledger, valkey_raw: Any
-) -> None:
+def test_a_stream_outlives_a_still_history(live: httpx.Client, ledger: Ledger, valkey_raw: Any) -> None:
     with stream(live) as events:
         until(events, "sample")
         valkey_raw.set(keys.turn("words"), "somebody else", px=2500)

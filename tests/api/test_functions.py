@@ -134,9 +134,7 @@ def test_args_that_json_has_not_are_refused(client: httpx.Client, topology: Topo
     assert 400 <= answer.status_code < 500, answer.text
 
 
-def test_what_keeps_the_sections_of_a_line_in_order_is_no_record(
-    client: httpx.Client, topology: Topology
-) -> None:
+def test_the_order_of_a_lines_sections_is_no_record(client: httpx.Client, topology: Topology) -> None:
     echo().register(topology)
     request = client.post("/drpc/echo", json={"args": [1], "wait": 0}).json()["request"]
     [record] = client.get("/topologies/t/records", params={"message_id": request}).json()["records"]
@@ -188,9 +186,7 @@ def test_a_function_tells_what_became_of_its_calls(client: httpx.Client, topolog
     assert (found["total"]["rate"], sum(found["minutes"]), found["late"]) == (None, 3, 0)
 
 
-def test_calls_are_listed_and_each_tells_how_far_its_steps_are(
-    client: httpx.Client, topology: Topology
-) -> None:
+def test_calls_are_listed_with_their_steps(client: httpx.Client, topology: Topology) -> None:
     with working(topology):
         client.post("/drpc/echo", json={"args": "bad"})
         Echo.may.clear()
@@ -215,9 +211,7 @@ def test_calls_are_listed_and_each_tells_how_far_its_steps_are(
     assert [one["state"] for one in steps] == ["no workers", "waiting"]
 
 
-def test_a_function_that_was_made_anew_is_called_as_it_is_now(
-    client: httpx.Client, topology: Topology
-) -> None:
+def test_a_function_made_anew_is_called_as_it_is(client: httpx.Client, topology: Topology) -> None:
     with working(topology):
         client.post("/drpc/echo", json={"args": [1]})
     topology.remove(force=True)
@@ -253,9 +247,7 @@ def test_what_a_token_allows(valkey_url: str, topology: Topology) -> None:
             assert kind(reader.post("/drpc/echo", json={"args": [1]})) == (403, "read-only")
 
 
-def test_a_caller_that_leaves_cancels_nothing_and_frees_its_place(
-    valkey_url: str, topology: Topology
-) -> None:
+def test_a_caller_that_leaves_cancels_nothing(valkey_url: str, topology: Topology) -> None:
     with working(topology), serving(valkey_url, ticker=False, streams=1) as address:
         Echo.may.clear()
         with calling(address, "") as client:

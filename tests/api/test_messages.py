@@ -102,9 +102,7 @@ def test_bad_messages_change_nothing(
     counted(ledger)
 
 
-def test_an_anchor_that_is_none_is_refused_where_tracking_is_off_too(
-    client: httpx.Client, valkey_url: str
-) -> None:
+def test_a_bad_anchor_is_refused_where_tracking_is_off(client: httpx.Client, valkey_url: str) -> None:
     open_ledger(Store(valkey_url), "words", ackers=0)
     answer = client.post(PATH, json={"messages": track(anchor="0")})
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:acker:contradiction")

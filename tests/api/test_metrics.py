@@ -62,9 +62,7 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     assert behind == 7
 
 
-def test_the_alerts_are_of_metrics_that_there_are_and_of_each_kind_of_trouble(
-    address: str, valkey_url: str
-) -> None:
+def test_alerts_are_of_known_metrics_and_of_each_kind_of_trouble(address: str, valkey_url: str) -> None:
     open_ledger(Store(valkey_url), "words", ackers=1)
     said = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"}).text
     reported = {sample.name for family in text_string_to_metric_families(said) for sample in family.samples}

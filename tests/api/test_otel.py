@@ -206,9 +206,7 @@ def failed(ledger: Ledger, rows: int) -> list[str]:
     return sorted(map(str, anchors.tolist()))
 
 
-async def test_each_span_of_many_trees_is_sent_and_a_request_has_so_many(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_span_of_many_trees_is_sent_by_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otel, "MOST_SPANS", 10)
     ledger = traced(url)
     done = failed(ledger, 50)
@@ -244,9 +242,7 @@ async def test_what_the_collector_does_not_take_waits_until_it_does(
     await second.end()
 
 
-async def test_a_tree_that_the_collector_refuses_holds_no_other_up(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refused_tree_holds_no_other_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = traced(url)
     done = failed(ledger, 20)
     bad = done[7]
@@ -263,9 +259,7 @@ async def test_a_tree_that_the_collector_refuses_holds_no_other_up(
     await exported.end()
 
 
-async def test_who_is_ended_while_it_sends_has_sent_all_of_it_once(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_exporter_sends_all_once_at_its_end(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otel, "SECONDS", 0.0)
     ledger = traced(url)
     done = failed(ledger, 5)

@@ -113,9 +113,7 @@ def test_dead_letters_are_listed_and_replayed(client: httpx.Client, ledger: Ledg
     assert client.post(f"{path}/x/replay").status_code == 422
 
 
-def test_dead_letters_of_a_filter_are_grouped_written_replayed_and_discarded(
-    client: httpx.Client, ledger: Ledger
-) -> None:
+def test_dead_letters_of_a_filter_are_grouped_and_replayed(client: httpx.Client, ledger: Ledger) -> None:
     path = "/topologies/words/dead-letters"
     spout = StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1))
     spout.write(pa.table({"id": range(700), "text": ["x" * 70_000, *["y"] * 699]}))
@@ -168,9 +166,7 @@ def test_dead_letters_of_a_filter_are_grouped_written_replayed_and_discarded(
         assert client.post(f"{path}/discard", json=wrong).status_code == 422
 
 
-def test_records_are_found_by_their_message_id_whatever_became_of_them(
-    client: httpx.Client, ledger: Ledger
-) -> None:
+def test_records_are_found_by_their_message_id(client: httpx.Client, ledger: Ledger) -> None:
     path = "/topologies/words/records"
     spout = StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=2))
     spout.write(pa.table({"id": ["a/b", "good"]}))

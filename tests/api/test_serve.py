@@ -92,9 +92,7 @@ def test_logs_are_json_lines_and_hold_no_secret(new_server: Callable[..., Embedd
     assert token not in log
 
 
-def test_the_log_tells_who_changed_what_and_who_was_refused(
-    new_server: Callable[..., EmbeddedServer],
-) -> None:
+def test_the_log_tells_changes_and_refusals(new_server: Callable[..., EmbeddedServer]) -> None:
     url = new_server().url
     ledger = open_ledger(Store(url), "words", ackers=1)
     trees = Trees(30).track(ledger)
@@ -118,9 +116,7 @@ def test_the_log_tells_who_changed_what_and_who_was_refused(
     assert (removal["method"], removal["query"], removal["level"]) == ("DELETE", "force=true", "info")
 
 
-def test_only_a_proxy_that_is_named_is_believed_for_whom_it_calls(
-    new_server: Callable[..., EmbeddedServer],
-) -> None:
+def test_only_a_named_proxy_is_believed(new_server: Callable[..., EmbeddedServer]) -> None:
     url = new_server().url
     with running("--url", url, ACKER_PROXIES="127.0.0.1", ACKER_LOG_LEVEL="debug") as service:
         patient.get(f"{service.address}/healthz", headers={"X-Forwarded-For": "203.0.113.9"})

@@ -75,9 +75,7 @@ def _events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         fields = fields | {name: value} if line else {}
 
 
-def test_what_is_not_confirmed_comes_again_and_what_is_makes_room(
-    client: httpx.Client, ledger: Ledger
-) -> None:
+def test_unconfirmed_outcomes_come_again(client: httpx.Client, ledger: Ledger) -> None:
     trees = Trees(50).track(ledger)
     trees.complete(ledger, *range(48))
     ledger.fail(trees.anchors[48:49], "<b>")
@@ -99,9 +97,7 @@ def test_what_is_not_confirmed_comes_again_and_what_is_makes_room(
 
 
 @pytest.mark.parametrize("limit", [1, 7, 1000])
-def test_an_entry_of_many_pages_is_confirmed_with_its_last(
-    client: httpx.Client, ledger: Ledger, limit: int
-) -> None:
+def test_an_entry_is_confirmed_with_its_last_page(client: httpx.Client, ledger: Ledger, limit: int) -> None:
     """Whoever has read a part of an entry can confirm nothing, so the rest cannot be lost."""
     slabs = []
     for count in (1, 10, 3, 1, 20):
@@ -121,9 +117,7 @@ def test_an_entry_of_many_pages_is_confirmed_with_its_last(
     assert held(ledger) == 1
 
 
-def test_a_page_waits_for_the_first_outcome_and_not_for_a_cursor(
-    client: httpx.Client, ledger: Ledger
-) -> None:
+def test_a_page_waits_for_the_first_outcome(client: httpx.Client, ledger: Ledger) -> None:
     assert client.get(OUTCOMES, params={"wait": 0.05}).json() == {"outcomes": [], "cursor": None}
     trees = Trees(2).track(ledger)
     with stream(client) as events:  # its first event comes when the tree is complete, so it waits as well
@@ -133,9 +127,7 @@ def test_a_page_waits_for_the_first_outcome_and_not_for_a_cursor(
     assert client.get(OUTCOMES, params={"wait": 31}).status_code == 422
 
 
-def test_a_stream_tells_each_once_and_goes_on_after_its_last_event(
-    client: httpx.Client, ledger: Ledger
-) -> None:
+def test_a_stream_tells_each_once_and_goes_on(client: httpx.Client, ledger: Ledger) -> None:
     one, two, three = Trees(3).track(ledger), Trees(2).track(ledger), Trees(1).track(ledger)
     one.complete(ledger)
     with stream(client) as events:
@@ -162,9 +154,7 @@ def test_an_id_from_the_future_keeps_nothing_back_for_good(client: httpx.Client,
         assert len(next(events)[1]["trees"]) == 1  # after a message timeout, for nobody has confirmed it
 
 
-def test_a_stream_waits_where_a_hundred_entries_of_a_shard_are_not_confirmed(
-    client: httpx.Client, valkey_url: str
-) -> None:
+def test_a_stream_waits_at_a_hundred_unconfirmed_entries(client: httpx.Client, valkey_url: str) -> None:
     """So what a stream remembers is bounded, however many outcomes there are when it begins."""
     ledger = open_ledger(Store(valkey_url), "words", ackers=1, message_timeout=60.0)
     for _ in range(WINDOW + 10):
@@ -179,9 +169,7 @@ def test_a_stream_waits_where_a_hundred_entries_of_a_shard_are_not_confirmed(
 
 
 @pytest.mark.parametrize("size", [1, 1024])
-def test_what_another_reader_confirms_meanwhile_is_reported_with_its_message_ids_or_not_at_all(
-    ledger: Ledger, size: int
-) -> None:
+def test_entries_confirmed_meanwhile_are_reported_with_ids_or_not_at_all(ledger: Ledger, size: int) -> None:
     for stop in range(2, 20):  # before each request of a reading in turn
         anchors = ids.new_anchors(400)
         ledger.track(anchors, as_ids([7] * 400), [b"x" * size] * 400, spout="s")
@@ -206,9 +194,7 @@ def test_what_another_reader_confirms_meanwhile_is_reported_with_its_message_ids
     assert ledger.run(unreadable(ledger.core)) == 0
 
 
-def test_a_spout_gets_only_its_own_and_a_foreign_receipt_confirms_nothing(
-    client: httpx.Client, address: str, ledger: Ledger
-) -> None:
+def test_a_spout_gets_and_confirms_its_own_only(client: httpx.Client, address: str, ledger: Ledger) -> None:
     Trees(3).track(ledger, spout="other").complete(ledger)
     assert pages(client) == []
     other = client.get(OUTCOMES.replace("/s/", "/other/")).json()["outcomes"]

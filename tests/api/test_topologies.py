@@ -62,9 +62,7 @@ def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, le
     assert [trouble["code"] for trouble in found["health"]["troubles"]] == ["failing", "unreadable"]
 
 
-def test_settings_are_changed_all_at_once_or_not_at_all(
-    client: httpx.Client, address: str, ledger: Ledger
-) -> None:
+def test_settings_change_all_or_nothing(client: httpx.Client, address: str, ledger: Ledger) -> None:
     answer = client.patch("/topologies/words", json={"downtime": 60, "message_timeout": 45})
     assert (answer.status_code, answer.json()["configuration"]["downtime"]) == (200, 60)
     assert client.get("/topologies/words").json()["configuration"] == answer.json()["configuration"]
@@ -84,9 +82,7 @@ def test_settings_are_changed_all_at_once_or_not_at_all(
         assert reader.patch("/topologies/words", json={"downtime": 1}).status_code == 403
 
 
-def test_troubles_are_reported_in_words_and_thresholds_can_be_set(
-    client: httpx.Client, address: str, ledger: Ledger
-) -> None:
+def test_troubles_are_words_with_thresholds(client: httpx.Client, address: str, ledger: Ledger) -> None:
     trees = Trees(20).track(ledger)
     ledger.fail(trees.anchors, "bad")
     [trouble] = client.get("/topologies/words").json()["health"]["troubles"]
@@ -146,9 +142,7 @@ def test_an_unknown_topology_is_a_problem(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_topology_that_cannot_be_read_is_named_and_hides_no_other(
-    client: httpx.Client, valkey_url: str, how: str
-) -> None:
+def test_an_unreadable_topology_hides_no_other(client: httpx.Client, valkey_url: str, how: str) -> None:
     two(valkey_url)
     with damage(valkey_url, how):
         listed = client.get("/topologies")
@@ -180,9 +174,7 @@ def test_a_latency_that_cannot_be_read_is_reported_as_what_it_is(
     assert "a latency" in alone.json()["detail"]
 
 
-def test_a_latency_beyond_all_buckets_counts_as_one_of_the_last(
-    client: httpx.Client, valkey_url: str
-) -> None:
+def test_a_latency_beyond_all_buckets_is_of_the_last(client: httpx.Client, valkey_url: str) -> None:
     two(valkey_url)
     with redis.Redis.from_url(valkey_url) as raw:
         raw.hset(SHARD.latency, "99999999", 5)
@@ -191,9 +183,7 @@ def test_a_latency_beyond_all_buckets_counts_as_one_of_the_last(
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-async def test_the_beat_of_a_service_goes_on_beside_a_topology_that_cannot_be_read(
-    valkey_url: str, how: str
-) -> None:
+async def test_a_service_beats_on_beside_an_unreadable_topology(valkey_url: str, how: str) -> None:
     _, words = two(valkey_url)
     with damage(valkey_url, how):
         async with Service(Settings(url=SecretStr(valkey_url))) as service:

@@ -132,9 +132,7 @@ def test_bad_bodies_change_nothing(client: httpx.Client, ledger: Ledger, body: o
     assert ledger.counters()["failed"] == 0
 
 
-def test_why_and_stuck_tell_where_trees_are_and_refuse_cursors_that_no_page_gave(
-    client: httpx.Client, ledger: Ledger
-) -> None:
+def test_why_and_stuck_tell_places_and_refuse_strange_cursors(client: httpx.Client, ledger: Ledger) -> None:
     anchors = emit(ledger, 2)
     found = client.get(f"{TREES}/{anchors[0]}/why", params={"rows": True}).json()
     [place] = found["places"]

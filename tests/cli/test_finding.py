@@ -16,9 +16,7 @@ from tests.helpers.builders.ledgers import confirm_all
 from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, track
 
 
-def test_a_record_is_shown_with_its_attempts_and_leads_to_its_dead_letter(
-    acker: Acker, ledger: Ledger
-) -> None:
+def test_a_record_is_shown_with_attempts_and_its_dead_letter(acker: Acker, ledger: Ledger) -> None:
     StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=2)).write(lines(1))
     for reason in (HOSTILE, "no such shop"):
         fail(ledger, lambda _: True, reason)
@@ -39,9 +37,7 @@ def test_a_record_is_shown_with_its_attempts_and_leads_to_its_dead_letter(
     assert [one["reason"] for one in record["attempts"]] == [HOSTILE, "no such shop"]
 
 
-def test_the_step_and_the_batch_that_failed_a_record_are_told_wherever_the_step_is(
-    acker: Acker, ledger: Ledger
-) -> None:
+def test_the_step_and_batch_that_failed_a_record_are_told(acker: Acker, ledger: Ledger) -> None:
     StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1)).write(lines(1))
     fail(ledger, lambda _: True, "no such shop", "price", 17)
     [anchor] = re.findall(r"^ +1? *(-?\d{8,}) ", acker("find", "words", "0").out, re.MULTILINE)
@@ -56,9 +52,7 @@ def test_the_step_and_the_batch_that_failed_a_record_are_told_wherever_the_step_
 
 
 @pytest.mark.parametrize("message_id", [b"-7", b"plain", b"\xff\x00", b""])
-def test_any_message_id_is_found_and_its_tree_reported_of_when_it_has_ended(
-    acker: Acker, ledger: Ledger, message_id: bytes
-) -> None:
+def test_any_message_id_is_found_with_its_end(acker: Acker, ledger: Ledger, message_id: bytes) -> None:
     [anchor] = track(ledger, message_id)
     ledger.fail([anchor], "no such word")
     confirm_all(ledger, "lines")

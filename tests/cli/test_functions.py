@@ -183,9 +183,7 @@ def test_threads_that_cannot_be_are_refused_before_the_topology_is_made(
     assert json.loads(capsys.readouterr().out)["topologies"] == []
 
 
-def test_who_ticks_by_hand_settles_calls_that_are_over(
-    valkey_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tick_by_hand_settles_ended_calls(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACKER_URL", valkey_url)
     with Topology(valkey_url, "t", ackers=1) as topology:
         counting().register(topology)

@@ -20,9 +20,7 @@ def url(valkey_url: str) -> str:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_help_is_as_wide_as_the_terminal_and_cuts_nothing(
-    acker: Acker, monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
+def test_help_is_as_wide_as_the_screen(acker: Acker, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     widest = 0
     for command in ("", "drpc", *commands()):

@@ -121,9 +121,7 @@ wait_until(stop)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
-def test_a_ticker_of_an_unknown_topology_says_so(
-    url: str, start: Callable[..., "subprocess.Popen[str]"]
-) -> None:
+def test_a_ticker_of_no_topology_says_so(url: str, start: Callable[..., "subprocess.Popen[str]"]) -> None:
     process = start("tick", "nobody", ACKER_URL=url)
     _, error = process.communicate(timeout=60)
     assert (process.returncode, error) == (4, "acker: the store holds no topology 'nobody'\n")
@@ -145,9 +143,7 @@ def test_the_server_runs_until_it_is_stopped_and_keeps_its_data(
         assert process.wait(30) == (130 if how == signal.SIGINT else 0)
 
 
-def test_a_server_that_dies_ends_the_command(
-    tmp_path: Path, start: Callable[..., "subprocess.Popen[str]"]
-) -> None:
+def test_a_dead_server_ends_a_command(tmp_path: Path, start: Callable[..., "subprocess.Popen[str]"]) -> None:
     process = start("server", "--port", "0", "--json", "--no-append-only", "--dir", str(tmp_path))
     assert process.stdout is not None
     text = ""

@@ -46,9 +46,7 @@ def test_one_replay_takes_also_the_rows_that_waited_for_room(acker: Acker, full:
     assert sorted(int(str(row["id"])) for row in rows(full)) == [*range(65)]
 
 
-def test_rows_that_fail_again_meanwhile_are_left_alone(
-    acker: Acker, full: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_fail_again_are_left(acker: Acker, full: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     def settle(ledger: Ledger, *how: object, **more: object) -> Any:
         fail(ledger, lambda _: True, "no such shop")  # a job that is quick
         return original(ledger)

@@ -185,9 +185,7 @@ def test_every_command_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("command", TABLE)
-def test_a_command_ends_with_the_status_of_its_row(
-    acker: Acker, shop: dict[str, object], command: str
-) -> None:
+def test_a_command_ends_with_its_row(acker: Acker, shop: dict[str, object], command: str) -> None:
     right, rows = TABLE[command]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -64,9 +64,7 @@ def test_callbacks_that_never_end_keep_no_answer_back(
     assert "3 callbacks of answers are under way, and further ones wait" in caplog.text
 
 
-def test_what_a_callback_raises_ends_no_thread_but_is_told(
-    topology: Topology, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_errors_of_a_callback_end_no_thread(topology: Topology, caplog: pytest.LogCaptureFixture) -> None:
     called = list[str]()
     ended = threading.Event()
 

@@ -46,9 +46,7 @@ def test_a_client_goes_to_other_processes(topology: Topology) -> None:
             assert pool.map(client.execute, [0, 2]) == [0, 2]
 
 
-def test_who_waits_less_for_a_key_ends_no_wait_but_its_own(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_wait_for_a_key_ends_no_other(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_GRACE", 0.0)
     held = Held()
     with held.function.work(topology):
@@ -149,9 +147,7 @@ def test_arguments_have_at_most_200_levels(levels: int, taken: bool) -> None:
             as_json(value, "args")
 
 
-def test_calls_that_come_at_one_time_are_divided_so_that_several_threads_can_have_some(
-    topology: Topology,
-) -> None:
+def test_calls_that_come_at_one_time_are_divided_among_several_threads(topology: Topology) -> None:
     function = counting()
     function.register(topology)
     client = topology.drpc("count")
@@ -300,9 +296,7 @@ def test_a_call_that_was_answered_before_it_was_written_leaves_the_others_alone(
     assert len(chains) == 2
 
 
-def test_a_listener_whose_first_look_fails_looks_again_for_all_who_wait(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listener_looks_again_after_a_failure(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     send, asked, other_waits = Store.send, threading.Event(), threading.Event()
 
     def away(store: Store, requests: Sequence[Request]) -> list[Any]:

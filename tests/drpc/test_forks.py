@@ -44,9 +44,7 @@ with Topology(sys.argv[1], "t", ackers=2) as topology:
 
 
 @pytest.mark.parametrize("who", ["client", "worker"])
-def test_a_process_that_is_forked_as_soon_as_it_calls_or_works_has_a_child_that_does(
-    valkey_url: str, who: str
-) -> None:
+def test_a_process_forked_as_soon_as_it_calls_has_a_working_child(valkey_url: str, who: str) -> None:
     """The first array of pyarrow loads pandas, under a lock. A child forked meanwhile waited for it."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, valkey_url, who], timeout=60, check=False)
     assert done.returncode == 0

@@ -67,9 +67,7 @@ def test_a_thousand_callers_are_answered_at_once(topology: Topology) -> None:
         (lambda out: out.emit({"n": 1}), "the last step emits nothing"),
     ],
 )
-def test_a_request_without_one_result_fails(
-    topology: Topology, give: Callable[[Out], object], reason: str
-) -> None:
+def test_a_request_needs_one_result(topology: Topology, give: Callable[[Out], object], reason: str) -> None:
     with of_result(give).work(topology), pytest.raises(DRPCFailed, match=reason):
         topology.drpc("count").execute(1)
 
@@ -255,9 +253,7 @@ def test_each_mistake_has_its_own_message(make: Callable[[], object], said: str)
 
 
 @pytest.mark.parametrize("threads", [0, 65, "2"])
-def test_a_number_of_threads_that_cannot_be_is_refused_before_anything_is_registered(
-    topology: Topology, threads: Any
-) -> None:
+def test_a_bad_number_of_threads_is_refused_before_registration(topology: Topology, threads: Any) -> None:
     with pytest.raises(ValidationError, match="threads: expected int from 1 to 64"):
         counting().work(topology, threads).__enter__()
     assert topology.ledger.store.send([command("EXISTS", keys.FUNCTIONS, keys.lines("t"))]) == [0]

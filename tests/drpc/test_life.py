@@ -71,9 +71,7 @@ def test_a_call_of_3_s_under_a_message_timeout_of_1_s_is_answered_after_2_5_s(va
     pytest.fail("; ".join(said))
 
 
-def test_a_call_that_nobody_has_begun_waits_for_a_worker_longer_than_the_message_timeout(
-    valkey_url: str,
-) -> None:
+def test_a_call_not_begun_waits_for_a_worker_longer_than_the_timeout(valkey_url: str) -> None:
     topology = Topology(valkey_url, "t", ackers=1, message_timeout=1.0)
     counting().register(topology)
     asked = topology.drpc("count").begin(2, timeout=300.0)

@@ -101,9 +101,7 @@ def test_a_function_that_is_refused_is_not_there_for_callers(topology: Topology)
         topology.drpc("count")
 
 
-def test_a_function_with_rows_that_its_streams_cannot_have_is_not_there_for_callers(
-    topology: Topology,
-) -> None:
+def test_a_function_with_rows_its_streams_cannot_have_is_not_there(topology: Topology) -> None:
     counting().register(topology)
     topology.ledger.store.send([Request(b"acker:functions", ["HDEL", "acker:functions", "count"])])
     other = LinearDRPC("count").step("fan", fan, columns={"n": pa.string()}).gather("count", Count)

@@ -82,9 +82,7 @@ def test_who_asks_a_function_that_is_being_removed_makes_none_of_its_streams_ane
     assert topology.ledger.store.send([command("EXISTS", first.schema)]) == [0]
 
 
-def test_nothing_is_asked_of_a_function_that_is_being_removed(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_in_removal_takes_no_calls(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who gets its answer asks the next question at once, while the streams are still there."""
     counting().register(topology)
     client = topology.drpc("count")
@@ -169,9 +167,7 @@ def test_a_caller_that_pauses_before_it_writes_writes_for_the_function_that_ther
     assert tries.runs == 0
 
 
-def test_a_worker_that_pauses_takes_nothing_of_a_function_that_has_its_name_by_then(
-    topology: Topology,
-) -> None:
+def test_a_worker_that_pauses_takes_nothing_of_a_later_function(topology: Topology) -> None:
     tries = Tries()
     repeated = tries.function(idempotent=True)
     old = repeated.register(topology).workers()[0]
@@ -193,9 +189,7 @@ def test_a_worker_that_pauses_takes_nothing_of_a_function_that_has_its_name_by_t
         assert call.future.result(30) == 3
 
 
-def test_a_version_that_the_store_has_lost_is_noted_again_and_only_by_who_is_registered(
-    topology: Topology,
-) -> None:
+def test_a_lost_version_is_noted_again_by_registered_workers_only(topology: Topology) -> None:
     line = counting().register(topology)
     client, own = topology.drpc("count"), keys.Stream("t", "count.fan").subscriptions
     topology.ledger.store.send([command("HDEL", own, "version")])

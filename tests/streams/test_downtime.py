@@ -56,9 +56,7 @@ def test_a_row_that_no_job_has_taken_waits_and_is_acked_as_ever(ledger: Ledger) 
 
 
 @pytest.mark.parametrize("subscribed", [False, True])
-def test_rows_wait_for_each_of_the_subscriptions_there_are_or_for_the_first(
-    ledger: Ledger, subscribed: bool
-) -> None:
+def test_rows_wait_for_each_subscription_or_the_first(ledger: Ledger, subscribed: bool) -> None:
     if subscribed:
         for name in ("a", "b"):
             Stream(ledger, "lines").subscribe(name)
@@ -80,9 +78,7 @@ def test_what_a_job_works_on_expires_in_time(ledger: Ledger) -> None:
     assert rotate(ledger, 3) == 5
 
 
-def test_who_takes_rows_that_have_waited_has_the_whole_message_timeout(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waited_rows_have_the_whole_timeout(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downtime, "MISSED", 100)  # a busy machine holds no 0.3 s
     ledger = open_ledger(ledger.store, "short", ackers=2, message_timeout=1.0)
     emit(ledger, 10)
@@ -103,9 +99,7 @@ def test_who_takes_rows_that_have_waited_has_the_whole_message_timeout(
 
 
 @pytest.mark.parametrize(("other", "lost"), [(None, 0), (1000.0, 0), (0.0, 10)])
-def test_what_a_query_has_taken_that_ended_waits_until_one_of_its_subscription_runs(
-    ledger: Ledger, other: float | None, lost: int
-) -> None:
+def test_rows_of_an_ended_query_wait_for_another(ledger: Ledger, other: float | None, lost: int) -> None:
     emit(ledger, 10)
     batch = take(ledger, "lines")
     beat(ledger, batch, ago=1000.0)
@@ -199,9 +193,7 @@ def test_tickers_keep_what_waits_and_expire_what_does_not(valkey_url: str) -> No
     assert counters(ledger)["acked"] == 100
 
 
-def test_a_ticker_that_was_stopped_rotates_no_shard_that_another_has_rotated_meanwhile(
-    ledger: Ledger,
-) -> None:
+def test_a_stopped_ticker_rotates_no_shard_that_another_has_rotated(ledger: Ledger) -> None:
     made = ledger.run(tick.rotations(ledger.core, ledger.core.shards))
     ledger.tick(force=True)
     assert ledger.run(tick.rotate(ledger.core, force=True, made=made)) == 0

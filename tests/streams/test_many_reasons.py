@@ -38,9 +38,7 @@ def failed(ledger: Ledger, reasons: list[str], **how: Any) -> None:
 
 
 @pytest.mark.parametrize("attempts", [2, 1])
-def test_a_commit_that_fails_records_and_their_settling_take_no_more_requests(
-    valkey_url: str, attempts: int
-) -> None:
+def test_failed_records_and_settling_take_few_requests(valkey_url: str, attempts: int) -> None:
     sent: dict[int, tuple[int, int]] = {}
     for number, reason in enumerate(REASONS):
         ledger = open_ledger(Store(valkey_url), f"t{number}", ackers=1, slab_limit=1000)

@@ -119,9 +119,7 @@ def asked(ledger: Ledger, mistake: Callable[[Out], object]) -> tuple[int, str]:
         (lambda out: out.emit("no-line", {"i": object()}), "column 'i'"),
     ],
 )
-def test_a_mistake_fails_the_request_that_makes_it(
-    ledger: Ledger, mistake: Callable[[Out], object], said: str
-) -> None:
+def test_a_mistake_fails_its_request(ledger: Ledger, mistake: Callable[[Out], object], said: str) -> None:
     rows = pa.schema([pa.field("i", pa.int64()), pa.field("_acker", pa.int64())])
     ledger.run(schemas.record(ledger.core, "rows", rows))
     good, reason = asked(ledger, mistake)
@@ -161,9 +159,7 @@ def test_rows_that_cannot_gather_fail_their_request_alone(ledger: Ledger) -> Non
     assert "expected rows of line" in reason
 
 
-def test_a_worker_goes_on_after_an_error_that_nobody_foresaw(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_goes_on_after_an_odd_error(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     work, once = Worker.work, [RuntimeError("unforeseen")]
 
     def raising(self: Worker, *, again: bool = False) -> int:

@@ -39,9 +39,7 @@ def test_rows_that_wait_side_by_side_are_taken_together(valkey_url: str) -> None
     assert counters(ledger)["acked"] == 20
 
 
-def test_a_worker_takes_about_as_much_as_it_does_in_a_second(
-    valkey_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_takes_a_second_of_work(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     now, sizes = [0.0], list[int]()
 
@@ -100,9 +98,7 @@ def test_a_bundle_is_taken_whole_whatever_it_holds(job: Job) -> None:
     assert sorted(job.sums) == [40, 50]
 
 
-def test_threads_that_have_nothing_to_do_cost_as_much_as_there_are_of_them(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_threads_cost_by_their_number(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as the square of that: hundreds would take so long that all of them counted as dead."""
     send, sent, costs = Store.send, 0, list[int]()
 
@@ -125,9 +121,7 @@ def test_threads_that_have_nothing_to_do_cost_as_much_as_there_are_of_them(
     assert costs[2] - costs[1] == costs[1] - costs[0] == 4 * len(job.line._steps)
 
 
-def test_who_has_taken_all_there_was_looks_again_when_the_bell_rings(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_looks_again_at_the_bell(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at a stream where nothing is takes the store from those who work on what there is."""
     worker, pauses = job.workers["fan"], list[float]()
     worker.step.rows = 1

@@ -33,9 +33,7 @@ def rings(event: threading.Event) -> bool:
     return heard
 
 
-def test_each_rings_for_its_own_stream_also_after_many_entries_at_once(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_each_rings_for_its_own_stream_among_many(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     with ringing(valkey_url, _A, _B) as (first, second):
         for _ in range(3):
             valkey_raw.xadd(_A, {"n": 1})
@@ -51,9 +49,7 @@ def test_each_rings_for_its_own_stream_also_after_many_entries_at_once(
         assert rings(second)
 
 
-def test_it_rings_for_what_comes_after_the_store_was_set_back(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_it_rings_for_entries_after_a_rollback(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     with ringing(valkey_url, _A) as (event,):
         valkey_raw.xadd(_A, {"n": 1}, "9-1")
         assert rings(event)

@@ -103,9 +103,7 @@ def test_a_filter_takes_what_all_of_it_holds_for(several: Ledger, asked: Filter,
     assert all_pages(several, asked) == expected
 
 
-def test_equal_failures_are_one_group_whatever_they_name(
-    several: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_failures_are_one_group(several: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     for look in (10_000, 8):  # in one page, and in many
         monkeypatch.setattr(dead_letters_pages, "LOOK", look)
         monkeypatch.setattr(dead_letter_store, "READ", look // 2)
@@ -172,9 +170,7 @@ def test_a_filter_that_cannot_be_is_reported_before_anything_is_asked(wrong: dic
         Filter(**wrong)
 
 
-def test_those_of_a_filter_are_replayed_step_by_step_and_the_others_stay(
-    several: Ledger, raw: "redis.Redis"
-) -> None:
+def test_letters_of_a_filter_are_replayed_step_by_step(several: Ledger, raw: "redis.Redis") -> None:
     done = replay_all(several, Filter(cause="malformed: …"))
     assert len(done) == 20
     assert {row["_acker"] for row in rows(several)} == set(done.values())
@@ -252,9 +248,7 @@ def discard_all(ledger: Ledger) -> int:
 
 @pytest.mark.parametrize("stopped_one", ["replay", "discard"])
 @pytest.mark.parametrize("others", ["replay", "discard"])
-def test_who_is_stopped_anywhere_while_others_go_on_tells_what_itself_did(
-    valkey_url: str, stopped_one: str, others: str
-) -> None:
+def test_a_stopped_redrive_tells_its_own_deeds_only(valkey_url: str, stopped_one: str, others: str) -> None:
     some = {"replay": dead_letters.replay_some, "discard": dead_letters.discard_some}[stopped_one]
     for after in itertools.count():
         ledger = open_ledger(Store(valkey_url), f"after{after}", ackers=2, slab_limit=100)
@@ -391,9 +385,7 @@ def test_a_full_spout_says_the_way_out(ledger: Ledger, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("asked", [None, {"cause": "bad"}, "bad"])
-def test_what_is_no_filter_is_refused_and_nothing_is_replayed_or_discarded(
-    ledger: Ledger, asked: Any
-) -> None:
+def test_bad_filters_are_refused_and_nothing_is_replayed(ledger: Ledger, asked: Any) -> None:
     for step in (dead_letters.replay_some, dead_letters.discard_some):
         with pytest.raises(ValidationError, match="expected a Filter"):
             ledger.run(step(ledger.core, asked))

@@ -191,9 +191,7 @@ def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replaye
     assert not list(raw.scan_iter(b"*rows:*"))
 
 
-def test_outcomes_that_bury_nothing_do_not_wait_for_dead_letters(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outcomes_wait_for_no_dead_letters(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "DEAD_LETTERS", 1)
     StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1)).write(lines(1))
     fail(ledger, lambda row: True)

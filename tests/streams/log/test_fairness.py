@@ -163,9 +163,7 @@ def test_who_reads_fairly_goes_on_where_it_was_and_begins_with_what_was_there(le
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_segment_is_given_once_whoever_takes_it_and_gives_it_back(
-    ledger: Ledger, slot: int, seed: int
-) -> None:
+def test_each_segment_is_given_once_whoever_takes_it(ledger: Ledger, slot: int, seed: int) -> None:
     """Late copies of claims, readers that die, batches of any size, a window that ends early."""
     chance = random.Random(seed)
     published, done = list[str](), list[str]()
@@ -214,9 +212,7 @@ def rows_of(*keys_: object) -> list[pa.RecordBatch]:
     return made
 
 
-def test_rows_go_into_lanes_by_how_many_of_their_key_there_are(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_go_into_lanes_by_size_of_their_key(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fairness, "LIGHT", 2)
     monkeypatch.setattr(fairness, "FACTOR", 2)
 
@@ -234,9 +230,7 @@ def test_rows_go_into_lanes_by_how_many_of_their_key_there_are(
     assert lanes("x", "y", "z", "u") == [(0, [0, 1]), (0, [2, 3])]
 
 
-def test_what_a_writer_writes_goes_into_lanes_and_is_acked_once(
-    ledger: Ledger, slot: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_writer_go_into_lanes(ledger: Ledger, slot: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fairness, "LIGHT", 30)
     writer = StreamWriter(ledger, "rows")
     batch = writer.batch(pa.table({"key": ["big"] * 50 + ["small"] * 10, "n": range(60)}))
@@ -258,9 +252,7 @@ def test_what_a_writer_writes_goes_into_lanes_and_is_acked_once(
     assert counters(ledger) == {"tracked": 60, "acked": 60}
 
 
-def test_rows_of_a_writer_that_have_a_tree_each_have_the_first_lane(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_with_a_tree_each_have_the_first_lane(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fairness, "LIGHT", 2)
     monkeypatch.setattr(fairness, "SEGMENT_ROWS", 4)
     slot = ledger.run(subscriptions.subscribe(ledger.core, "rows", "fair"))

@@ -193,9 +193,7 @@ def test_a_reader_acks_and_passes_over_nothing_of_a_store_that_took_the_place_of
     assert reader.ack() == 1
 
 
-def test_a_reader_gives_what_came_below_its_position_where_a_replica_lagged(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_reader_gives_rows_below_its_position(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     """What it has read and the store has still is not read again, and is acked with the rest."""
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)
     Stream(ledger, "lines").subscribe("other")
@@ -218,9 +216,7 @@ def test_a_reader_gives_what_came_below_its_position_where_a_replica_lagged(
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_reader_acks_again_where_the_store_has_lost_its_ack(
-    valkey_url: str, valkey_raw: "redis.Redis", more: int
-) -> None:
+def test_a_reader_acks_again_after_a_loss(valkey_url: str, valkey_raw: "redis.Redis", more: int) -> None:
     """It gives the rows to nobody again, so nobody else would: their trees would wait for the downtime."""
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)
     reader = StreamReader(ledger, "lines")
@@ -251,9 +247,7 @@ def test_a_segment_is_acked_when_all_of_its_rows_were_given(ledger: Ledger) -> N
     assert ledger.counters()["acked"] == 3
 
 
-def test_a_reader_remembers_a_bounded_number_of_segments(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_remembers_a_bounded_number(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_reader, "_KNOWN", 2)
     for _ in range(3):
         emit(ledger, 1)

@@ -112,9 +112,7 @@ def test_a_commit_cut_anywhere_is_exact_for_each_subscription(valkey_url: str, f
 # Who joins when
 
 
-def test_the_first_subscription_has_what_was_written_before_it_and_later_ones_have_not(
-    ledger: Ledger,
-) -> None:
+def test_the_first_subscription_has_earlier_rows_and_later_ones_have_not(ledger: Ledger) -> None:
     stream = Stream(ledger, "lines")
     emit(ledger, 10)
     assert behind(stream) == {None: 10}
@@ -154,9 +152,7 @@ def test_a_stream_has_64_subscriptions_at_most(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("want", [False, True])
-def test_dropping_a_subscription_fails_its_trees_or_lets_them_go_on(
-    ledger: Ledger, lines: Stream, url: str, want: bool
-) -> None:
+def test_dropping_a_subscription_ends_its_trees(ledger: Ledger, lines: Stream, url: str, want: bool) -> None:
     for _ in range(3):
         emit(ledger, 100)
     ack(ledger, take(ledger, "lines", "b", segments=1))
@@ -178,9 +174,7 @@ def test_dropping_a_subscription_fails_its_trees_or_lets_them_go_on(
         assert not kept(url, word)
 
 
-def test_rows_without_trees_whose_subscriptions_are_gone_are_for_the_next(
-    ledger: Ledger, lines: Stream
-) -> None:
+def test_rows_without_subscriptions_left_are_for_the_next(ledger: Ledger, lines: Stream) -> None:
     """No spout would write them again. What has trees fails."""
     writer = StreamWriter(ledger, "lines")
     both = writer.batch(pa.table({"line": ["x"]}))
@@ -213,9 +207,7 @@ def _dropped_at(ledger: Ledger, operation: Operation[object], after: int, drop: 
 
 @pytest.mark.parametrize("want", [False, True])
 @pytest.mark.parametrize("ends", [False, True], ids=["goes on", "is cut"])
-def test_a_subscription_dropped_at_any_moment_of_a_commit_leaves_no_tree_behind(
-    valkey_url: str, want: bool, ends: bool
-) -> None:
+def test_a_subscription_dropped_in_a_commit_leaves_no_tree(valkey_url: str, want: bool, ends: bool) -> None:
     results = set()
     for after in count():
         ledger = open_ledger(Store(valkey_url), f"drop{after}", ackers=2)
@@ -268,9 +260,7 @@ def test_trees_of_rows_that_are_for_nobody_any_more_fail_and_say_so(ledger: Ledg
 
 
 @pytest.mark.parametrize("others", [True, False])
-def test_what_a_spout_wrote_for_a_dropped_subscription_ends(
-    ledger: Ledger, lines: Stream, others: bool
-) -> None:
+def test_rows_of_a_dropped_subscription_end(ledger: Ledger, lines: Stream, others: bool) -> None:
     writer = StreamWriter(ledger, "lines")
     batch = writer.batch(pa.table({"line": ["x", "y"]}))
     anchors = track(ledger, batch.ids())
@@ -289,9 +279,7 @@ def test_what_a_spout_wrote_for_a_dropped_subscription_ends(
 # In a store that has lost some or all of what it had
 
 
-def test_a_batch_of_an_emptied_store_is_for_nobody_who_came_since(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_batch_of_an_emptied_store_is_not_for_later(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     """Of rows with trees the trees fail; rows without go to all that are there now."""
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     Stream(ledger, "lines").subscribe("a")
@@ -309,9 +297,7 @@ def test_a_batch_of_an_emptied_store_is_for_nobody_who_came_since(
     assert [consume(ledger, "lines", name) for name in ("b", "a")] == [1, 1]
 
 
-def test_a_number_that_was_set_aside_is_anothers_in_a_store_that_was_set_back(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_number_set_aside_is_anothers_after_a_rollback(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     emit(ledger, 1)
     before = moment(valkey_raw)

@@ -63,9 +63,7 @@ def expire(ledger: Ledger) -> None:
     consume(ledger)
 
 
-def test_a_dead_letter_keeps_every_attempts_reason_and_step_and_gives_the_last_real_one(
-    ledger: Ledger, raw: "redis.Redis"
-) -> None:
+def test_a_dead_letter_keeps_every_attempt_and_the_last_reason(ledger: Ledger, raw: "redis.Redis") -> None:
     StreamSpout(ledger, HOW).write(lines(3))
     fail_all(ledger, lambda n: Cause(f"malformed {n}", "validate"))
     settler.settle(ledger)
@@ -106,9 +104,7 @@ def test_a_dead_letter_that_is_replayed_begins_anew(ledger: Ledger) -> None:
     assert [(one.number, one.reason) for one in again.history] == [(1, "still bad")]
 
 
-def test_what_is_failed_for_good_is_a_dead_letter_at_once_and_the_others_are_tried_again(
-    ledger: Ledger,
-) -> None:
+def test_rows_failed_for_good_are_dead_letters_and_others_are_tried_again(ledger: Ledger) -> None:
     StreamSpout(ledger, HOW).write(lines(10))
     fail_all(ledger, lambda n: Cause("bad", "split", retry=n % 2 == 0))
     assert settler.settle(ledger) == Stepped(replayed=5, dead=5)
@@ -211,9 +207,7 @@ def test_nothing_is_held_up_by_more_than_a_step_looks_at_that_waits(
     assert own.step() == 50
 
 
-def test_the_same_settler_finds_what_it_has_passed_when_it_is_due(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_settler_finds_passed_rows_when_due(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "READ_ENTRIES", 10)
     monkeypatch.setattr(replays, "STEP_LOOK", 40)
     monkeypatch.setattr(replays, "STEP_REPLAYS", 7)
@@ -256,9 +250,7 @@ def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledge
 
 
 @given(number=st.integers(1, 1000), shard=st.integers(0, 64), sequence=st.integers(0, 2**63))
-def test_a_wait_is_doubled_each_time_up_to_its_limit_and_the_same_for_all(
-    number: int, shard: int, sequence: int
-) -> None:
+def test_a_wait_is_doubled_each_time_up_to_its_limit(number: int, shard: int, sequence: int) -> None:
     entry = Entry(Receipt(shard, b"%d-0" % sequence, b""), "failed", 0.0, ())
     how = SpoutOptions("s", "lines", "id", attempts=1000, backoff=2.0, max_backoff=60.0)
     whole = min(60.0, 2.0 * 2.0 ** (number - 1))
@@ -276,9 +268,7 @@ REASONS = st.text(max_size=1200)
     retry=st.booleans(),
     batch=st.integers(-1, 2**63 - 1),
 )
-def test_a_cause_is_the_same_after_it_was_stored_whatever_its_reason(
-    reason: str, step: str, retry: bool, batch: int
-) -> None:
+def test_a_stored_cause_is_the_same(reason: str, step: str, retry: bool, batch: int) -> None:
     cause = Cause(reason, step, retry, batch)
     found = Cause.decode(cause.encode())
     assert (found.step, found.retry, found.batch) == (step, retry, batch if step else -1)
@@ -290,9 +280,7 @@ def test_a_number_that_no_batch_has_is_none() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["failed", "expired"]), REASONS), min_size=1, max_size=40))
-def test_a_history_is_bounded_and_keeps_the_first_the_last_that_failed_and_the_latest(
-    ended: list[tuple[str, str]],
-) -> None:
+def test_a_bounded_history_keeps_the_first_and_the_last_attempts(ended: list[tuple[str, str]]) -> None:
     history: tuple[Attempt, ...] = ()
     whole = []
     for number, (status, reason) in enumerate(ended, 1):

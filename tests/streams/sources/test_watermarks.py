@@ -93,9 +93,7 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_wait_for_room(ledger: Le
     assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 300}
 
 
-def test_a_watermark_does_not_pass_rows_of_a_batch_that_is_cut_anywhere(
-    valkey_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watermark_does_not_pass_a_cut_batch(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Meanwhile those that are tracked are lost, tried again, and acked."""
     monkeypatch.setattr(lost_trees, "AFTER", 0.0)
     how = SpoutOptions("s", "lines", "id", offset="offset")

@@ -69,9 +69,7 @@ def test_a_spout_that_cannot_be_settled_keeps_no_other_from_it(ledger: Ledger) -
     assert (pending(ledger, "a"), pending(ledger, "b")) == (1, 0)
 
 
-def test_rows_that_their_stream_takes_no_more_keep_no_others_from_being_settled(
-    ledger: Ledger, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_rows_keep_no_other_from_settling(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     """The stream was removed and made anew with other columns while they were pending."""
     spout(ledger, "a").write(lines(2))
     anchors = [row["_acker"] for row in rows(ledger, "lines-a")]
@@ -87,9 +85,7 @@ def test_rows_that_their_stream_takes_no_more_keep_no_others_from_being_settled(
 
 
 @pytest.mark.usefixtures("stuck")
-def test_a_commit_waits_for_room_of_its_own_spout_whatever_is_wrong_with_another(
-    ledger: Ledger, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_commit_waits_for_room_of_its_spout_only(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     writer = spout(ledger, "b", max_spout_pending=10)
     writer.write(lines(10))
     consume(ledger, "lines-b")
@@ -107,9 +103,7 @@ def test_one_step_settles_many_failed_records_that_were_written_one_by_one(ledge
     assert settler.settle(ledger, steps=1) == Stepped(dead=60)
 
 
-def test_a_spout_that_cannot_be_looked_after_keeps_no_other_from_it(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spout_in_trouble_keeps_no_other(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
     recover = lost_trees.recover
 

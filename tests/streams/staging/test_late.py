@@ -43,9 +43,7 @@ def late_acks(ledger: Ledger, stream: str = "lines") -> int:
 
 @pytest.mark.parametrize("emits", [False, True])
 @pytest.mark.parametrize("settled", [False, True])
-def test_acks_of_a_batch_whose_trees_have_expired_are_reported(
-    ledger: Ledger, emits: bool, settled: bool
-) -> None:
+def test_acks_of_a_batch_of_expired_trees_are_told(ledger: Ledger, emits: bool, settled: bool) -> None:
     """Whether the ledger still knows the trees, or has forgotten them because they are replayed."""
     how = SpoutOptions("s", "lines", "id", attempts=2, outcomes=True)
     StreamSpout(ledger, how).write(lines(12))
@@ -137,9 +135,7 @@ def test_a_commit_that_is_cut_and_run_by_two_drivers_counts_what_is_late_once(le
             return
 
 
-def test_after_a_restart_rows_whose_trees_are_forgotten_are_late_and_nothing_is_orphaned(
-    ledger: Ledger,
-) -> None:
+def test_after_a_restart_rows_of_forgotten_trees_are_late_not_orphaned(ledger: Ledger) -> None:
     """A job comes back when all trees of its rows have expired, and their replays are on their way."""
     how = SpoutOptions("s", "lines", "id", attempts=2, outcomes=True)
     StreamSpout(ledger, how).write(lines(12))

@@ -74,9 +74,7 @@ def test_trees_that_were_over_when_a_batch_was_planned_are_not_acked_by_a_store_
     assert not list(valkey_raw.scan_iter("*staged*"))
 
 
-def test_segments_whose_rows_were_gone_are_not_acked_by_a_store_that_has_them_again(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_segments_without_rows_are_not_acked_later(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)
     emit(ledger, 10)
     emit(ledger, 10)
@@ -113,9 +111,7 @@ def test_a_commit_that_loses_what_its_batch_left_out_acks_nothing_of_it(
         valkey_raw.delete(own)
 
 
-def test_what_two_plans_of_a_batch_leave_out_is_left_out_together(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_segments_left_out_by_two_plans_stay_out(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     core, batch = ledger.core, Range("lines", 0, "reader", 0, 3)
     first = Skipped(frozenset({"a"}), frozenset({"b"}), {"c": {b"slab...1": b"\1\0", b"slab...2": ALL}})
@@ -129,9 +125,7 @@ def test_what_two_plans_of_a_batch_leave_out_is_left_out_together(
     assert all(valkey_raw.ttl(name) > 0 for name in valkey_raw.scan_iter("*skipped*"))
 
 
-def test_a_batch_acks_no_other_segments_that_got_the_numbers_of_its_own(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_batch_acks_no_segments_of_its_old_numbers(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     """The store is set back behind what a reader took; a late copy of a call takes other segments for it."""
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)
     batch, before = take(ledger, "lines"), moment(valkey_raw)

@@ -80,9 +80,7 @@ def test_a_call_has_no_more_of_them_than_a_script_may(valkey_url: str) -> None:
     assert counters(ledger)["acked"] == 100
 
 
-def test_of_chunks_that_go_together_only_the_lost_one_is_not_acked(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_of_several_chunks_only_a_lost_one_stays(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     trees = [made_of(ledger, 1, 1) for _ in range(4)]
     places = [place for _, [place] in trees]
@@ -103,9 +101,7 @@ def test_of_chunks_that_go_together_only_the_lost_one_is_not_acked(
     assert (again, scripts, counters(ledger)["acked"]) == (Applied(), [], 3)
 
 
-def test_nothing_is_applied_where_one_of_them_cannot_be_read(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_nothing_is_applied_with_an_unreadable_one(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     anchors, places = made_of(ledger, 1, 3)
     valkey_raw.hset(places[2][0], "indexes:0", b"\0")

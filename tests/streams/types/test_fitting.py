@@ -100,9 +100,7 @@ def test_a_value_of_the_column_s_kind_is_held_as_it_is(type_: pa.DataType, value
     ],
     ids=lambda one: str(one) if isinstance(one, pa.DataType) else "",
 )
-def test_another_value_is_refused_with_both_named(
-    type_: pa.DataType, others: list[Any], inexact: list[Any]
-) -> None:
+def test_another_value_is_refused(type_: pa.DataType, others: list[Any], inexact: list[Any]) -> None:
     values = [*others, *inexact]
     _, unfit = fitted([None, *values], type_, "c")
     assert sorted(unfit) == list(range(1, len(values) + 1))

@@ -35,9 +35,7 @@ from tests.helpers.servers.servers import raw_client, wait_until
 pytestmark = pytest.mark.cluster(slow=True)
 
 
-def test_rows_that_were_acked_last_can_be_read_again_until_the_next_are_acked(
-    ledger: Ledger, lines: Stream, url: str
-) -> None:
+def test_rows_acked_last_can_be_read_again(ledger: Ledger, lines: Stream, url: str) -> None:
     for _ in range(3):
         emit(ledger, 10)
     first, others = take(ledger, "lines", "a", segments=2), take(ledger, "lines", "b")

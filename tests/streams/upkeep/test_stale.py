@@ -62,9 +62,7 @@ def test_rows_of_trees_that_have_expired_are_dropped_and_counted_once(ledger: Le
     assert read(ledger, batch) == []
 
 
-def test_rows_of_requests_that_are_over_are_dropped_also_where_others_came_late_for_them(
-    ledger: Ledger,
-) -> None:
+def test_rows_of_ended_requests_are_dropped_also_where_others_came_late(ledger: Ledger) -> None:
     """What comes late for a forgotten tree waits for its track; one of a line had that before its rows."""
     for anchors, given in ((ids.anchors_from(sections.new_first(1), 2), 0), (ids.new_anchors(2), 2)):
         name = f"rows-{given}"
