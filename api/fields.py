@@ -130,9 +130,6 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-REASON = "Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known."
-
-
 class Numbers(Model):
     """A body of numbers, and of choices: JSON's true is no 1, and "1" is none either."""
 
@@ -145,8 +142,14 @@ class Numbers(Model):
         return value
 
 
-class ByMessageId(BaseModel):
-    """The part of a query that names a record, as text or as bytes."""
+class Paged(Model):
+    """A query whose answer has pages."""
+
+    cursor: Cursor | None = Field(default=None, description="Of the page before.")
+
+
+class ByMessageId(Paged):
+    """A query that may name a record, as text or as bytes."""
 
     message_id: (
         Annotated[str, Field(max_length=1024, description="The spout's own name, as text.")] | None

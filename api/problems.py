@@ -16,30 +16,81 @@ from starlette.routing import Match
 
 from acker.errors import (
     AckerError,
+    DRPCFailed,
+    DRPCFull,
+    DRPCTimeout,
     KeyConflict,
     MissingRights,
     SpoutInUse,
     StoreError,
     StoreMisconfigured,
     StoreUnavailable,
+    TooLarge,
     TopologyConfigError,
     TopologyInUse,
+    UnknownDeadLetter,
+    UnknownFunction,
+    UnknownSpout,
     UnknownTopology,
     ValidationError,
     WritersFull,
 )
 
 MEDIA_TYPE = "application/problem+json"
-RETRY_AFTER = 1
 _MOST_ERRORS = 20
-
-_PASSING = {
-    StoreUnavailable: "store-unavailable",
-    StoreMisconfigured: "store-misconfigured",
-    MissingRights: "missing-rights",
-    WritersFull: "writers-full",
+_PROBLEMS = {
+    400: ("The body is no text.", "bad-request"),
+    401: ("No token, or one that is not accepted.", "unauthorized"),
+    403: (
+        "The token does not allow this, or the request comes from another site.",
+        "read-only calls-only no-tokens other-site unknown-host",
+    ),
+    404: (
+        "There is no such thing.",
+        "unknown-topology unknown-cursor unknown-dead-letter unknown-function unknown-line unknown-receipt "
+        "unknown-request unknown-shard unknown-spout unknown-tree",
+    ),
+    409: (
+        "It does not agree with what was there before.",
+        "topology-in-use spout-in-use contradiction key-conflict other-configuration too-many-spouts "
+        "unsupported-setting",
+    ),
+    413: ("The body is too large.", "body-too-large"),
+    422: ("The request is not what this schema says.", "invalid-request drpc-failed"),
+    429: (
+        "Too many requests, or too many event streams.",
+        "too-many-reads too-many-writes too-many-streams drpc-full",
+    ),
+    500: ("The service failed.", "internal-error"),
+    502: ("The store refused a command.", "store-error"),
+    503: (
+        "The store is away, or set up so that it cannot keep its promises. Try again.",
+        "store-unavailable store-misconfigured missing-rights writers-full no-workers",
+    ),
+    504: ("The time of the call is over.", "drpc-timeout"),
 }
-"""Problems that are worth another try of the same request."""
+"""For each status its description and its kinds of problems; the first one stands for it in examples."""
+_STATUSES = {kind: status for status, (_, kinds) in _PROBLEMS.items() for kind in kinds.split()}
+_ERRORS: tuple[tuple[type[AckerError], str], ...] = (
+    (TooLarge, "body-too-large"),
+    (UnknownDeadLetter, "unknown-dead-letter"),
+    (UnknownFunction, "unknown-function"),
+    (UnknownSpout, "unknown-spout"),
+    (UnknownTopology, "unknown-topology"),
+    (ValidationError, "invalid-request"),
+    (TopologyInUse, "topology-in-use"),
+    (SpoutInUse, "spout-in-use"),
+    (DRPCFailed, "drpc-failed"),
+    (DRPCFull, "drpc-full"),
+    (DRPCTimeout, "drpc-timeout"),
+    (StoreUnavailable, "store-unavailable"),
+    (StoreMisconfigured, "store-misconfigured"),
+    (MissingRights, "missing-rights"),
+    (WritersFull, "writers-full"),
+)
+"""The kind of problem of an error: the first one that it is of."""
+_PASSING = (429, 503)
+"""Statuses that are worth another try of the same request."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,32 +115,21 @@ class Problem(BaseModel):
 
 
 class Refused(HTTPException):
-    """A request that is refused, with its status and kind of problem."""
+    """A request that is refused: a kind of problem, which has its status."""
 
     def __init__(
         self,
-        status: HTTPStatus,
         kind: str,
         detail: str,
         headers: Mapping[str, str] | None = None,
         errors: list[Violation] | None = None,
     ) -> None:
-        super().__init__(status, detail, dict(headers or {}))
+        super().__init__(_STATUSES[kind], detail, dict(headers or {}))
         self.kind, self.errors = kind, errors
 
     def response(self) -> Response:
         """The answer that says so."""
         return answer(self.status_code, self.kind, self.detail, headers=self.headers, errors=self.errors)
-
-
-def not_found(kind: str, detail: str) -> Refused:
-    """What names nothing."""
-    return Refused(HTTPStatus.NOT_FOUND, kind, detail)
-
-
-def unknown_spout(topology: str, spout: str) -> Refused:
-    """What the name of a spout is refused with that the topology does not have."""
-    return not_found("unknown-spout", f"topology {topology!r} has no spout {spout!r}")
 
 
 def differs(error: TopologyConfigError) -> Refused:
@@ -98,7 +138,7 @@ def differs(error: TopologyConfigError) -> Refused:
         Violation(location=["body", name], detail=f"stored is {stored!r}, asked for is {asked!r}")
         for name, (stored, asked) in error.differences.items()
     ]
-    return Refused(HTTPStatus.CONFLICT, "other-configuration", str(error), errors=found)
+    return Refused("other-configuration", str(error), errors=found)
 
 
 @contextmanager
@@ -107,30 +147,28 @@ def conflicts() -> Iterator[None]:
     try:
         yield
     except KeyConflict as error:
-        raise Refused(HTTPStatus.CONFLICT, "key-conflict", str(error)) from error
+        raise Refused("key-conflict", str(error)) from error
     except (StoreError, StoreMisconfigured, StoreUnavailable, ValidationError):
         raise
     except AckerError as error:
-        raise Refused(HTTPStatus.CONFLICT, "too-many-spouts", str(error)) from error
+        raise Refused("too-many-spouts", str(error)) from error
 
 
 def contradiction(error: ValidationError) -> Refused:
     """Refuses a request that is right in each part, and not as a whole."""
-    return Refused(HTTPStatus.CONFLICT, "contradiction", str(error))
-
-
-def unknown_cursor() -> Refused:
-    """Refuses a cursor that no page of the same query gave."""
-    return not_found("unknown-cursor", "cursor: expected one that a page of the same query gave")
+    return Refused("contradiction", str(error))
 
 
 @contextmanager
 def known_cursor() -> Iterator[None]:
-    """Refuses a cursor that no page of the same query gave by 404."""
+    """Refuses by 404 a cursor that no page of the same query gave; other values are refused as they are."""
     try:
         yield
     except ValidationError as error:
-        raise unknown_cursor() from error
+        if not str(error).startswith("cursor"):
+            raise
+        detail = "cursor: expected one that a page of the same query gave"
+        raise Refused("unknown-cursor", detail) from error
 
 
 def answer(
@@ -185,19 +223,11 @@ def _invalid(_: Request, error: Exception) -> Response:
 
 
 def _acker(request: Request, error: Exception) -> Response:
-    if isinstance(error, ValidationError):
-        return answer(422, "invalid-request", str(error))
-    if isinstance(error, UnknownTopology):
-        return answer(404, "unknown-topology", str(error))
-    if isinstance(error, TopologyInUse):
-        return answer(409, "topology-in-use", str(error))
-    if isinstance(error, SpoutInUse):
-        return answer(409, "spout-in-use", str(error))
-    for kind, name in _PASSING.items():
-        if isinstance(error, kind):
-            return answer(503, name, str(error), headers={"Retry-After": str(RETRY_AFTER)})
-    _log.error("%s %s: %s", request.method, request.url.path, error)
-    return answer(502, "store-error", str(error))
+    kind = next((kind for of, kind in _ERRORS if isinstance(error, of)), "store-error")
+    if kind == "store-error":
+        _log.error("%s %s: %s", request.method, request.url.path, error)
+    status = _STATUSES[kind]
+    return answer(status, kind, str(error), headers={"Retry-After": "1"} if status in _PASSING else None)
 
 
 def broken(method: str, path: str, error: Exception) -> Response:
@@ -232,33 +262,6 @@ def handle(app: FastAPI) -> None:
     app.add_exception_handler(AckerError, _acker)
 
 
-_DESCRIPTIONS = {
-    400: "The body is no text.",
-    401: "No token, or one that is not accepted.",
-    403: "The token does not allow this, or the request comes from another site.",
-    404: "There is no such thing.",
-    409: "It does not agree with what was there before.",
-    413: "The body is too large.",
-    422: "The request is not what this schema says.",
-    429: "Too many requests, or too many event streams.",
-    502: "The store refused a command.",
-    503: "The store is away, or set up so that it cannot keep its promises. Try again.",
-    504: "The time of the call is over.",
-}
-_KINDS = {
-    400: "bad-request",
-    401: "unauthorized",
-    403: "read-only",
-    404: "unknown-topology",
-    409: "topology-in-use",
-    413: "body-too-large",
-    422: "invalid-request",
-    429: "too-many-reads",
-    502: "store-error",
-    503: "store-unavailable",
-    504: "drpc-timeout",
-}
-"""The kind of problem that stands for a status in examples."""
 _RETRY = {
     "Retry-After": {
         "description": "Seconds to wait.",
@@ -276,17 +279,18 @@ def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {}
     with_body = {400} if 413 in statuses else set()
     for status in sorted({401, 403, 422, 429, 502, 503, *statuses, *with_body}):
+        description, kinds = _PROBLEMS[status]
         example = {
-            "type": f"urn:acker:{_KINDS[status]}",
+            "type": f"urn:acker:{kinds.split()[0]}",
             "title": HTTPStatus(status).phrase,
             "status": status,
-            "detail": _DESCRIPTIONS[status],
+            "detail": description,
         }
         found[status] = {
-            "description": _DESCRIPTIONS[status],
+            "description": description,
             "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}},
         }
-        if status in (429, 503):
+        if status in _PASSING:
             found[status]["headers"] = _RETRY
         if status == 401:
             found[status]["headers"] = _CHALLENGE

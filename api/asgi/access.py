@@ -4,7 +4,6 @@ import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from starlette._utils import get_route_path
@@ -134,19 +133,16 @@ class Access:
             else:
                 self._local(scope, headers)
             if writes and not _same_site(headers):
-                raise Refused(
-                    HTTPStatus.FORBIDDEN, "other-site", "writes from pages of other sites are refused"
-                )
+                raise Refused("other-site", "writes from pages of other sites are refused")
         scope.setdefault("state", {}).update(client=client, scope=allowed)
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
-            raise Refused(HTTPStatus.BAD_REQUEST, "bad-request", "Content-Length: expected a number")
+            raise Refused("bad-request", "Content-Length: expected a number")
         if int(length[:20]) > self._most:
             raise too_large(self._most)
         rate, what = (self._writes, "writes") if writes else (self._reads, "reads")
         if (writes or not is_open(scope)) and (wait := rate.take(client)):
             raise Refused(
-                HTTPStatus.TOO_MANY_REQUESTS,
                 f"too-many-{what}",
                 f"at most {rate.per_second:g} {what} a second in the long run",
                 {"Retry-After": str(max(1, round(wait)))},
@@ -157,7 +153,6 @@ class Access:
         token = self._tokens.find(presented.strip()) if scheme.lower() == "bearer" else None
         if token is None:
             raise Refused(
-                HTTPStatus.UNAUTHORIZED,
                 "unauthorized",
                 "expected the header Authorization: Bearer, with a token that the service knows",
                 {"WWW-Authenticate": 'Bearer realm="acker"'},
@@ -168,16 +163,13 @@ class Access:
         server = (scope.get("server") or ("",))[0]
         if not is_loopback(server):
             raise Refused(
-                HTTPStatus.FORBIDDEN,
                 "no-tokens",
                 "without tokens (ACKER_TOKENS) the service answers on the loopback address only",
             )
         # A page of another site may have its name resolve to this machine (DNS rebinding).
         host = _host(headers)
         if not is_loopback(host) and host not in self._names:
-            raise Refused(
-                HTTPStatus.FORBIDDEN, "unknown-host", f"the service has no name {host!r}: see ACKER_HOSTS"
-            )
+            raise Refused("unknown-host", f"the service has no name {host!r}: see ACKER_HOSTS")
 
 
 class _Body:
@@ -201,10 +193,9 @@ def _check_scope(token: Token, scope: Scope) -> None:
     of_calls = path.startswith(_CALLS) and scope["method"] != "DELETE"
     if token.scope == "read" and writes:
         what = "calls need scope call, or operate" if of_calls else "writes need scope operate"
-        raise Refused(HTTPStatus.FORBIDDEN, "read-only", f"this token allows to read; {what}")
+        raise Refused("read-only", f"this token allows to read; {what}")
     if token.scope == "call" and not of_calls and path != _ACCESS:
         raise Refused(
-            HTTPStatus.FORBIDDEN,
             "calls-only",
             "this token allows to call functions; all else needs scope read, or operate",
         )
@@ -212,9 +203,7 @@ def _check_scope(token: Token, scope: Scope) -> None:
 
 def too_large(most: int) -> Refused:
     """What a body of more bytes is refused with."""
-    return Refused(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body-too-large", f"expected at most {most:,} bytes of body"
-    )
+    return Refused("body-too-large", f"expected at most {most:,} bytes of body")
 
 
 def _same_site(headers: Headers) -> bool:
@@ -236,9 +225,7 @@ def _host(headers: Headers) -> str:
     try:
         return urlsplit(f"//{given}").hostname or ""
     except ValueError:
-        raise Refused(
-            HTTPStatus.BAD_REQUEST, "bad-request", f"Host: expected a name or an address, got {given!r:.100}"
-        ) from None
+        raise Refused("bad-request", f"Host: expected a name or an address, got {given!r:.100}") from None
 
 
 def _protected(headers: Iterable[tuple[bytes, bytes]], openly: bool) -> list[tuple[bytes, bytes]]:

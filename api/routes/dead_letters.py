@@ -15,7 +15,7 @@ from acker.ledger.fields import as_json, json_line
 from acker.streams.dead_letters import dead_letters
 from acker.streams.dead_letters.dead_letters import Filter, GroupPage, LettersPage
 from api.asgi.logs import note
-from api.fields import Cursor
+from api.fields import Paged
 from api.models.answers import DeadLetter, DeadLetters, Groups
 from api.models.dead_letters import (
     DeadLetterId,
@@ -27,8 +27,8 @@ from api.models.dead_letters import (
     ReplayResult,
     Those,
 )
-from api.problems import declared, known_cursor, not_found, unknown_spout
-from api.service.service import LedgerDep
+from api.problems import declared, known_cursor
+from api.service.service import LedgerDep, check_spout
 
 router = APIRouter(prefix="/topologies/{topology}/dead-letters", tags=["dead letters"])
 
@@ -38,20 +38,18 @@ _ROW_BYTES = 65_536
 _LINES = "application/x-ndjson"
 
 
-class DeadLettersQuery(Matching):
+class DeadLettersQuery(Matching, Paged):
     """Which page of which dead letters."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    cursor: Cursor | None = Field(default=None, description="Of the page before.")
 
 
-class GroupsQuery(Matching):
+class GroupsQuery(Matching, Paged):
     """Which dead letters, and what to tell them apart by."""
 
     by: Annotated[list[dead_letters.By], Field(min_length=1, max_length=3)] = Field(
         default_factory=lambda: list(dead_letters.BY)
     )
-    cursor: Cursor | None = Field(default=None, description="Of the page before.")
 
 
 def _in_list(letter: dead_letters.DeadLetter) -> dict[str, Any]:
@@ -118,10 +116,7 @@ async def export_dead_letters(ledger: LedgerDep, query: Annotated[Matching, Quer
 @router.get("/{id:dead_letter}", response_model=DeadLetter, responses=declared(404))
 async def get_dead_letter(ledger: LedgerDep, id: LetterId) -> dead_letters.DeadLetter:  # noqa: A002
     """One dead letter, with its whole row."""
-    try:
-        return await ledger.run(dead_letters.get(ledger.core, id))
-    except UnknownDeadLetter as error:
-        raise not_found("unknown-dead-letter", str(error)) from error
+    return await ledger.run(dead_letters.get(ledger.core, id))
 
 
 @router.post("/replay", responses=declared(404, 413, 429))
@@ -214,9 +209,8 @@ async def _lines(ledger: AsyncLedger, asked: Filter, page: LettersPage) -> Async
 
 
 def _filter(ledger: AsyncLedger, asked: Matching) -> Filter:
-    """The filter that is asked for; Refused where the topology has no such spout."""
-    if asked.spout is not None and asked.spout not in ledger.core.spouts:
-        raise unknown_spout(ledger.config.name, asked.spout)
+    """The filter that is asked for; UnknownSpout where the topology has no such spout."""
+    check_spout(ledger, asked.spout)
     return Filter(
         asked.spout,
         asked.status,
@@ -234,4 +228,4 @@ def _until(body: Those) -> float | None:
 
 
 def _unknown(ledger: AsyncLedger, letter: str) -> Exception:
-    return not_found("unknown-dead-letter", f"topology {ledger.config.name!r} has no dead letter {letter!r}")
+    return UnknownDeadLetter(f"topology {ledger.config.name!r} has no dead letter {letter!r}")

@@ -9,17 +9,13 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from acker.drpc import calls, registry
 from acker.drpc.answer_listener import Call, result_of
 from acker.drpc.callbacks import Answer
 from acker.drpc.registry import Description
 from acker.errors import (
-    DRPCFailed,
-    DRPCFull,
-    DRPCTimeout,
-    TooLarge,
     UnknownFunction,
     UnknownTopology,
 )
@@ -28,26 +24,22 @@ from acker.inspect.functions.call_progress import CallHead, Progress
 from acker.inspect.functions.function_state import FunctionState, function_state
 from acker.ledger.async_ledger import AsyncLedger
 from api.asgi.logs import note
-from api.fields import Name, instant
+from api.fields import Model, Name, instant
 from api.models.answers import CallProgress, Calls, Function, Functions
 from api.models.drpc import Answered, CallBody, Cancelled, Pending, RequestId
-from api.problems import Refused, declared, not_found
+from api.problems import Refused, declared
 from api.routes.messages import IdempotencyKey
 from api.service.service import Service, ServiceDep
 from api.streams.live import LiveDep
 
 _LOOK = 1.0
 """Seconds after which it is seen that a caller has gone, or that the service ends."""
-_RETRY_AFTER = {"Retry-After": "1"}
 
 router = APIRouter(prefix="/drpc", tags=["functions"])
 
 
 async def _known(service: ServiceDep, function: Annotated[Name, Path()]) -> Description:
-    try:
-        return await service.store.run(registry.find(function))
-    except UnknownFunction as error:
-        raise not_found("unknown-function", str(error)) from error
+    return await service.store.run(registry.find(function))
 
 
 FunctionDep = Annotated[Description, Depends(_known)]
@@ -58,7 +50,7 @@ async def _ledger(service: Service, what: Description) -> AsyncLedger:
     try:
         return await service.ledger(what.topology)
     except UnknownTopology as error:
-        raise not_found("unknown-function", f"function {what.name!r} has gone: {error}") from error
+        raise UnknownFunction(f"function {what.name!r} has gone: {error}") from error
 
 
 @router.get("", response_model=Functions, responses=declared())
@@ -68,7 +60,7 @@ async def list_functions(service: ServiceDep) -> dict[str, list[FunctionState]]:
     for what in await service.store.run(registry.functions()):
         try:
             found.append(await _function(service, what))
-        except Refused:
+        except UnknownFunction:
             continue
     return {"functions": found}
 
@@ -84,10 +76,8 @@ async def _function(service: Service, what: Description) -> FunctionState:
     return await ledger.run(function_state(ledger.core, what))
 
 
-class CallsQuery(BaseModel):
+class CallsQuery(Model):
     """How many calls."""
-
-    model_config = ConfigDict(extra="forbid")
 
     limit: Annotated[int, Field(ge=1, le=call_progress.MOST)] = 100
 
@@ -151,11 +141,10 @@ async def call_function(
     where = {"Location": str(request.url.path).rstrip("/") + f"/{call.request}"}
     if body.wait and not live.closed and not any(await _workers(service, what)):
         raise Refused(
-            HTTPStatus.SERVICE_UNAVAILABLE,
             "no-workers",
             f"nobody works on function {what.name!r}: start a worker. The request waits until then, or until "
             "its time is over",
-            where | _RETRY_AFTER,
+            {**where, "Retry-After": "1"},
         )
     return _accepted(await _pending(service, what, call.request), where)  # type: ignore[no-any-return]
 
@@ -170,10 +159,8 @@ async def _begin(service: Service, what: Description, body: CallBody, key: str |
     try:
         client = await service.callers.client(what)
         call = client.begin(body.args, timeout=body.timeout, key=key)
-    except TooLarge as error:
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body-too-large", str(error)) from error
-    except (UnknownFunction, UnknownTopology) as error:
-        raise not_found("unknown-function", str(error)) from error
+    except UnknownTopology as error:
+        raise UnknownFunction(str(error)) from error
     await _rung(call.begun, call.future).wait()
     return call
 
@@ -202,13 +189,7 @@ async def _wait(future: Answer, seconds: float, over: Callable[[], Awaitable[boo
 
 
 def _result(answer: Any) -> Any:
-    """The result; raises Refused where there is none."""
-    if isinstance(answer, DRPCFailed):
-        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "drpc-failed", str(answer))
-    if isinstance(answer, DRPCTimeout):
-        raise Refused(HTTPStatus.GATEWAY_TIMEOUT, "drpc-timeout", str(answer))
-    if isinstance(answer, DRPCFull):
-        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "drpc-full", str(answer), _RETRY_AFTER)
+    """The result; raises the error where there is none."""
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -268,7 +249,7 @@ async def cancel_call(
 
 
 def _unknown(what: Description, request: str) -> Refused:
-    return not_found(
+    return Refused(
         "unknown-request",
         f"function {what.name!r} has no request {request!r}, or it was answered over {what.keep:g} s ago",
     )

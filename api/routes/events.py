@@ -1,6 +1,6 @@
 """Live events."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 from starlette.responses import StreamingResponse
@@ -8,6 +8,7 @@ from starlette.responses import StreamingResponse
 from api.models.events import EventStream
 from api.problems import declared
 from api.service.service import LedgerDep, ServiceDep
+from api.streams.declared_events import event_stream
 from api.streams.follow import follow
 from api.streams.live import CountedStream, LiveDep
 
@@ -24,27 +25,13 @@ LastEventId = Annotated[
     ),
 ]
 
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Server-sent events: `sample` once a second, `outcome` for each failure and "
-        "expiration, `outcomes` in place of those beyond 20 a second. The data are those of EventStream.",
-        "content": {
-            "text/event-stream": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "event": {"type": "string", "enum": ["sample", "outcome", "outcomes"]},
-                        "data": {"type": "string", "contentMediaType": "application/json"},
-                        "id": {"type": "string", "description": "Of a sample: resumes the stream after it."},
-                        "retry": {"type": "integer", "minimum": 0},
-                    },
-                    "required": ["event", "data"],
-                },
-                "example": 'event: sample\nid: 1795230245678-0\ndata: {"at":"2026-11-21T03:04:05.678Z"}\n\n',
-            }
-        },
-    }
-}
+_STREAM = event_stream(
+    "Server-sent events: `sample` once a second, `outcome` for each failure and expiration, `outcomes` in "
+    "place of those beyond 20 a second. The data are those of EventStream.",
+    ["sample", "outcome", "outcomes"],
+    "Of a sample: resumes the stream after it.",
+    'event: sample\nid: 1795230245678-0\ndata: {"at":"2026-11-21T03:04:05.678Z"}\n\n',
+)
 
 
 @router.get(

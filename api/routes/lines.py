@@ -9,7 +9,7 @@ from acker.inspect.lines import overview
 from acker.inspect.lines.overview import LineSeen, RequestSeen
 from api.fields import Id
 from api.models.answers import LineRequest, Lines
-from api.problems import declared, not_found
+from api.problems import Refused, declared
 from api.service.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}/lines", tags=["lines"])
@@ -27,4 +27,4 @@ async def get_line_request(ledger: LedgerDep, anchor: Annotated[Id, Path()]) -> 
     try:
         return await ledger.run(overview.request(ledger.core, int(anchor)))
     except ValidationError as error:
-        raise not_found("unknown-line", str(error)) from error
+        raise Refused("unknown-line", str(error)) from error

@@ -3,22 +3,20 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from acker.inspect.trees import failures
 from acker.inspect.trees.failures import FailuresPage
-from api.fields import ByMessageId, Cursor, Name
+from api.fields import ByMessageId, Name
 from api.models.answers import Outcomes
-from api.problems import declared, known_cursor, unknown_spout
-from api.service.service import LedgerDep
+from api.problems import declared, known_cursor
+from api.service.service import LedgerDep, check_spout
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["outcomes"])
 
 
 class OutcomesQuery(ByMessageId):
     """Which outcomes. All that is given must hold."""
-
-    model_config = ConfigDict(extra="forbid")
 
     status: Literal["failed", "expired"] | None = None
     spout: Name | None = None
@@ -30,7 +28,6 @@ class OutcomesQuery(ByMessageId):
         | None
     ) = None
     limit: Annotated[int, Field(ge=1, le=failures.PAGE)] = 100
-    cursor: Cursor | None = None
 
 
 @router.get("/outcomes", response_model=Outcomes, responses=declared(404))
@@ -40,8 +37,7 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
     A page looks at a bounded number of them, so with a filter it may hold fewer than its limit, or none, and
     a cursor all the same: go on until there is none.
     """
-    if query.spout is not None and query.spout not in ledger.core.spouts:
-        raise unknown_spout(ledger.config.name, query.spout)
+    check_spout(ledger, query.spout)
     asked = failures.page(
         ledger.core,
         status=query.status,

@@ -3,27 +3,18 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from acker.errors import ValidationError
 from acker.inspect.locate import drops, stuck, why
-from api.fields import Cursor, Id
+from api.fields import Id, Paged
 from api.models.answers import Drops, StuckPage, Why
-from api.problems import declared, known_cursor, unknown_cursor
+from api.problems import declared, known_cursor
 from api.service.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["trees"])
 
 
-class StuckQuery(BaseModel):
-    """Which page."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    cursor: Cursor | None = Field(default=None, description="Of the page before.")
-
-
-class WhyQuery(StuckQuery):
+class WhyQuery(Paged):
     """Which page, and how much is read."""
 
     rows: bool = Field(default=False, description="Reads the segments, and counts the tree's rows in them.")
@@ -37,16 +28,12 @@ async def get_why(
 
     A page looks at 10,000 segments, about: `complete` is of all pages in the last one.
     """
-    try:
+    with known_cursor():
         return await ledger.run(why.why(ledger.core, int(anchor), rows=query.rows, cursor=query.cursor))
-    except ValidationError as error:
-        if query.cursor is None or not str(error).startswith("cursor"):
-            raise
-        raise unknown_cursor() from error
 
 
 @router.get("/stuck", response_model=StuckPage, responses=declared(404))
-async def get_stuck(ledger: LedgerDep, query: Annotated[StuckQuery, Query()]) -> stuck.StuckPage:
+async def get_stuck(ledger: LedgerDep, query: Annotated[Paged, Query()]) -> stuck.StuckPage:
     """What each subscription of each stream has not acked: who has taken it, and how much nobody has."""
     with known_cursor():
         return await ledger.run(stuck.stuck(ledger.core, cursor=query.cursor))

@@ -3,11 +3,11 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from acker.inspect.trees import find_record
 from acker.ledger.settings.config import MESSAGE_ID_BYTES
-from api.fields import ByMessageId, Cursor
+from api.fields import ByMessageId
 from api.models.answers import Records
 from api.problems import declared, known_cursor
 from api.service.service import LedgerDep
@@ -18,12 +18,9 @@ router = APIRouter(prefix="/topologies/{topology}", tags=["records"])
 class RecordsQuery(ByMessageId):
     """Which record: the one without a name, where none is given."""
 
-    model_config = ConfigDict(extra="forbid")
-
     limit: Annotated[int, Field(ge=1, le=find_record.PAGE, description="Trees, and dead letters.")] = (
         find_record.PAGE
     )
-    cursor: Cursor | None = None
 
 
 @router.get("/records", response_model=Records, responses=declared(404))

@@ -2,23 +2,24 @@
 
 from contextlib import nullcontext
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from acker.errors import ValidationError
 from acker.inspect.operate import removal
 from acker.inspect.trees import outcome_pages
 from api.asgi.logs import note
-from api.fields import Cursor, Name
+from api.fields import Name, Paged
 from api.models.answers import SpoutOutcomes, SpoutOutcomesPage
 from api.models.spouts import ConfirmBody, Confirmed, Spout
-from api.problems import conflicts, declared, known_cursor, not_found, unknown_spout
+from api.problems import Refused, conflicts, declared, known_cursor
 from api.routes.messages import IdempotencyKey
-from api.service.service import LedgerDep, ServiceDep
+from api.service.service import LedgerDep, ServiceDep, check_spout
 from api.streams import outcomes
+from api.streams.declared_events import event_stream
 from api.streams.live import CountedStream, LiveDep
 
 LONGEST_WAIT = 30.0
@@ -30,8 +31,7 @@ SpoutName = Annotated[Name, Path()]
 
 
 async def _known(ledger: LedgerDep, spout: SpoutName) -> str:
-    if spout not in ledger.core.spouts:
-        raise unknown_spout(ledger.config.name, spout)
+    check_spout(ledger, spout)
     return spout
 
 
@@ -39,10 +39,8 @@ SpoutDep = Annotated[str, Depends(_known)]
 """The spout that the path names, which the topology has."""
 
 
-class SpoutOutcomesQuery(BaseModel):
+class SpoutOutcomesQuery(Paged):
     """Which page of outcomes."""
-
-    model_config = ConfigDict(extra="forbid")
 
     wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = Field(
         default=0.0, description="Seconds to wait for the first outcome, where there is none.", examples=[10]
@@ -50,7 +48,6 @@ class SpoutOutcomesQuery(BaseModel):
     limit: Annotated[int, Field(ge=1, le=outcome_pages.PAGE)] = Field(
         default=outcome_pages.PAGE, description="Most trees."
     )
-    cursor: Cursor | None = None
 
 
 @router.put("", responses={201: {"model": Spout, "description": "It is new."}, **declared(404, 409, 429)})
@@ -70,10 +67,7 @@ async def remove_spout(ledger: LedgerDep, spout: SpoutName) -> Spout:
     Refused while it has trees in flight, outcomes that are not confirmed, kept rows or dead letters. Stop it
     first: who still tracks under its name makes it anew.
     """
-    try:
-        await ledger.run(removal.remove_spout(ledger.core, spout))
-    except ValidationError as error:
-        raise unknown_spout(ledger.config.name, spout) from error
+    await ledger.run(removal.remove_spout(ledger.core, spout))
     return Spout(topology=ledger.config.name, spout=spout)
 
 
@@ -118,26 +112,12 @@ LastEventId = Annotated[
     ),
 ]
 
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Server-sent events `outcomes`, whose data is a SpoutOutcomes each.",
-        "content": {
-            "text/event-stream": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "event": {"type": "string", "enum": ["outcomes"]},
-                        "data": {"type": "string", "contentMediaType": "application/json"},
-                        "id": {"type": "string", "description": "What was sent and is not confirmed."},
-                        "retry": {"type": "integer", "minimum": 0},
-                    },
-                    "required": ["event", "data"],
-                },
-                "example": 'event: outcomes\nid: 0-1795230245678-0\ndata: {"status":"acked"}\n\n',
-            }
-        },
-    }
-}
+_STREAM = event_stream(
+    "Server-sent events `outcomes`, whose data is a SpoutOutcomes each.",
+    ["outcomes"],
+    "What was sent and is not confirmed.",
+    'event: outcomes\nid: 0-1795230245678-0\ndata: {"status":"acked"}\n\n',
+)
 
 
 @router.get(
@@ -181,7 +161,7 @@ async def confirm_outcomes(
             confirming = outcome_pages.confirm(ledger.core, spout, body.receipts, idempotency_key)
             return Confirmed(trees=await ledger.run(confirming))
         except ValidationError as error:
-            raise not_found("unknown-receipt", str(error)) from error
+            raise Refused("unknown-receipt", str(error)) from error
 
 
 SCHEMAS = (SpoutOutcomes,)

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from acker.inspect.topology import history
 from acker.inspect.topology.series import Series, series
 from acker.ledger.outcomes.latency_histogram import Latency
 from acker.ledger.trees.buckets import BUCKETS
+from api.fields import Model
 from api.models.stats import COUNTED, LatencySeries, Stats, Window, WindowTotals
 from api.problems import declared
 from api.service.service import LedgerDep, ServiceDep
@@ -21,10 +22,8 @@ router = APIRouter(prefix="/topologies/{topology}", tags=["stats"])
 _DEFAULT_STEPS: dict[Window, int] = {"all": 3600}
 
 
-class StatsQuery(BaseModel):
+class StatsQuery(Model):
     """Which piece of the history, and how fine."""
-
-    model_config = ConfigDict(extra="forbid")
 
     window: Window = "10m"
     step: (

@@ -1,6 +1,5 @@
 """Topologies: which there are, and how each of them is."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -8,7 +7,7 @@ from http import HTTPStatus
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from acker.errors import (
     MissingRights,
@@ -18,15 +17,16 @@ from acker.errors import (
     UnreadableRecord,
     ValidationError,
 )
-from acker.inspect.operate import removal
 from acker.inspect.operate.configure import configure
+from acker.inspect.operate.removal import remove
 from acker.inspect.topology import health as rules
 from acker.inspect.topology import state
 from acker.inspect.topology.totals import totals
-from acker.inspect.topology.unreadable_topology import Damaged, damaged, readable
+from acker.inspect.topology.unreadable_topology import readable
 from acker.ledger import async_ledger
+from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.settings import config
-from api.fields import Name
+from api.fields import Model, Name
 from api.models.answers import Stored, Topologies, TopologyState
 from api.models.topologies import (
     Removed,
@@ -35,17 +35,13 @@ from api.models.topologies import (
     TopologySettings,
 )
 from api.problems import Refused, contradiction, declared, differs
-from api.service.service import LedgerDep, Service, ServiceDep
-
-_AT_ONCE = 8
+from api.service.service import LedgerDep, ServiceDep
 
 router = APIRouter(prefix="/topologies", tags=["topologies"])
 
 
-class TopologiesQuery(BaseModel):
+class TopologiesQuery(Model):
     """Which page of topologies."""
-
-    model_config = ConfigDict(extra="forbid")
 
     limit: Annotated[int, Field(ge=1, le=100)] = 50
     cursor: Name | None = Field(default=None, description="Of the page before.")
@@ -56,15 +52,13 @@ async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery,
     """Topologies by name, a page at a time: what a card shows of each."""
     names = [name for name in await async_ledger.names(service.store) if name > (query.cursor or "")]
     page = names[: query.limit]
-    turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(name: str) -> state.Summary | Damaged | None:
-        async with turns:
-            return await _summary_of(service, name)
+    async def read(ledger: AsyncLedger) -> state.Summary:
+        counted = await ledger.run(totals(ledger.core))
+        return state.summary(ledger.config, counted, await service.health(ledger, counted))
 
-    found = await asyncio.gather(*(read(name) for name in page))
     cursor = page[-1] if len(names) > len(page) else None
-    return state.listing((one for one in found if one is not None), cursor)
+    return state.listing(await service.of_each(page, read), cursor)
 
 
 @router.get("/{topology}", response_model=TopologyState, responses=declared(404))
@@ -126,13 +120,11 @@ def _settings_refused(asked: config.Settings) -> Iterator[None]:
         if isinstance(error, MissingRights | UnreadableRecord) or not waits:
             raise
         detail = f"expected a store that can wait as the settings say, got {error}"
-        raise Refused(HTTPStatus.CONFLICT, "unsupported-setting", detail) from error
+        raise Refused("unsupported-setting", detail) from error
 
 
-class RemovalQuery(BaseModel):
+class RemovalQuery(Model):
     """Whether a topology is removed whatever it holds."""
-
-    model_config = ConfigDict(extra="forbid")
 
     force: bool = Field(default=False, description="Also with trees in flight: no spout hears of them again.")
 
@@ -144,19 +136,8 @@ async def remove_topology(ledger: LedgerDep, query: Annotated[RemovalQuery, Quer
     Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced. Stop its
     jobs first: who still works on it stores it again.
     """
-    dropped = await ledger.run(removal.remove(ledger.config.name, force=query.force))
-    return Removed(topology=ledger.config.name, dropped=dropped)
-
-
-async def _summary_of(service: Service, name: str) -> state.Summary | Damaged | None:
-    try:
-        ledger = await service.ledger(name)
-        read = await ledger.run(totals(ledger.core))
-        return state.summary(ledger.config, read, await service.health(ledger, read))
-    except UnknownTopology:
-        return None
-    except Exception as error:  # noqa: BLE001 - one topology must not keep the others from being seen
-        return damaged(name, error)
+    name = ledger.config.name
+    return Removed(topology=name, dropped=await ledger.run(remove(name, force=query.force)))
 
 
 @router.patch("/{topology}/thresholds", responses=declared(404, 413, 429))

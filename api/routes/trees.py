@@ -1,12 +1,11 @@
 """Trees in flight: pages of them, one of them, and what an operator does to them by hand."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from acker.errors import ValidationError
 from acker.inspect.operate import manual
 from acker.inspect.operate.manual import FailedByHand
 from acker.inspect.trees import pages, tree_state
@@ -16,21 +15,20 @@ from acker.ledger.settings.config import MESSAGE_ID_BYTES
 from acker.ledger.trees import trees
 from acker.ledger.trees.buckets import Bucket
 from api.asgi.logs import note
-from api.fields import ByMessageId, Cursor, Id, Name
+from api.fields import ByMessageId, Id, Name
 from api.models.answers import FailResult, Trees, TreeState
 from api.models.trees import FailBody, FailManyBody, ResetManyBody, ResetResult
-from api.problems import Refused, declared, not_found, unknown_cursor, unknown_spout
-from api.service.service import LedgerDep
+from api.problems import Refused, declared, known_cursor
+from api.service.service import LedgerDep, check_spout
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["trees"])
 
 Anchor = Annotated[Id, Path()]
+_FILTERS = ("bucket", "spout", "shard", "state")
 
 
 class TreesQuery(ByMessageId):
     """Which trees. All that is given must hold; a message id finds finished trees, too."""
-
-    model_config = ConfigDict(extra="forbid")
 
     bucket: Bucket | None = None
     spout: Name | None = None
@@ -40,17 +38,11 @@ class TreesQuery(ByMessageId):
         0.0
     )
     limit: Annotated[int, Field(ge=1, le=pages.PAGE_TREES)] = 100
-    cursor: Cursor | None = None
 
     def takes(self, tree: trees.Tree) -> bool:
         """Whether a tree found by its message id is as wanted otherwise."""
-        return (
-            self.bucket in (None, tree.bucket)
-            and self.spout in (None, tree.spout)
-            and self.shard in (None, tree.shard)
-            and self.state in (None, tree.state)
-            and tree.age >= self.older_than
-        )
+        alike = all(getattr(self, name) in (None, getattr(tree, name)) for name in _FILTERS)
+        return alike and tree.age >= self.older_than
 
 
 @router.get("/trees", response_model=Trees, responses=declared(404))
@@ -64,25 +56,13 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
     wanted = query.wanted
     if len(wanted or b"") > MESSAGE_ID_BYTES or (query.state == "finished" and wanted is None):
         return TreesPage((), None)
-    try:
-        if wanted is not None:
-            reading = pages.find(ledger.core, wanted, limit=query.limit, cursor=query.cursor)
-        else:
-            reading = pages.trees(
-                ledger.core,
-                bucket=query.bucket,
-                spout=query.spout,
-                shard=query.shard,
-                state=query.state,
-                older_than=query.older_than,
-                limit=query.limit,
-                cursor=query.cursor,
-            )
-        page = await ledger.run(reading)
-    except ValidationError as error:
-        if query.cursor is None or not str(error).startswith("cursor"):
-            raise
-        raise unknown_cursor() from error
+    rest: Any = {"limit": query.limit, "cursor": query.cursor}
+    if wanted is None:
+        asked = pages.trees(ledger.core, **rest, **query.model_dump(include={*_FILTERS, "older_than"}))
+    else:
+        asked = pages.find(ledger.core, wanted, **rest)
+    with known_cursor():
+        page = await ledger.run(asked)
     return replace(page, trees=tuple(tree for tree in page.trees if wanted is None or query.takes(tree)))
 
 
@@ -137,15 +117,14 @@ async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], body:
 
 
 def _unknown(ledger: AsyncLedger, anchor: str) -> Refused:
-    return not_found("unknown-tree", f"topology {ledger.config.name!r} knows no tree {anchor} (any more)")
+    return Refused("unknown-tree", f"topology {ledger.config.name!r} knows no tree {anchor} (any more)")
 
 
 def _known(ledger: AsyncLedger, query: TreesQuery) -> None:
     """Raises Refused where the topology has no such spout or shard."""
     name = ledger.config.name
-    if query.spout is not None and query.spout not in ledger.core.spouts:
-        raise unknown_spout(name, query.spout)
+    check_spout(ledger, query.spout)
     if query.shard is not None and query.shard >= ledger.config.ackers:
-        raise not_found(
+        raise Refused(
             "unknown-shard", f"topology {name!r} has {ledger.config.ackers} shards, and no {query.shard}"
         )

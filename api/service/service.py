@@ -1,17 +1,20 @@
 """What a running service holds: its store, its ledgers, and the tasks that run beside the requests."""
 
+import asyncio
 import time
 from collections import OrderedDict
-from typing import Annotated, Self
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated, Self, TypeVar
 
 from fastapi import Depends, Path
 from starlette.requests import Request as HTTPRequest
 
-from acker.errors import UnknownTopology
+from acker.errors import UnknownSpout, UnknownTopology
 from acker.inspect.topology import health as rules
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.history import Reading, Window
 from acker.inspect.topology.totals import Totals
+from acker.inspect.topology.unreadable_topology import Damaged, damaged
 from acker.ledger import async_ledger
 from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.steps.registration import AtWork
@@ -22,6 +25,8 @@ from api.fields import Name
 from api.service.functions import Callers
 from api.settings.settings import Settings
 
+T = TypeVar("T")
+_AT_ONCE = 8
 _HISTORIES = 8
 """Topologies whose history is kept in memory once it is looked at: at most some 8 MB each."""
 
@@ -79,6 +84,23 @@ class Service:
         """Has the health of a topology be looked at anew."""
         self._health.pop(name, None)
 
+    async def of_each(
+        self, names: Iterable[str], read: Callable[[AsyncLedger], Awaitable[T]]
+    ) -> list[T | Damaged]:
+        """Reads each topology that is there, eight at a time; Damaged where one cannot be read."""
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(name: str) -> T | Damaged | None:
+            async with turns:
+                try:
+                    return await read(await self.ledger(name))
+                except UnknownTopology:
+                    return None
+                except Exception as error:  # noqa: BLE001 - it must not keep the others from being seen
+                    return damaged(name, error)
+
+        return [found for found in await asyncio.gather(*map(one, names)) if found is not None]
+
     async def ledger(self, name: str) -> AsyncLedger:
         """The ledger of a topology, as stored now; UnknownTopology where there is none."""
         try:
@@ -106,6 +128,12 @@ ServiceDep = Annotated[Service, Depends(_service)]
 
 async def _ledger(service: ServiceDep, topology: Annotated[Name, Path()]) -> AsyncLedger:
     return await service.ledger(topology)
+
+
+def check_spout(ledger: AsyncLedger, spout: str | None) -> None:
+    """Raises UnknownSpout for the name of a spout that the topology does not have."""
+    if spout is not None and spout not in ledger.core.spouts:
+        raise UnknownSpout(f"topology {ledger.config.name!r} has no spout {spout!r}")
 
 
 LedgerDep = Annotated[AsyncLedger, Depends(_ledger)]

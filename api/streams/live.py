@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from http import HTTPStatus
 from itertools import pairwise
 from typing import Annotated
 
@@ -284,7 +283,7 @@ def frames(
 
 
 def _too_many(detail: str) -> Refused:
-    return Refused(HTTPStatus.TOO_MANY_REQUESTS, "too-many-streams", detail, {"Retry-After": "5"})
+    return Refused("too-many-streams", detail, {"Retry-After": "5"})
 
 
 def _live(request: Request) -> Live:

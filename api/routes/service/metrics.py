@@ -1,8 +1,8 @@
 """Metrics for Prometheus: exact counts, read when they are asked for."""
 
-import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,13 +11,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from acker.errors import UnknownTopology
 from acker.inspect.topology import history, totals
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.health_rules import CODES
 from acker.inspect.topology.history import COLUMNS
-from acker.inspect.topology.unreadable_topology import Damaged, damaged
+from acker.inspect.topology.unreadable_topology import Damaged
 from acker.ledger import async_ledger
+from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.outcomes.counts import UNREADABLE
 from acker.ledger.trees.buckets import BUCKETS
@@ -29,7 +29,6 @@ TOPOLOGIES = 200
 """Most topologies that are shown: what has a label costs the one who scrapes."""
 SUBSCRIPTIONS = 100
 """Most subscriptions of a topology that are shown: those with the most rows behind."""
-_AT_ONCE = 8
 _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _GAUGES = {
     "held": "Trees pending, or with an outcome that is not confirmed.",
@@ -64,13 +63,10 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 async def get_metrics(service: ServiceDep, live: LiveDep) -> Response:
     """Counters, gauges and latencies of all topologies, the first 200 by name."""
     names = await async_ledger.names(service.store)
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def read(name: str) -> _Read | Damaged | None:
-        async with turns:
-            return await _read(service, name)
-
-    found = await asyncio.gather(*(read(name) for name in names[:TOPOLOGIES]))
+    found = await service.of_each(names[:TOPOLOGIES], partial(_read, service))
+    for one in found:
+        if isinstance(one, Damaged):
+            _log.error("topology %s has no metrics: %s", one.topology, one.reason)
     whole = [one for one in found if isinstance(one, tuple)]
     unread = [one.topology for one in found if isinstance(one, Damaged)]
     registry = CollectorRegistry()
@@ -81,20 +77,12 @@ async def get_metrics(service: ServiceDep, live: LiveDep) -> Response:
 _Read = tuple[str, dict[str, float], dict[int, int], Health]
 
 
-async def _read(service: Service, name: str) -> _Read | Damaged | None:
-    """The figures of a topology; None where it is gone."""
-    try:
-        ledger = await service.ledger(name)
-        values, latencies = await ledger.run(history.read(ledger.core))
-        columns = dict(zip(COLUMNS, values, strict=True))
-        columns["unreadable"] = await ledger.run(totals.unreadable(ledger.core))
-        return name, columns, latencies, await service.health(ledger)
-    except UnknownTopology:
-        return None
-    except Exception as error:  # noqa: BLE001 - one topology must not keep the others without alerts
-        found = damaged(name, error)
-        _log.error("topology %s has no metrics: %s", name, found.reason)
-        return found
+async def _read(service: Service, ledger: AsyncLedger) -> _Read:
+    """The figures of a topology."""
+    values, latencies = await ledger.run(history.read(ledger.core))
+    columns = dict(zip(COLUMNS, values, strict=True))
+    columns["unreadable"] = await ledger.run(totals.unreadable(ledger.core))
+    return ledger.config.name, columns, latencies, await service.health(ledger)
 
 
 class _Collector(Collector):
@@ -106,8 +94,8 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families of metrics."""
-        yield GaugeMetricFamily("acker_topologies", "Topologies of the store.", value=self._topologies)
-        yield GaugeMetricFamily("acker_event_streams", "Event streams of this server.", value=self._streams)
+        yield _gauge("topologies", "Topologies of the store.", [], [([], self._topologies)])
+        yield _gauge("event_streams", "Event streams of this server.", [], [([], self._streams)])
         for name, one in (history.COUNTED | {"unreadable": UNREADABLE}).items():
             family = CounterMetricFamily(
                 "_".join(filter(None, ("acker", name, one.unit))), one.words, labels=["topology"]
@@ -115,51 +103,34 @@ class _Collector(Collector):
             for topology, values, *_ in self._reads:
                 family.add_metric([topology], values[name])
             yield family
-        pending = GaugeMetricFamily(
-            "acker_pending_trees", "Trees in flight, by time bucket.", labels=["topology", "bucket"]
-        )
-        for topology, values, *_ in self._reads:
-            for bucket in BUCKETS:
-                pending.add_metric([topology, bucket], max(0.0, values[bucket]))
-        yield pending
+        pending = [
+            ([topology, bucket], max(0.0, values[bucket]))
+            for topology, values, *_ in self._reads
+            for bucket in BUCKETS
+        ]
+        yield _gauge("pending_trees", "Trees in flight, by time bucket.", ["bucket"], pending)
         for name, help_text in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"acker_{_NAMES.get(name, name)}", help_text, labels=["topology"])
-            for topology, values, *_ in self._reads:
-                gauge.add_metric([topology], values[name])
-            yield gauge
-        yield from self._kept()
-        yield self._latencies()
-        trouble = GaugeMetricFamily(
-            "acker_trouble", "1 where a rule of health has found something.", labels=["topology", "trouble"]
-        )
-        for topology, *_, found in self._reads:
-            there = {one.code for one in found.troubles}
-            for code in CODES:
-                trouble.add_metric([topology, code], code in there)
-        for topology in self._damaged:
-            trouble.add_metric([topology, "unreadable"], 1)
-        yield trouble
-
-    def _kept(self) -> Iterator[Metric]:
-        """What waits for somebody: dead letters of each spout, and rows of each subscription."""
-        letters = GaugeMetricFamily(
-            "acker_dead_letters", "Rows of a spout that were given up.", labels=["topology", "spout"]
-        )
-        behind = GaugeMetricFamily(
-            "acker_rows_behind",
+            figures = [([topology], values[name]) for topology, values, *_ in self._reads]
+            yield _gauge(_NAMES.get(name, name), help_text, [], figures)
+        letters = [
+            ([topology, spout], count)
+            for topology, *_, found in self._reads
+            for spout, count in found.dead_letters.items()
+        ]
+        yield _gauge("dead_letters", "Rows of a spout that were given up.", ["spout"], letters)
+        yield _gauge(
+            "rows_behind",
             "Rows that a subscription has still to ack.",
-            labels=["topology", "stream", "subscription"],
+            ["stream", "subscription"],
+            [one for topology, *_, found in self._reads for one in _behind(topology, found)],
         )
-        for topology, *_, found in self._reads:
-            for spout, count in found.dead_letters.items():
-                letters.add_metric([topology, spout], count)
-            every = [
-                (own.rows_behind, one.name, own.name) for one in found.streams for own in one.subscriptions
-            ]
-            for rows, stream, name in sorted(every, key=lambda of: -of[0])[:SUBSCRIPTIONS]:
-                behind.add_metric([topology, stream, name or ""], max(0, rows))
-        yield letters
-        yield behind
+        yield self._latencies()
+        troubles = [
+            ([topology, code], code in {one.code for one in found.troubles})
+            for topology, *_, found in self._reads
+            for code in CODES
+        ] + [([topology, "unreadable"], True) for topology in self._damaged]
+        yield _gauge("trouble", "1 where a rule of health has found something.", ["trouble"], troubles)
 
     def _latencies(self) -> HistogramMetricFamily:
         family = HistogramMetricFamily(
@@ -181,3 +152,21 @@ class _Collector(Collector):
             )
             family.add_metric([topology], [*buckets, ("+Inf", float(total))], sum_value=middles)
         return family
+
+
+def _gauge(
+    name: str, words: str, labels: Sequence[str], figures: Sequence[tuple[list[str], float]]
+) -> GaugeMetricFamily:
+    """A family of gauges. labels: beside the topology. figures: values of labels, and the figure of each."""
+    of_topologies = all(values for values, _ in figures)
+    family = GaugeMetricFamily(f"acker_{name}", words, labels=["topology", *labels] if of_topologies else [])
+    for values, figure in figures:
+        family.add_metric(values, figure)
+    return family
+
+
+def _behind(topology: str, found: Health) -> list[tuple[list[str], float]]:
+    """The rows that the subscriptions of a topology have still to ack, of those that have most."""
+    every = [(own.rows_behind, one.name, own.name) for one in found.streams for own in one.subscriptions]
+    most = sorted(every, key=lambda of: -of[0])[:SUBSCRIPTIONS]
+    return [([topology, stream, name or ""], max(0, rows)) for rows, stream, name in most]

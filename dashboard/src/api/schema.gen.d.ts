@@ -6463,6 +6463,8 @@ export interface operations {
     list_dead_letters: {
         parameters: {
             query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
                 spout?: string | null;
                 status?: ("failed" | "expired") | null;
                 /** @description The step that gave the reason; empty: none is known. */
@@ -6478,8 +6480,6 @@ export interface operations {
                 /** @description Given up so many seconds ago or less. */
                 newer_than?: number | null;
                 limit?: number;
-                /** @description Of the page before. */
-                cursor?: string | null;
             };
             header?: never;
             path: {
@@ -6975,6 +6975,8 @@ export interface operations {
     group_dead_letters: {
         parameters: {
             query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
                 spout?: string | null;
                 status?: ("failed" | "expired") | null;
                 /** @description The step that gave the reason; empty: none is known. */
@@ -6990,8 +6992,6 @@ export interface operations {
                 /** @description Given up so many seconds ago or less. */
                 newer_than?: number | null;
                 by?: ("cause" | "step" | "status")[];
-                /** @description Of the page before. */
-                cursor?: string | null;
             };
             header?: never;
             path: {
@@ -8945,6 +8945,8 @@ export interface operations {
     list_outcomes: {
         parameters: {
             query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
                 message_id?: string | null;
                 /** @description The same for a message id that is no text; goes before `message_id`. */
                 message_id_base64?: string | null;
@@ -8953,7 +8955,6 @@ export interface operations {
                 step?: string | null;
                 reason?: string | null;
                 limit?: number;
-                cursor?: string | null;
             };
             header?: never;
             path: {
@@ -9102,12 +9103,13 @@ export interface operations {
     find_records: {
         parameters: {
             query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
                 message_id?: string | null;
                 /** @description The same for a message id that is no text; goes before `message_id`. */
                 message_id_base64?: string | null;
                 /** @description Trees, and dead letters. */
                 limit?: number;
-                cursor?: string | null;
             };
             header?: never;
             path: {
@@ -9780,11 +9782,12 @@ export interface operations {
     list_spout_outcomes: {
         parameters: {
             query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
                 /** @description Seconds to wait for the first outcome, where there is none. */
                 wait?: number;
                 /** @description Most trees. */
                 limit?: number;
-                cursor?: string | null;
             };
             header?: never;
             path: {
@@ -10788,6 +10791,8 @@ export interface operations {
     list_trees: {
         parameters: {
             query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
                 message_id?: string | null;
                 /** @description The same for a message id that is no text; goes before `message_id`. */
                 message_id_base64?: string | null;
@@ -10799,7 +10804,6 @@ export interface operations {
                 /** @description Tracked so many seconds ago or more. */
                 older_than?: number;
                 limit?: number;
-                cursor?: string | null;
             };
             header?: never;
             path: {
