@@ -21,8 +21,9 @@ from acker.ledger.calls import idempotence, traces
 from acker.ledger.calls.calls import unreadable
 from acker.ledger.calls.traces import Event
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes.outcomes import OutcomeReader, Receipt
+from acker.ledger.outcomes.outcomes import OutcomeReader, Receipt, confirm
 from acker.ledger.steps.registration import AtWork
+from acker.store.operation import Operation, abreast
 
 BUFFERED = 65_536
 """Most messages that wait to be sent. Who adds more sends them first, and gets the error if that fails.
@@ -242,20 +243,20 @@ class Outbox:
                     tracks = [source for one in self._flushed for source, _ in one.tracks.values()]
                     spouts = {source.spout for source in tracks}
                     steps = {step for one in self._flushed for step in one.steps(self.ledger.core)}
-                for spout in spouts:
+                for spout in spouts - self.ledger.core.spouts:
                     self.ledger.register_spout(spout)
                 if steps:
                     self.ledger.run(self._at_work.note(self.ledger.core, steps))
                 with self.lock:
                     self._gather()
                     parts = [part for part in self._parts if self._sendable(part)]
-                refused = self._send(parts)
+                refused = self._send(parts, new and bool(self._confirms))
                 with self.lock:
                     events, self._events = self._events, []
                 if events:
                     self.ledger.run(traces.note(self.ledger.core, events))
-                if new:
-                    self._send_confirms()
+                if new and self._confirms:
+                    self.ledger.run(self._confirming())
                 if refused is not None:
                     raise refused
                 found, self._unreadable = self._unreadable, []
@@ -300,14 +301,17 @@ class Outbox:
             return False
         return True
 
-    def _send(self, parts: list[Sending]) -> StoreError | None:
-        """Sends parts; returns why the store refuses one, which must not keep the others back."""
+    def _send(self, parts: list[Sending], confirms: bool) -> StoreError | None:
+        """Sends parts; returns why the store refuses one, which must not keep the others back.
+
+        confirms: sends along what is to be confirmed. What is refused then is still to be sent.
+        """
         if not parts:
             return None
         for part in parts:
             part.sent_at = part.sent_at or time.monotonic()
         try:
-            self._exchange(parts)
+            self._exchange(parts, *([self._confirming()] if confirms else ()))
         except StoreError:
             refused = None
             for part in parts:
@@ -318,10 +322,10 @@ class Outbox:
             return refused
         return None
 
-    def _exchange(self, parts: list[Sending]) -> None:
+    def _exchange(self, parts: list[Sending], *others: Operation[None]) -> None:
         calls = [call for part in parts for call in part.submission.calls]
         try:
-            self.ledger.submit(calls)
+            self.ledger.run(abreast([*others, idempotence.submit(self.ledger.core, calls)]))
         finally:
             for part in parts:
                 if part.submission.done:
@@ -354,13 +358,14 @@ class Outbox:
                     left = [other for other in buffer.posted if other is not part]
                     buffer.posted, self._weight = left, self._weight - part.weight
 
-    def _send_confirms(self) -> None:
+    def _confirming(self) -> Operation[None]:
+        """Confirms entries; their readers learn when it is done."""
         with self.lock:
             entries: dict[OutcomeReader, list[Receipt]] = {}
             for reader, entry in self._confirms:
                 entries.setdefault(reader, []).append(entry)
         for reader, own in entries.items():
-            self.ledger.confirm(reader.spout, own)
+            yield from confirm(self.ledger.core, reader.spout, own)
             with self.lock:
                 reader.confirmed(own)
                 done = {(reader, entry) for entry in own}
