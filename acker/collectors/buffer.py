@@ -104,11 +104,14 @@ def sendings(core: Core, buffer: Buffer, mark: Callable[[str], Mark | None]) -> 
     for step, trees, deltas in buffer.acks.values():
         acks.setdefault(mark(step), []).append((trees, deltas))
     for by, acked in acks.items():
-        anchors = np.array([anchor for _, deltas in acked for anchor in deltas], np.int64)
-        values = np.array([own for _, deltas in acked for own in deltas.values()], np.int64)
-        if len(anchors):
+        anchors = [anchor for _, deltas in acked for anchor in deltas]
+        values = [own for _, deltas in acked for own in deltas.values()]
+        if anchors:
             update = core.update(anchors, values, emitted, by, sum(trees for trees, _ in acked))
-            events = traces.of(core, "acked", f"acked {secrets.token_hex(8)}", anchors, by)
+            events = list[Event]()
+            if core.config.traces:
+                key = f"acked {secrets.token_hex(8)}"
+                events = traces.of(core, "acked", key, np.array(anchors, np.int64), by)
             parts.append(Sending(update, len(anchors), events=events))
             emitted = 0
     fails: dict[Mark | None, list[tuple[int, bytes]]] = {}
@@ -116,9 +119,9 @@ def sendings(core: Core, buffer: Buffer, mark: Callable[[str], Mark | None]) -> 
         fails.setdefault(mark(step), []).extend((anchor, cause) for anchor in failed)
     for by, named in fails.items():
         if named:
-            anchors, causes = np.array([anchor for anchor, _ in named], np.int64), [why for _, why in named]
-            events = traces.failed(core, anchors, causes, by)
-            parts.append(Sending(core.fail_each(anchors, causes, by), len(named), events=events))
+            failing, causes = np.array([anchor for anchor, _ in named], np.int64), [why for _, why in named]
+            events = traces.failed(core, failing, causes, by)
+            parts.append(Sending(core.fail_each(failing, causes, by), len(named), events=events))
     if buffer.resets:
         parts.append(_resets(core, buffer.resets, mark))
     return parts, emitted

@@ -22,6 +22,8 @@ from acker.store.client import Store
 
 WAIT = 0.1
 """Seconds for which one read waits for outcomes at most."""
+_FRESH = 0.005
+"""Seconds after a reading of all that the store has when it is taken for all that there is."""
 _HURRY, _HURRY_SHARE = 2.0, 0.1
 """Seconds, and message timeouts, that a reading may take while trees are pending, the less of both: a store
 that is away must not keep the spout from reporting in time what its own timer says."""
@@ -68,6 +70,7 @@ class Inbox:
         self._reading = threading.Lock()
         self._reader: OutcomeReader | None = None
         self._asked_at = 0.0
+        self._read_at = 0.0
 
     def confirm(self, outcome: Outcome) -> None:
         """Notes that the caller is done with an outcome; confirms its entry with the last one of it."""
@@ -81,6 +84,12 @@ class Inbox:
                 self._unconfirmed.pop(outcome.anchor, None)
 
     # Reading
+
+    @property
+    def fresh(self) -> bool:
+        """True just after a reading that has left nothing in the store."""
+        reader = self._reader
+        return reader is not None and not reader.behind and time.monotonic() - self._read_at < _FRESH
 
     @property
     def _hurried(self) -> Ledger:
@@ -174,7 +183,7 @@ class Inbox:
     def _absorb(self, ledger: Ledger, wait: float) -> int:
         reader = self.register(ledger)
         if not self._entries:
-            before = reader.position
+            before, self._read_at = reader.position, time.monotonic()
             try:
                 found_now = ledger.outcomes(reader, wait)
                 self._entries = [(entry, _Unconfirmed(entry.receipt)) for entry in found_now]

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from acker.collectors import process_end
+from acker.collectors.alarm import Alarm
 from acker.collectors.buffer import Buffer, Sending, sendings
 from acker.collectors.tuples import Tuple
 from acker.errors import AckerError, BufferFull, StoreError, StoreUnavailable, UnreadableRecord
@@ -58,7 +59,7 @@ class Outbox:
     def _start(self) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
-        self._wake = threading.Condition(self.lock)
+        self._alarm = Alarm(self.lock, self.linger or 0.0)
         self._sending = threading.RLock()  # reentrant only so that it knows its owner
         self._away: tuple[float, StoreUnavailable] | None = None
         self.closed = False
@@ -70,7 +71,6 @@ class Outbox:
         self._unreadable: list[int] = []
         self._events: list[Event] = []
         self._weight = 0
-        self._due: float | None = None
         self._ending = False
         self._taken: OrderedDict[tuple[int, int], None] = OrderedDict()
         self.repeated = 0
@@ -174,13 +174,12 @@ class Outbox:
         if not count or self.linger is None:
             return
         due = time.monotonic() + (self.linger if self._weight < AT_ONCE else 0.0)
-        if self._due is None or due < self._due - self.linger / 2:
-            self._due = due
-            self._wake.notify_all()
-        self._have_thread()
+        if self._alarm.due is None or due < self._alarm.due - self.linger / 2:
+            self._send_at(due)
 
-    def _have_thread(self) -> None:
-        """Starts the thread, unless it is there; with the lock."""
+    def _send_at(self, due: float) -> None:
+        """Has the thread send at a time, which it starts unless it is there; with the lock."""
+        self._alarm.set(due)
         if self._thread is None and not self._ending:
             thread = threading.Thread(target=self._run, name="acker-outbox", daemon=True)
             thread.start()
@@ -190,9 +189,8 @@ class Outbox:
     def hurry(self) -> None:
         """Has what is buffered sent now, by the thread."""
         with self.lock:
-            if self._due is not None and self.linger is not None:
-                self._due = 0.0
-                self._wake.notify_all()
+            if self._alarm.due is not None and self.linger is not None:
+                self._send_at(0.0)
 
     @property
     def unsent(self) -> int:
@@ -240,8 +238,7 @@ class Outbox:
                 with self.lock:
                     if new:
                         self._take_buffer()
-                    tracks = [source for one in self._flushed for source, _ in one.tracks.values()]
-                    spouts = {source.spout for source in tracks}
+                    spouts = {source.spout for one in self._flushed for source, _ in one.tracks.values()}
                     steps = {step for one in self._flushed for step in one.steps(self.ledger.core)}
                 for spout in spouts - self.ledger.core.spouts:
                     self.ledger.register_spout(spout)
@@ -264,8 +261,7 @@ class Outbox:
                     raise UnreadableRecord(unreadable(found), found)
             except BaseException as error:
                 with self.lock:
-                    self._due = time.monotonic() + _PAUSE
-                    self._have_thread()
+                    self._send_at(time.monotonic() + _PAUSE)
                 if isinstance(error, StoreUnavailable):
                     self._away = began, error
                 raise
@@ -275,7 +271,7 @@ class Outbox:
         flushed, fresh = self._flushed, self.buffer
         if fresh.messages:
             flushed, fresh = [*flushed, fresh], Buffer()
-        self._flushed, self.buffer, self._due = flushed, fresh, None
+        self._flushed, self.buffer, self._alarm.due = flushed, fresh, None
 
     def _gather(self) -> None:
         """Makes submissions of what a flush was called for; with the lock."""
@@ -378,11 +374,11 @@ class Outbox:
             ending = False
             try:
                 with self.lock:
-                    while not self._ending and (self._due is None or self._due > time.monotonic()):
-                        self._wake.wait(None if self._due is None else self._due - time.monotonic())
+                    while not self._ending and not self._alarm.rings:
+                        self._alarm.wait()
                     ending = self._ending
                     if self.linger is None:
-                        self._due = None
+                        self._alarm.due = None
                 self._flush(new=self.linger is not None)
                 away = False
             except Exception as error:  # noqa: BLE001 - the thread must outlive it; a flush raises it
@@ -401,4 +397,4 @@ class Outbox:
         """Has the thread send what is left and end: its topology is closed, or nobody holds it any more."""
         with self.lock:
             self._ending = True
-            self._wake.notify_all()
+            self._alarm.wake()

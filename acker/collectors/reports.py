@@ -40,6 +40,8 @@ class Reports(Iterator[Outcome]):
                         pending.take(number)
                         self._taken += 1
                         return outcome
+                if self._taken and self._inbox.fresh:
+                    break
                 try:
                     more = self._inbox.wait(0.0 if self._taken else self._deadline, hurry=bool(self._taken))
                 except AckerError:

@@ -11,7 +11,7 @@ from tests.helpers.faults.interrupts import interrupted, moments
 
 FILES = tuple(
     f"acker/collectors/{name}.py"
-    for name in ("outbox", "pending", "inbox", "spout", "telling", "bolt", "tuples")
+    for name in ("outbox", "alarm", "pending", "inbox", "spout", "telling", "bolt", "tuples")
 )
 
 

@@ -186,7 +186,12 @@ class Core:
             )
 
     def update(
-        self, anchors: Ids, deltas: Ids, emitted: int = 0, by: Mark | None = None, acked: int = 0
+        self,
+        anchors: Ids | list[int],
+        deltas: Ids | list[int],
+        emitted: int = 0,
+        by: Mark | None = None,
+        acked: int = 0,
     ) -> Submission[Updated]:
         """XORs a delta into the ack value of each tree named; several of one tree are folded first.
 

@@ -110,12 +110,14 @@ def _runs(weights: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]
         yield start, len(weights)
 
 
-def update_calls(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
+def update_calls(anchors: Ids | list[int], deltas: Ids | list[int], ackers: int) -> list[UpdateCall]:
     """The calls that XOR `deltas` into the trees of `anchors`. ValidationError for what is no anchor."""
     if len(anchors) == len(deltas) <= _FEW:
-        few = anchors.tolist()
+        few = anchors if isinstance(anchors, list) else anchors.tolist()
         if all(anchor > 0 and anchor & 1 for anchor in few):
-            return _calls_for_few(few, deltas.tolist(), ackers)
+            own = deltas if isinstance(deltas, list) else deltas.tolist()
+            return _calls_for_few(few, own, ackers)
+    anchors, deltas = np.asarray(anchors, np.int64), np.asarray(deltas, np.int64)
     one = ids.check_anchors(anchors) < 0
     if not one.any():
         return _calls_for_many(anchors, deltas, ackers)

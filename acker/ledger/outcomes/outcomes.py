@@ -188,6 +188,8 @@ class OutcomeReader:
         self._given: list[dict[bytes, bytes]] = [{} for _ in core.shards]
         """Entries that were read and not confirmed, in their order, and what tells each from another."""
         self._unreadable: list[Receipt] = []
+        self.behind = True
+        """Whether there may have been more than it has read, when it read last."""
 
     def keys(self) -> list[bytes]:
         """The streams of all shards."""
@@ -200,7 +202,7 @@ class OutcomeReader:
 
     @position.setter
     def position(self, last: list[bytes]) -> None:
-        self._last = list(last)
+        self._last, self.behind = list(last), True
         for given, before in zip(self._given, last, strict=True):
             # An entry that is read again counts as read then; the store may not have it any more.
             for entry_id in list(given):
@@ -217,6 +219,7 @@ class OutcomeReader:
 
     def take(self, reply: Reply) -> list[Entry]:
         """The entries that `blocking` was answered with. The next `read` drops unreadable ones."""
+        self.behind = True
         if not reply:
             return []
         numbers = {key: number for number, key in enumerate(self.keys())}
@@ -229,11 +232,13 @@ class OutcomeReader:
 
     def begin_again(self, shards: Iterable[int]) -> None:
         """Has the next readings begin with the oldest entries of shards."""
+        self.behind = True
         for shard in shards:
             self._last[shard], self._given[shard] = b"0-0", {}
 
     def read(self) -> Operation[list[Entry]]:
         """The next entries of all shards, without waiting."""
+        self.behind = False
         found = yield from self._read(range(len(self._last)))
         if self._unreadable and (yield from drop(self.core, self.spout, self._unreadable)):
             self.confirmed(self._unreadable)
@@ -285,6 +290,7 @@ class OutcomeReader:
             )
             found += readable
             self._unreadable += unreadable
+            self.behind = self.behind or len(entries) == READ_ENTRIES
             if entries:
                 self._last[shard] = entries[-1][0]
                 self._given[shard] |= {one.id: one.digest.removeprefix(b"!") for one in receipts}
