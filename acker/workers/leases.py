@@ -30,7 +30,7 @@ from acker.streams.log.segments import ANCHORS
 from acker.streams.log.subscriptions import HOLD_TTL, Range, Taken
 from acker.streams.reader import payload_of
 from acker.streams.staging import acks
-from acker.workers import scripts
+from acker.workers import poison, scripts
 
 LEASE = 10.0
 """Seconds after which a worker that does not say that it lives is taken for dead."""
@@ -162,16 +162,20 @@ def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]
         [(dead, *noted)] = yield [scripts.end_lease(workers, reader)]
         if dead:
             begun, why = noted
-            if begun:
+            at = poison.noted(begun)
+            if begun and not at:
                 cause = Cause(why.decode("utf-8", "replace") or f"worker died in {step}", step, retry=False)
                 yield from _end_begun(ledger, stream, slot, reader, begun, cause)
-            back += yield from end(core, stream, slot, reader)
+            back += yield from end(core, stream, slot, reader, died=at or "-")
     return back
 
 
-def end(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
-    """Gives back what a worker has taken and not committed, and forgets it; returns how many segments."""
-    back = yield from release.give_back(core, stream, slot, reader)
+def end(core: Core, stream: str, slot: int, reader: str, *, died: str = "") -> Operation[int]:
+    """Gives back what a worker has taken and not committed, and forgets it; returns how many segments.
+
+    died: as of `acker.streams.log.fencing.take_back`.
+    """
+    back = yield from release.give_back(core, stream, slot, reader, died)
     workers = keys.Stream(core.config.name, stream).workers(slot)
     yield [command("HDEL", workers, reader, f"{BEGUN}{reader}", f"{UNCOMMITTED}{reader}")]
     yield from commits.forget(core, reader)

@@ -2,7 +2,7 @@
 
 import logging
 from asyncio import Task
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable, isclass
@@ -27,6 +27,7 @@ from acker.ledger.settings.config import bounded_reason
 from acker.ledger.settings.settings import check_number
 from acker.ledger.slabs import sections
 from acker.ledger.slabs.causes import Cause, log_error, said_by
+from acker.ledger.user_functions import event_loop
 from acker.ledger.user_functions.async_calls import Pace, asynchronous
 from acker.ledger.user_functions.undone import check_done
 from acker.store import operation
@@ -35,8 +36,9 @@ from acker.streams.log import fairness, gathers, python_values, schemas
 from acker.streams.log.gathers import FINISHED
 from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.staging.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
-from acker.workers import event_loop, row_columns
+from acker.workers import row_columns
 from acker.workers.out import Anchor, Emitting, Out, anchor_of, trees_of
+from acker.workers.poison import Careful
 from acker.workers.request import Request
 from acker.workers.room import CLAIM_BYTES, MOST_BYTES
 from acker.workers.stream_state import Look, look, look_at
@@ -90,6 +92,10 @@ class Made:
         if not issubclass(type(error), FailedException):
             self._log(error, step, said)
 
+    def failing(self, step: str, batch: int) -> Callable[[Anchor, BaseException], None]:
+        """`fail` for a batch of a step."""
+        return lambda anchor, error: self.fail(anchor, error, step, batch)
+
     def _log(self, error: BaseException, step: str, said: str) -> None:
         self.logged += 1
         if self.logged <= _LOGGED:
@@ -138,20 +144,32 @@ class FunctionStep:
         self.rows: int | None = None
         self.fair_by, self.max_bytes = fairness.check(fair_by), max_bytes
 
-    def run(self, batch: int, members: Sequence[Read]) -> Made:
+    def run(self, batch: int, members: Sequence[Read], careful: Careful | None = None) -> Made:
         """Works on the rows of segments."""
         made = Made(self._out())
-        read = (one for one in members if not one.segment.to.startswith(gathers.LAST))
-        rows = _rows([part for one in read for part in one.rows], made, self.name, batch, self.fair_by)
-        if self.pace is not None:
-            taken = [(anchor_of(row.pop(ANCHORS, None)), row) for row in rows]
-            calls = [(anchor, [partial(self._function, row)]) for anchor, row in taken]
-            _together(self.pace, self._out, calls, made, self.name, batch)
+        read = [one for one in members if not one.segment.to.startswith(gathers.LAST)]
+        if careful is None:
+            self._work(self._calls([part for one in read for part in one.rows], made, batch), made, batch)
             return made
-        for row in rows:
-            anchor = anchor_of(row.pop(ANCHORS, None))
-            made.attempt(anchor, self.name, batch, partial(self._function, row))
+        for one in read:
+            calls = self._calls(one.rows, made, batch)
+            for part in careful.parts(one.segment.token, calls, made.failing(self.name, batch)):
+                self._work(part, made, batch)
         return made
+
+    def _calls(
+        self, batches: Sequence[pa.RecordBatch], made: Made, batch: int
+    ) -> list[tuple[Anchor, dict[str, Any]]]:
+        rows = _rows(batches, made, self.name, batch, self.fair_by)
+        return [(anchor_of(row.pop(ANCHORS, None)), row) for row in rows]
+
+    def _work(self, calls: Sequence[tuple[Anchor, dict[str, Any]]], made: Made, batch: int) -> None:
+        if self.pace is not None:
+            made_of = [(anchor, [partial(self._function, row)]) for anchor, row in calls]
+            _together(self.pace, self._out, made_of, made, self.name, batch)
+            return
+        for anchor, row in calls:
+            made.attempt(anchor, self.name, batch, partial(self._function, row))
 
 
 class GatherStep:
@@ -175,26 +193,30 @@ class GatherStep:
         self.rows: int | None = None
         self.fair_by, self.max_bytes = fairness.check(fair_by), max_bytes
 
-    def run(self, batch: int, members: Sequence[Read]) -> Made:
+    def run(self, batch: int, members: Sequence[Read], careful: Careful | None = None) -> Made:
         """Works on the rows of segments: whole bundles, each ended by the rows that say so."""
         made, living, lost = Made(self._out()), dict[int, Gatherer](), False
         for one in members:
             _, task, _, last = gathers.parse_destination(one.segment.to)
             lost = lost or one.lost
-            calls: dict[int, list[Callable[[Any], object]]] = {}
-            for row in _rows(one.rows, made, self.name, batch):
-                anchor = row.pop(ANCHORS)
-                row.pop(FINISHED, None)
-                if (lost or anchor in one.incomplete) and last:
-                    made.fail(anchor, FailedException(_LOST), self.name, batch)
-                elif anchor not in made.failed:
-                    work = partial(self._work, living, anchor, task, None if last else row)
-                    if self.pace is not None:
-                        calls.setdefault(anchor, []).append(work)
-                    else:
-                        made.attempt(anchor, self.name, batch, work)
-            if self.pace is not None:
-                _together(self.pace, self._out, list(calls.items()), made, self.name, batch)
+            rows = [(row.pop(ANCHORS), row) for row in _rows(one.rows, made, self.name, batch)]
+            parts: Iterable[Sequence[tuple[Any, dict[str, Any]]]] = [rows]
+            if careful is not None:
+                parts = careful.parts(one.segment.token, rows, made.failing(self.name, batch))
+            for part in parts:
+                calls: dict[int, list[Callable[[Any], object]]] = {}
+                for anchor, row in part:
+                    row.pop(FINISHED, None)
+                    if (lost or anchor in one.incomplete) and last:
+                        made.fail(anchor, FailedException(_LOST), self.name, batch)
+                    elif anchor not in made.failed:
+                        work = partial(self._work, living, anchor, task, None if last else row)
+                        if self.pace is not None:
+                            calls.setdefault(anchor, []).append(work)
+                        else:
+                            made.attempt(anchor, self.name, batch, work)
+                if self.pace is not None:
+                    _together(self.pace, self._out, list(calls.items()), made, self.name, batch)
             if last:
                 living, lost = {}, False
         return made

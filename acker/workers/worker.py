@@ -25,6 +25,7 @@ from acker.streams.staging import acks, skipped, vectors
 from acker.streams.staging.skipped import Left, Skipped
 from acker.streams.upkeep import stale
 from acker.workers import leases, reading, room
+from acker.workers.poison import Careful
 from acker.workers.steps import FunctionStep, GatherStep, Made, Read, stage_made
 from acker.workers.stream_state import Look, look_at, unchanged
 
@@ -175,13 +176,23 @@ class Worker:
             yield from leases.beat(core, stream, self._slot, self.reader, begun=begun, lease=self._lease)
             self._begun = begun
         begun_at = time.monotonic()
-        made = self.step.run(self._number, read)
+        if self._once or not Careful.needed(found):
+            made = self.step.run(self._number, read)
+        else:
+            careful = Careful(found, self._note)
+            with careful.alone():
+                made = self.step.run(self._number, read, careful)
         count = sum(batch.num_rows for one in read for batch in one.rows)
         self._adapt(count, time.monotonic() - begun_at)
         self._at = yield from self._commit(made, what, found, heads, looked, again)
         self._begun = ""
         self._number += 1
         return len(found)
+
+    def _note(self, begun: str) -> None:
+        stream, slot, lease = self.step.reads, self._slot, self._lease
+        core = self.ledger.core
+        self.ledger.run(leases.beat(core, stream, slot, self.reader, begun=begun, lease=lease))
 
     @property
     def _rows(self) -> int:
@@ -210,7 +221,7 @@ class Worker:
             staged = yield from stage_made(core, made, self.step.name, self._number, staging, looked)
             # No batch of it runs again.
             afterwards: list[Operation[Any]] = [self._forget(what, found)]
-            if self._once:
+            if self._once or Careful.needed(found):
                 afterwards.append(leases.done(core, what.stream, self._slot, self.reader))
             ready = Ready(
                 staging,

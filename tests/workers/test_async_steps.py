@@ -11,10 +11,10 @@ from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC
 from acker.drpc import Out as Answer
 from acker.errors import DRPCFailed, FailedException, ValidationError
+from acker.ledger.user_functions import event_loop
 from acker.lines import Out, Request
 from acker.streams.reader import StreamReader
 from acker.streams.spouts import settler
-from acker.workers import event_loop
 from acker.workers.worker import Worker
 from tests.helpers.builders.counting import Count
 from tests.helpers.builders.line_job import Job

@@ -16,15 +16,15 @@ from acker.streams.log.fencing import Bound
 _ATTEMPTS = 10
 
 
-def give_back(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
+def give_back(core: Core, stream: str, slot: int, reader: str, died: str = "") -> Operation[int]:
     """Takes from a reader what it did not ack, for the others of its subscription; returns how many segments.
 
     For a query that has been given up together with its checkpoint. What its reader goes on with all the same
-    is not committed: ReaderFenced. Raises what `commits.finish` does.
+    is not committed: ReaderFenced. died: as of `fencing.take_back`. Raises what `commits.finish` does.
     """
     back, ended, dropped = 0, list[Bound](), list[Commit]()
     for _ in range(_ATTEMPTS):
-        more, bound = yield from fencing.take_back(core, stream, slot, reader, ended=ended)
+        more, bound = yield from fencing.take_back(core, stream, slot, reader, ended=ended, died=died)
         back += more
         if not bound:
             last = yield from subscriptions.given_back(core, stream, slot, reader)

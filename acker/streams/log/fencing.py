@@ -14,6 +14,8 @@ from acker.streams.log.subscriptions import HOLD_TTL, MOST_GIVEN, Range, taken
 
 UNLOGGED = 60.0
 """Seconds after which a reader whose first batch was never logged is taken for dead."""
+MOST_DEATHS = 3
+"""Readers that die at one record until that is not begun again."""
 _log = logging.getLogger(__name__)
 
 
@@ -93,17 +95,22 @@ def take_back(
     *,
     unlogged: bool = False,
     ended: Sequence[Bound] = (),
+    died: str = "",
 ) -> Operation[tuple[int, list[Bound]]]:
     """Takes from a reader what it did not ack and no commit has; returns how many segments, and the commits.
 
     unlogged: not where Spark has logged a batch of it meanwhile. ended: commits that have nothing any more.
+    died: what the reader was at when it died, as lua/streams/log/return_segments.lua takes it; "-": nobody
+    knows; "": it has not died.
     """
     own = keys.Stream(core.config.name, stream)
-    back, start, more, bound = 0, 0, True, list[Bound]()
+    back, start, more, bound, most = 0, 0, True, list[Bound](), str(MOST_DEATHS) if died else ""
     while more:
         found = yield from taken(core, Range(stream, slot, reader, start, 2**53))
         [(number, *left)] = yield [
-            scripts.return_segments(core.config, own, slot, reader, unlogged, HOLD_TTL, ended, found)
+            scripts.return_segments(
+                core.config, own, slot, reader, unlogged, HOLD_TTL, most, died, ended, found
+            )
         ]
         back += int(number)
         texts = [text.decode() for text in left]

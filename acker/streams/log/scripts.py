@@ -92,12 +92,12 @@ def note_segments(
     reader: str,
     forget: bool,
     ttl: int,
-    taken: Sequence[tuple[int, str, Segment]],
+    taken: Sequence[tuple[int, str, Segment, str]],
 ) -> Request:
     """Notes what a subscription did with segments: number, entry and record of each."""
     own = [stream.entries, stream.subscriptions, stream.taken(slot, reader)]
-    own += row_keys(stream, [one for _, _, one in taken])
-    facts = [word for number, entry, one in taken for word in (number, entry, one.rows, one.bytes)]
+    own += row_keys(stream, [one for _, _, one, _ in taken])
+    facts = [word for number, entry, one, _ in taken for word in (number, entry, one.rows, one.bytes)]
     return script("note_segments", own, [slot, int(forget), ttl, *facts], config.wait)
 
 
@@ -115,16 +115,19 @@ def return_segments(
     reader: str,
     dead: bool,
     ttl: int,
+    died: str,
+    noted: str,
     ended: Sequence[tuple[str, str]],
-    taken: Sequence[tuple[int, str, Segment]],
+    taken: Sequence[tuple[int, str, Segment, str]],
 ) -> Request:
     """Takes segments back from a reader. ended: commits as they are bound to it."""
     own = [
         stream.taken(slot, reader), stream.returned(slot), stream.readers(slot), stream.bound(slot, reader),
-        *row_keys(stream, [one for _, _, one in taken]),
+        *row_keys(stream, [one for _, _, one, _ in taken]),
     ]  # fmt: skip
-    args: list[Word] = [slot, reader, int(dead), ttl, len(ended), *(word for one in ended for word in one)]
-    return script("return_segments", own, [*args, *(number for number, _, _ in taken)], config.wait)
+    args: list[Word] = [slot, reader, int(dead), ttl, died, noted, len(ended)]
+    args += [word for one in ended for word in one]
+    return script("return_segments", own, [*args, *(number for number, *_ in taken)], config.wait)
 
 
 # Commits

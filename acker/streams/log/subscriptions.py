@@ -80,11 +80,15 @@ def digest(members: Iterable[Segment]) -> str:
 
 
 class Taken(NamedTuple):
-    """A segment that a reader took: its number, the id of its entry, and the segment."""
+    """A segment that a reader took: its number, the id of its entry, and the segment.
+
+    begun: how often readers began it that have died (lua/streams/log/return_segments.lua); "": none did.
+    """
 
     number: int
     entry: str
     segment: Segment
+    begun: str = ""
 
 
 def slots(core: Core, stream: str) -> Operation[tuple[int, ...]]:
@@ -243,7 +247,7 @@ def claim(
             raise UnknownSubscription(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
         last, more, *found = reply
         if told is not None:
-            each = zip(found[::3], found[1::3], found[2::3], strict=True)
+            each = zip(found[::4], found[1::4], found[2::4], found[3::4], strict=True)
             told.taken += [_taken(core, stream, *one) for one in each]
             told.more = bool(more)
         if last > at or not more:
@@ -270,16 +274,16 @@ def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Ta
     key = keys.Stream(core.config.name, what.stream).taken(what.slot, what.reader)
     [found] = yield [command("XRANGE", key, f"{what.start + 1}-0", f"{what.end}-0", "COUNT", count)]
     return [
-        _taken(core, what.stream, int(number.split(b"-")[0]), fields[1], fields[3])
+        _taken(core, what.stream, int(number.split(b"-")[0]), fields[1], fields[3], *fields[9:10])
         for number, fields in found
     ]
 
 
-def _taken(core: Core, stream: str, number: int, entry: bytes, record: bytes) -> Taken:
+def _taken(core: Core, stream: str, number: int, entry: bytes, record: bytes, begun: bytes = b"") -> Taken:
     segment = segments.readable(record)
     if segment is UNREAD:
         _log.error("%s: segment %r of stream %s cannot be read", core.config.name, entry, stream)
-    return Taken(int(number), entry.decode(), segment)
+    return Taken(int(number), entry.decode(), segment, begun.decode())
 
 
 def all_taken(core: Core, what: Range) -> Operation[list[Taken]]:

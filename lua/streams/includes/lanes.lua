@@ -26,13 +26,13 @@ local function below(one, other)
   return ms < other_ms or (ms == other_ms and tonumber(number) < tonumber(other_number))
 end
 
--- The next segment of a queue: entry, record, rows, bundle; nil where none is at hand. Those of other lanes
+-- The next segment of a queue: entry, record, rows, bundle, begun; nil where none is at hand. Those of other lanes
 -- are passed over.
 local function next_of(queue)
   while queue.found[queue.k] do
     local one = queue.found[queue.k]
     if queue.lane == 4 then
-      return one[2][2], one[2][4], tonumber(one[2][6]) or 0, one[2][8]
+      return one[2][2], one[2][4], tonumber(one[2][6]) or 0, one[2][8], one[2][10]
     end
     local id, record, of, bundle, lane = read_entry(one)
     if id and lane == queue.lane then return id, record, of, bundle end
@@ -49,7 +49,7 @@ end
 -- is at hand.
 local function serve(queue, own_rows, own_bytes, own_most)
   while true do
-    local id, record, of, bundle = next_of(queue)
+    local id, record, of, bundle, begun = next_of(queue)
     if not id then return true end
     local members, rows_of, more_of_it = members_of(of, bundle)
     local first = queue.inside or given == 0
@@ -60,7 +60,7 @@ local function serve(queue, own_rows, own_bytes, own_most)
       queue.given + members <= own_most and queue.rows + rows_of <= own_rows and
       queue.bytes + size <= own_bytes) then return false end
     queue.inside = more_of_it
-    give(id, record, of, bundle)
+    give(id, record, of, bundle, begun)
     queue.bytes = queue.bytes + size_of(record)
     local entry = queue.found[queue.k][1]
     if queue.lane == 4 then redis.call('XDEL', KEYS[3], entry) end

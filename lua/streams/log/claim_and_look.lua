@@ -54,7 +54,7 @@ local function look_at(record)
 end
 
 local found = {claimed, redis.call('TIME')}
-for k = 5, #claimed, 3 do
+for k = 5, #claimed, 4 do
   local readable, one = pcall(look_at, claimed[k])
   if not readable or not one then return {claimed} end
   found[#found + 1] = one

@@ -4,7 +4,8 @@
 --       2 subscriptions  hash (streams/includes/streams.lua)
 --       3 returned       stream of segments whose reader is gone
 --       4 taken          stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment, rows,
---                        and bundle where its entry has that (lua/streams/commits/release.lua)
+--                        and bundle where its entry has that (lua/streams/commits/release.lua), and begun
+--                        where readers that had it have died (return_segments.lua)
 --       5 readers        hash: reader -> 1 where Spark has logged a batch of it, or 0; when it was seen (ms)
 --       6 bound          hash of the reader (lua/streams/log/bind_reader.lua)
 -- ARGV  1 slot           the subscription's number
@@ -17,7 +18,7 @@
 --       9 shown          how many segments are told, at most
 --       10 name          of the subscription: a store that was set back may have given its number to another
 --       11 version       of the function whose step the caller works on; or empty
--- Returns {number of the last segment, whether there may be more, then number, entry and record of each
+-- Returns {number of the last segment, whether there may be more, then number, entry, record and begun of each
 -- segment after `at`, where these are not more than `shown`}; an error without the subscription, and where
 -- segments after `at` were given back; another one where the step is of another version of its function.
 -- Segments that were given before, and are in no batch, come first and alone.
@@ -47,12 +48,13 @@ if at < tonumber(redis.call('HGET', KEYS[6], 'given_back') or 0) then
 end
 local n, rows, bytes, given, shown = at, 0, 0, 0, {}
 
-local function tell(number, entry, record)
-  shown[#shown + 1], shown[#shown + 2], shown[#shown + 3] = number, entry, record
+local function tell(number, entry, record, begun)
+  local k = #shown
+  shown[k + 1], shown[k + 2], shown[k + 3], shown[k + 4] = number, entry, record, begun or ''
 end
 
 local function reply_with(last, more)
-  if #shown > 3 * tonumber(ARGV[9]) then return {last, more} end
+  if #shown > 4 * tonumber(ARGV[9]) then return {last, more} end
   return {last, more, unpack(shown)}
 end
 
@@ -82,12 +84,13 @@ local function room(of, bundle, k, found, place)
   return free
 end
 
-local function give(entry, record, of, bundle)
+local function give(entry, record, of, bundle, begun)
   -- Who never acks does not fill the store: two batches are far less than a million.
   redis.call('XADD', KEYS[4], 'MAXLEN', '~', 1000000, n + 1 .. '-0',
-    'entry', entry, 'segment', record, 'rows', of, unpack(bundle and {'bundle', bundle} or {}))
+    'entry', entry, 'segment', record, 'rows', of, unpack(begun and {'bundle', bundle, 'begun', begun} or
+      bundle and {'bundle', bundle} or {}))
   n, rows, bytes, given = n + 1, rows + of, bytes + size_of(record), given + 1
-  tell(n, entry, record)
+  tell(n, entry, record, begun)
 end
 
 local full, more = false, false
@@ -98,7 +101,7 @@ for k, one in ipairs(had) do
   if full then break end
   n, rows, given = tonumber(string.match(one[1], '^%d+')), rows + of, given + 1
   bytes = bytes + size_of(one[2][4])
-  tell(n, one[2][2], one[2][4])
+  tell(n, one[2][2], one[2][4], one[2][10])
 end
 if given > 0 then return reply_with(n, 1) end
 
@@ -111,7 +114,7 @@ else
     local of = tonumber(one[2][6]) or 0
     full = not room(of, one[2][8], k, back, 4)
     if full then break end
-    give(one[2][2], one[2][4], of, one[2][8])
+    give(one[2][2], one[2][4], of, one[2][8], one[2][10])
     redis.call('XDEL', KEYS[3], one[1])
   end
   if given > 0 and redis.call('XLEN', KEYS[3]) == 0 then redis.call('UNLINK', KEYS[3]) end

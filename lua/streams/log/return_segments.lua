@@ -11,17 +11,22 @@
 --       2 reader
 --       3 dead         1: only where Spark has not logged a batch of the reader
 --       4 ttl          seconds for which it is known that segments were given back
---       5 ended        how many commits have ended, or were given up
+--       5 died         how often a worker may die at one record; or empty: the reader has not died
+--       6 noted        what it was at when it died: token of a segment, and first and last of trees there; or -
+--       7 ended        how many commits have ended, or were given up
 --       ... field, value  of each of these, in `bound`
 --       ... number     of each segment among the taken
+-- A segment whose reader has died says how often it was begun: in the field begun, as "<how often> <first and
+-- last of the trees at one of which readers die> <how often at one tree> <trees that are not begun again>", -
+-- where there are none.
 -- Returns {how many there were to take back; then field and value of each commit that has segments}. A reader
 -- that has none any more is forgotten.
 -- Bounded by the caller: at most 500 segments a call, in the order of their numbers, and the few commits that
 -- one reader is in.
-local call, back, kept, first = redis.call, 0, false, 6 + 2 * tonumber(ARGV[5])
+local call, back, kept, first = redis.call, 0, false, 8 + 2 * tonumber(ARGV[7])
 local highest = tonumber(call('HGET', KEYS[4], 'given_back') or 0)
 if ARGV[3] == '1' and string.sub(call('HGET', KEYS[3], ARGV[2]) or '1', 1, 1) == '1' then return {0} end
-for at = 6, first - 1, 2 do
+for at = 8, first - 1, 2 do
   if call('HGET', KEYS[4], ARGV[at]) == ARGV[at + 1] then call('HDEL', KEYS[4], ARGV[at]) end
 end
 local bound, last = call('HGETALL', KEYS[4]), 0
@@ -32,6 +37,25 @@ for at = 1, #bound, 2 do
     found[#found + 1], found[#found + 2] = bound[at], bound[at + 1]
   end
 end
+
+-- The fields of a segment that is given back.
+local function fields_of(one)
+  if ARGV[5] == '' then return one end
+  local pattern = '^(%d+) (%S+) (%S+) (%d+) (%S+)$'
+  local count, low, high, hits, guilty = string.match(one[10] or '0 - - 0 -', pattern)
+  local token, from, to = string.match(ARGV[6], '^(%x+) (%-?%d+) (%-?%d+)$')
+  if token and string.find(one[4], '["' .. token .. '"', 1, true) == 1 then
+    hits = from ~= to and 0 or (low == from and high == to) and hits + 1 or 1
+    low, high = from, to
+    if hits >= tonumber(ARGV[5]) then
+      guilty = guilty == '-' and low or guilty .. ',' .. low
+      low, high, hits = '-', '-', 0
+    end
+  end
+  local begun = table.concat({count + 1, low, high, hits, guilty}, ' ')
+  return {one[1], one[2], one[3], one[4], one[5], one[6], 'bundle', one[8] or '', 'begun', begun}
+end
+
 for k = 5, #KEYS, 2 do
   local owed, number = KEYS[k + 1], ARGV[first + (k - 5) / 2]
   local id = number .. '-0'
@@ -47,7 +71,7 @@ for k = 5, #KEYS, 2 do
   elseif one then
     call('XDEL', KEYS[1], id)
     if open then
-      call('XADD', KEYS[2], '*', unpack(one[2]))
+      call('XADD', KEYS[2], '*', unpack(fields_of(one[2])))
       back = back + 1
       highest = math.max(highest, tonumber(number))
     elseif state == '2' then
