@@ -39,8 +39,8 @@ class Losses:
         self._noted = -_REFRESH  # each run notes it once: what waited may be done since
 
     def check(self, offset: dict[str, Any]) -> None:
-        """Raises StoreLost where an offset is of another life of the store."""
-        if offset.get("life") == self._life():
+        """Raises StoreLost where an offset is of another life of the store; `read_again` takes it out."""
+        if "life" not in offset or offset["life"] == self._life():
             return
         waited = ", ".join(
             f"of batch {first:,} and later of query {query}"

@@ -93,6 +93,7 @@ def test_an_offset_of_another_life_of_the_store_is_refused_unless_the_user_goes_
     first = losses.marks(None, True)
     assert first == {"life": ledger.run(topologies.life("t")), "pending": {}}
     assert losses.marks(first, False) == first
+    losses.check({"reader": "r", "at": 3})  # as `read_again` leaves it
     losses.check(first)
     other = {"life": "another", "pending": {"q": 12}}
     with pytest.raises(StoreLost, match="of batch 12 and later of query q"):
