@@ -1,6 +1,5 @@
 """What a line is: its streams that gather, in order, as they are declared and stored."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,16 +8,15 @@ import redis
 
 from acker.errors import LineConflict, UnreadableRecord, ValidationError, shown
 from acker.ledger.calls.core import Core
-from acker.ledger.slabs.sections import LINES, SECTIONS, mark_of
+from acker.ledger.slabs.sections import LINE, LINES, SECTIONS, mark_of
 from acker.lines import scripts
 from acker.lines.gather import Gather
 from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.store.records import passing_over
 from acker.store.replies import pairs, whole
 from acker.streams.log import gathers
 from acker.streams.log.gathers import Gathering
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def declare(core: Core, name: str, members: tuple[Gather, ...]) -> Operation[Def
         raise ValidationError(
             f"ackers: a line needs 1 or more, topology {core.config.name!r} has 0, so nothing is tracked"
         )
-    record = gathers.LINE.dump(tuple((one.stream, one.tasks, one.by) for one in members))
+    record = LINE.dump(tuple((one.stream, one.tasks, one.by) for one in members))
     # A store that has lost its lines may have their streams still, and trees of their numbers.
     used = yield from gathers.numbers(core)
     own = next((used[one.stream] for one in members if one.stream in used), 0)
@@ -84,7 +82,7 @@ def parse(name: str, stored: bytes) -> Definition:
     """A line as it is stored; UnreadableRecord for anything else."""
     number, _, record = stored.partition(b" ")
     try:
-        members = check([Gather(*one) for one in gathers.LINE.load(record)])
+        members = check([Gather(*one) for one in LINE.load(record)])
     except ValidationError as error:
         raise UnreadableRecord(f"not line {name!r}: {error}") from error
     return Definition(name, whole(number, f"the number of line {name!r}"), members, mark_of(name, record))
@@ -95,9 +93,7 @@ def lines(core: Core) -> Operation[dict[int, Definition]]:
     [stored] = yield [command("HGETALL", keys.lines(core.config.name))]
     found: dict[int, Definition] = {}
     for name, record in pairs(stored).items():
-        try:
+        with passing_over(core.config.name):
             one = parse(name.decode("utf-8", "replace"), record)
             found[one.number] = one
-        except (UnreadableRecord, ValidationError) as error:
-            _log.error("%s: %s", core.config.name, error)
     return found

@@ -7,8 +7,11 @@ so what is read is what was written, whole. `Annotated[..., Bounds(low, high)]` 
 
 import binascii
 import json
+import logging
 import re
+import struct
 import sys
+import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, lru_cache
@@ -31,12 +34,17 @@ from typing import (
 
 from acker.errors import UnreadableRecord, ValidationError
 
-UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
-"""What JSON that is not what was written raises, somewhere."""
+UNREADABLE = (
+    AttributeError, LookupError, NotImplementedError, OverflowError, RecursionError, TypeError, ValueError,
+    struct.error, zlib.error,
+)  # fmt: skip
+"""What a record that is not what was written raises, somewhere."""
 MOST_BYTES = 64 << 20
 """Bytes of a record at most, where its type says nothing else."""
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_S = TypeVar("_S")
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,31 +346,45 @@ def _shown(value: object) -> str:
     return type(value).__name__
 
 
-def dump(value: object) -> str:
-    """A value as JSON without spaces."""
-    return _ENCODER.encode(value)
-
-
 class reading:  # noqa: N801 - it is used as a function
-    """Gives the value of a record. A fault in it, also one that is found inside, becomes an UnreadableRecord.
+    """Turns what a record is at fault for, inside, into an UnreadableRecord that names it. what: its name."""
 
-    what: what it should be, for the error.
-    """
+    __slots__ = ("_what",)
 
-    __slots__ = ("_record", "_what")
+    def __init__(self, what: str) -> None:
+        self._what = what
 
-    def __init__(self, record: str | bytes, what: str) -> None:
-        self._record, self._what = record, what
-
-    def __enter__(self) -> Any:
-        try:
-            return json.loads(self._record)
-        except UNREADABLE as error:
-            raise self._unreadable() from error
+    def __enter__(self) -> None:
+        """Begins to read."""
 
     def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> None:
-        if isinstance(error, UNREADABLE):
-            raise self._unreadable() from error
+        if isinstance(error, UNREADABLE) or (isinstance(error, UnreadableRecord) and not error.anchors):
+            raise UnreadableRecord(f"{self._what} cannot be read: {error!r:.200}") from error
 
-    def _unreadable(self) -> UnreadableRecord:
-        return UnreadableRecord(f"not {self._what}: {self._record!r:.200}")
+
+class passing_over:  # noqa: N801 - it is used as a function
+    """Ends its block at a record that cannot be read, and logs that: the record counts as missing.
+
+    where: of which topology, and what it is, if the error does not tell.
+    """
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        """Begins the block."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> bool:
+        if not isinstance(error, UnreadableRecord):
+            return False
+        _log.error("%s: %s", self._where, error)
+        return True
+
+
+def readable(load: Callable[[_S], _T], stored: _S | None, where: str) -> _T | None:
+    """What `load` makes of a record; None where there is none, or where it is passed over."""
+    with passing_over(where):
+        return None if stored is None else load(stored)
+    return None

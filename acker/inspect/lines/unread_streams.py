@@ -3,18 +3,17 @@
 The requests of such rows go no further, and end when their time is over.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Count, Seconds
 from acker.ledger.slabs import sections
 from acker.lines.definition import Definition
 from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.store.records import passing_over
 from acker.store.replies import pairs
 from acker.streams.log import segments
 from acker.streams.log.stream_totals import StreamTotals, stream_totals
@@ -24,7 +23,6 @@ _MOST = 100
 """Streams without a reader that are looked at."""
 _SEGMENTS = 10
 """Segments of each that are looked at, to tell of which line its rows are."""
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +60,8 @@ def _alone(core: Core) -> Operation[list[StreamTotals]]:
     ]
     found = list[StreamTotals]()
     for name in alone[:_MOST]:
-        try:
+        with passing_over(core.config.name):  # the lines are worth more than one of these
             found += yield from stream_totals(core, [name])
-        except UnreadableRecord as error:  # the lines are worth more than one of these
-            _log.error("%s: %s", core.config.name, error)
     return [one for one in found if one.subscriptions and one.subscriptions[0].rows_behind > 0]
 
 
@@ -79,10 +75,8 @@ def _line(core: Core, one: StreamTotals, known: Mapping[int, Definition]) -> Ope
     replies = yield [vectors.head(key) for key in places]
     lines = set[int]()
     for key, reply in zip(places, replies, strict=True):
-        try:
+        with passing_over(core.config.name):
             lines |= {_of(slab, known) for _, slabs in vectors.chunks(key, reply) for slab in slabs}
-        except UnreadableRecord:
-            continue
     return lines.pop() if len(lines) == 1 and lines != {0} else None
 
 

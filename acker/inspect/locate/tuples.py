@@ -4,18 +4,17 @@ The vectors of a segment that are applied and not acked hold the ids of its tupl
 tree's tuples are stands in the store already, and no write has to note it.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.steps.step_registry import Step
 from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.store.records import passing_over, reading
 from acker.store.replies import pairs
 from acker.streams.commits import under_way as registered
 from acker.streams.commits.contents import Commit
@@ -28,7 +27,6 @@ from acker.streams.staging.vectors import Chunk
 MOST_READERS = 1_000
 """Readers of a topology's subscriptions whose commits are looked for, at most."""
 _FIELDS = ("counts", "indexes", "deltas", "ones", "lengths", "vectors")
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +76,8 @@ def look(core: Core, lying: Sequence[Lying], slabs: Mapping[int, frozenset[bytes
     replies = yield [vectors.head(key) for _, (key, _) in asked]
     chunks: list[tuple[Lying, bytes, Chunk]] = []
     for (one, (key, shard)), reply in zip(asked, replies, strict=True):
-        try:
+        with passing_over(core.config.name):
             chunks += [(one, key, chunk) for chunk in vectors.having(key, reply, "1", slabs[shard])]
-        except UnreadableRecord as error:
-            _log.error("%s: %s", core.config.name, error)
     parts = yield [
         command("HMGET", key, *(f"{name}:{chunk.number}" for name in _FIELDS)) for _, key, chunk in chunks
     ]
@@ -89,10 +85,8 @@ def look(core: Core, lying: Sequence[Lying], slabs: Mapping[int, frozenset[bytes
     for (one, key, chunk), fields in zip(chunks, parts, strict=True):
         if None in fields:  # acked meanwhile
             continue
-        try:
+        with passing_over(core.config.name), reading(f"chunk {chunk.number} of {key!r}"):
             found += [Found(one, *words) for words in _words(chunk, fields)]
-        except (ValueError, IndexError) as error:
-            _log.error("%s: chunk %d of %r cannot be read: %s", core.config.name, chunk.number, key, error)
     return found
 
 
@@ -163,10 +157,8 @@ def under_way(
     for (writer, number), (state, what) in zip(numbers, stored, strict=True):
         if state in (None, b"done") or what is None:
             continue
-        try:
+        with passing_over(f"{name}: the commit of {writer}"):
             found += _lying(core, Commit.load(what), _who(writer, number))
-        except UnreadableRecord as error:
-            _log.error("%s: the commit of %s: %s", name, writer, error)
     return found
 
 

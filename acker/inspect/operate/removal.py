@@ -1,9 +1,9 @@
 """Removing a topology with all that it holds, as an operation: key by key, in bounded steps."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from acker.errors import NotInstalled, SpoutInUse, TopologyInUse, UnknownSpout, UnreadableRecord
+from acker.errors import NotInstalled, SpoutInUse, TopologyInUse, UnknownSpout
 from acker.inspect import scripts
 from acker.inspect.topology import history
 from acker.inspect.topology.totals import totals
@@ -16,6 +16,7 @@ from acker.ledger.slabs import registries
 from acker.ledger.tick import tick
 from acker.store import function_keys, keys
 from acker.store.operation import Operation, command
+from acker.store.records import passing_over
 from acker.store.replies import pairs
 
 _PAGE = 500
@@ -120,7 +121,7 @@ def _remove_functions(core: Core) -> Operation[None]:
     with _with_pyarrow(core, "functions"):
         from acker.drpc.registry import Description
     for name, record in found.items():
-        with suppress(UnreadableRecord):
+        with passing_over(f"function {name!r:.100}"):
             if Description.load(record).topology == core.config.name:
                 yield [command("HDEL", keys.FUNCTIONS, name)]
 

@@ -6,7 +6,6 @@ expired, and the dead letters. So what was acked is found until its slab is conf
 """
 
 import hashlib
-import logging
 import math
 import zlib
 from collections.abc import Iterable, Sequence
@@ -26,7 +25,7 @@ from acker.ledger.trees import cursors
 from acker.ledger.trees.trees import Tree
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.store.records import Codec
+from acker.store.records import Codec, passing_over
 from acker.store.replies import whole
 from acker.streams.dead_letters import pages as dead_letters_pages
 from acker.streams.dead_letters.filters import Filter
@@ -40,7 +39,6 @@ PAGE = 100
 """Most trees and dead letters in a page, each."""
 _CURSOR_BYTES = 16_384
 _UNPACKED_BYTES = 1 << 17
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +276,10 @@ def _number(core: Core, spout: str, one: _Gathered) -> Operation[None]:
         size += int(length)
         if size > dead_letter_store.ROW_BYTES:
             return  # what is kept of failed trees tells of them, too
-        try:
+        with passing_over(f"{core.config.name}: rows {token} that spout {spout} keeps"):
             table = yield from roots.rows_of(core, kept_roots)
             if table is not None:
                 one.reported += [each for row in places_of for each in attempts.of_row(table, row)]
-        except UnreadableRecord as error:
-            _log.error("%s: rows %s that spout %s keeps: %s", core.config.name, token, spout, error)
 
 
 def _of_tree(tree: Tree, *, acked: bool) -> FoundAttempt:

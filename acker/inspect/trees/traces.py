@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from acker.errors import UnreadableRecord
 from acker.inspect.trees.failure import Failure
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
@@ -13,6 +12,7 @@ from acker.ledger.fields import Batch, Count, Examples, Instant
 from acker.ledger.ids import check_id
 from acker.ledger.steps import step_totals
 from acker.store.operation import Operation, Reply, command
+from acker.store.records import passing_over
 from acker.store.replies import pairs, whole
 
 _SHARDS = 64
@@ -124,10 +124,9 @@ def _traced(entries: Reply) -> Iterator[Traced]:
 def _parse(value: bytes, named: Mapping[int, str]) -> TraceEvent | None:
     """An event; None where it cannot be read."""
     ms, _, text = value.partition(b" ")
-    try:
+    with passing_over("traces"):
         kind, by, spout, stream, rows, reason = STORED.load(text)
+        step, batch = ("", -1) if by is None else (named.get(by.step, ""), by.batch)
         at = whole(ms, "when an event was") / 1000
-    except UnreadableRecord:
-        return None
-    step, batch = ("", -1) if by is None else (named.get(by.step, ""), by.batch)
-    return TraceEvent(at, kind, step, batch, spout, stream, rows, reason)
+        return TraceEvent(at, kind, step, batch, spout, stream, rows, reason)
+    return None

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from acker.errors import UnreadableRecord
 from acker.ledger import ids
 from acker.store.operation import Word
+from acker.store.records import reading
 from acker.store.scripts import Script
 
 T = TypeVar("T")
@@ -70,10 +71,8 @@ class Submission(Generic[T]):
 
         UnreadableRecord where a reply is of no call: its writer's record is damaged.
         """
-        try:
+        with reading("what a writer has done"):
             return self._result(self.calls)
-        except ValueError as error:
-            raise UnreadableRecord(f"not what a writer has done: {error}") from error
 
 
 def flight(calls: Sequence[Call]) -> list[Call]:

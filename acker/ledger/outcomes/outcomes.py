@@ -17,6 +17,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import counts, scripts
 from acker.ledger.slabs import slabs as headers
 from acker.ledger.slabs.causes import Cause
+from acker.store import records
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs
 
@@ -91,7 +92,7 @@ def digest(fields: Mapping[bytes, bytes]) -> bytes:
 
 def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
     """An entry from its stream fields; UnreadableRecord where they are not an entry of this version."""
-    try:
+    with records.reading(f"outcome {entry_id!r} of shard {shard}"):
         values = pairs(fields)
         slabs = []
         reasons, whole, part = split_reasons(values[b"reasons"]), values[b"whole"], values[b"part"]
@@ -120,10 +121,6 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
             raise ValueError(status)
         receipt = Receipt(shard, entry_id, digest(values))
         return Entry(receipt, status, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
-    except (KeyError, IndexError, ValueError, OverflowError, struct.error) as error:
-        raise UnreadableRecord(
-            f"outcome {entry_id!r} of shard {shard} is not readable: {error!r:.200}"
-        ) from error
 
 
 def split_reasons(packed: bytes) -> list[bytes]:

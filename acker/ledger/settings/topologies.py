@@ -11,7 +11,7 @@ from typing import cast
 
 import redis
 
-from acker.errors import AckerError, StoreError, TopologyConfigError, UnknownTopology, UnreadableRecord
+from acker.errors import AckerError, StoreError, TopologyConfigError, UnknownTopology
 from acker.ledger.settings import scripts
 from acker.ledger.settings.config import (
     MAX_SPOUTS,
@@ -24,7 +24,7 @@ from acker.ledger.settings.config import (
     is_name,
 )
 from acker.ledger.settings.suggestions import meant
-from acker.store import keys
+from acker.store import keys, records
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs
 
@@ -179,7 +179,7 @@ def _meant(name: str) -> Operation[str]:
 
 
 def _config(name: str, values: dict[str, str]) -> TopologyConfig:
-    try:
+    with records.reading(f"the configuration of topology {name!r}"):
         others = {
             setting: values[setting] if known.kind is str else int(values[setting])
             for setting, known in SETTINGS.items()
@@ -187,10 +187,6 @@ def _config(name: str, values: dict[str, str]) -> TopologyConfig:
         }
         timeout = int(values[_STORED_TIMEOUT]) / 1000
         return TopologyConfig(name, message_timeout=timeout, **others)  # type: ignore[arg-type]
-    except (KeyError, ValueError, OverflowError) as error:
-        raise UnreadableRecord(
-            f"the configuration of topology {name!r} cannot be read: {error!r:.200}"
-        ) from error
 
 
 def _spouts(values: dict[str, str]) -> frozenset[str]:

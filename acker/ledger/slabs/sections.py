@@ -15,11 +15,14 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from acker.errors import UnreadableRecord
 from acker.ledger import ids
 from acker.ledger.ids import Ids
-from acker.store.records import reading
+from acker.store.records import Codec, Count, Name, readable
 
+LINE: Codec[tuple[tuple[str, int, tuple[str, ...]], ...]] = Codec(
+    tuple[tuple[Name, Count, tuple[str, ...]], ...], "a line"
+)
+"""The streams of a line that gather, each with its tasks and the columns of these (`acker.lines.gather`)."""
 LINES = 31
 """Lines that a topology has at most: their numbers are 1 to 31."""
 SECTIONS = 8
@@ -95,11 +98,8 @@ def counted(records: Iterable[bytes]) -> dict[int, int] | None:
         number, _, gathers = record.partition(b" ")
         if not (number.isdigit() and 1 <= int(number) <= LINES):
             return None
-        try:
-            with reading(gathers, "a line") as members:
-                found[int(number)] = min(SECTIONS, len(members) + 1)
-        except UnreadableRecord:
-            found[int(number)] = SECTIONS
+        members = readable(LINE.load, gathers, f"line {int(number)}")
+        found[int(number)] = SECTIONS if members is None else min(SECTIONS, len(members) + 1)
     return found
 
 

@@ -3,19 +3,17 @@
 Steps tell about themselves only. The parts of a topology are not declared anywhere else.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
-from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Count, Examples, Instant, Seconds
 from acker.ledger.settings.config import check_name
 from acker.ledger.steps import scripts
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.store.records import Record
+from acker.store.records import Record, passing_over
 from acker.store.replies import seconds, whole
 
 MOST_STEPS = 256
@@ -23,7 +21,6 @@ _MOST_STREAMS = 32
 _TEXT = 200
 _LATEST = 253_402_300_799_000_000  # the end of the year 9999, in microseconds: what a date can be
 _OF_STORE: dict[str, Any] = {"last_seen": None, "age": None}
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +76,7 @@ def _bounded(value: Any) -> Any:
 
 def _parse(value: bytes, now: float) -> Step | None:
     micros, _, what = value.partition(b" ")
-    try:
+    with passing_over("steps"):
         seen = min(_LATEST, whole(micros, "when a step was seen")) / 1e6
         return replace(Step.load(what), last_seen=seen, age=max(0.0, now - seen))
-    except UnreadableRecord as error:
-        _log.error("%s", error)
-        return None
+    return None

@@ -12,7 +12,7 @@ import pyarrow as pa
 import redis
 from pyspark import TaskContext
 
-from acker.errors import AckerError, StagingExpired, UnreadableRecord
+from acker.errors import AckerError, StagingExpired
 from acker.ledger.client import Ledger
 from acker.spark.queries import microbatches, read_ranges
 from acker.spark.queries.microbatches import MicroBatch
@@ -181,13 +181,9 @@ def untracked(ledger: Ledger, batch: MicroBatch, staged: Sequence[Staged]) -> bo
 
 def parse_registered(batch: MicroBatch, found: Reply) -> tuple[Roots, ...]:
     """What `registered` makes of the hash of a batch (lua/streams/sources/register_roots.lua)."""
-    try:
+    with records.reading(f"what was tracked of batch {batch.number}"):
         fields = {name.decode(): value.decode() for name, value in pairs(found).items()}
         return tuple(_roots_of(batch, fields))
-    except (*records.UNREADABLE, UnreadableRecord) as error:
-        raise UnreadableRecord(
-            f"what was tracked of batch {batch.number} cannot be read: {error!r:.200}"
-        ) from error
 
 
 def _roots_of(batch: MicroBatch, fields: Mapping[str, str]) -> Iterator[Roots]:

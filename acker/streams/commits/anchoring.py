@@ -5,6 +5,7 @@ tree that waits for it: so its record would be acked before the row is processed
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from acker.ledger.ids import Ids
 from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
+from acker.store.records import readable
 from acker.streams.log import segments, subscriptions
 from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.log.subscriptions import Range
@@ -260,9 +262,8 @@ def _read(core: Core, places: Sequence[bytes]) -> Operation[list[list[Ids] | Non
     waiting: list[tuple[int, bytes, int, list[bytes]]] = []
     for place, (key, head) in enumerate(zip(places, heads, strict=True)):
         if head[0] is not None:
-            try:
-                chunks = vectors.chunks(key, head)
-            except UnreadableRecord:
+            chunks = readable(partial(vectors.chunks, key), head, core.config.name)
+            if chunks is None:
                 found[place] = None
                 continue
             waiting += [(place, key, number, slabs) for number, (_, slabs) in enumerate(chunks)]

@@ -11,6 +11,7 @@ from acker.errors import CommitOrderError, TopologyConfigError, UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
+from acker.store.records import reading
 from acker.streams.commits import scripts
 from acker.streams.log import segments
 from acker.streams.log.subscriptions import HOLD_TTL
@@ -51,10 +52,8 @@ def begin(
         raise TopologyConfigError(core.config.name, {"ackers": (shards, core.config.ackers)})
     if isinstance(reply, redis.ResponseError):
         raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {OLD_CHECKPOINT}")
-    try:
+    with reading(f"commit {number} of writer {writer!r}"):
         state, what = reply[0].decode(), reply[1].decode()
-    except UnicodeDecodeError as error:
-        raise UnreadableRecord(f"commit {number} of writer {writer!r} cannot be read: {error}") from error
     if state not in ("", "held", "tracked", "done") and not state.startswith(STORED):
         raise UnreadableRecord(
             f"commit {number} of {writer!r}: expected stored, held, tracked or done, got {state!r:.80}"

@@ -9,11 +9,11 @@ import logging
 import time
 from dataclasses import dataclass
 
-from acker.errors import RunCommitted, UnreadableRecord
+from acker.errors import RunCommitted
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.store.records import Record
+from acker.store.records import Record, readable
 
 _log = logging.getLogger(__name__)
 
@@ -48,10 +48,7 @@ def find(core: Core, writer: str) -> Operation[Committed | None]:
     [(state, by)] = yield [command("HMGET", keys.commits(core.config.name, writer), "0:state", "by")]
     if state != b"done":
         return None
-    try:
-        return Committed.load(by or b"")
-    except UnreadableRecord:
-        return Committed("", 0.0, 0)
+    return readable(Committed.load, by, "a commit") or Committed("", 0.0, 0)
 
 
 def note(core: Core, writer: str, by: str, rows: int) -> Operation[None]:

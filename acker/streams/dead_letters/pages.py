@@ -17,7 +17,7 @@ from acker.ledger.settings.settings import check_number
 from acker.ledger.trees import cursors
 from acker.store import keys
 from acker.store.operation import Operation, Request
-from acker.store.records import MOST_COUNT, Bounds, Codec, Matching
+from acker.store.records import MOST_COUNT, Bounds, Codec, Matching, passing_over
 from acker.store.replies import seconds
 from acker.streams.dead_letters.filters import Filter, cause
 from acker.streams.sources import dead_letter_store
@@ -161,13 +161,11 @@ def page(
         rest = yield from after(core, position, heads[-1])
     letters = []
     for one, stored in zip(heads, (yield from dead_letter_store.stored(core, heads)), strict=True):
-        try:
+        with passing_over(core.config.name):
             if isinstance(stored, UnreadableRecord):
                 raise stored
             if stored is not None:  # else it was replayed or discarded meanwhile
                 letters.append(dead_letter_store.whole(one, stored))
-        except UnreadableRecord as error:
-            dead_letter_store.passed_over(core, error)
     return LettersPage(tuple(letters), encoded(rest, asked))
 
 

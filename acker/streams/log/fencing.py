@@ -1,13 +1,12 @@
 """What a reader took is bound to the commit that acks it, or taken back for others of its subscription."""
 
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
+from acker.store.records import passing_over, reading
 from acker.store.replies import pairs, seconds, whole
 from acker.streams.log import scripts
 from acker.streams.log.subscriptions import HOLD_TTL, MOST_GIVEN, Range, taken
@@ -16,7 +15,6 @@ UNLOGGED = 60.0
 """Seconds after which a reader whose first batch was never logged is taken for dead."""
 MOST_DEATHS = 3
 """Readers that die at one record until that is not begun again."""
-_log = logging.getLogger(__name__)
 
 
 class Bound(NamedTuple):
@@ -131,13 +129,12 @@ def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[boo
     now = seconds(instant)
     known = {}
     for name, text in pairs(found).items():
-        try:
+        where = f"stream {stream}, reader {name!r:.100}"
+        with passing_over(where), reading(repr(text)):
             logged, seen = text.split(b" ")
             if logged not in (b"0", b"1"):
                 raise ValueError("expected 0 or 1 first")
             known[name.decode()] = (logged == b"1", max(0.0, now - whole(seen, "when it was seen") / 1000))
-        except (ValueError, UnreadableRecord) as error:
-            _log.error("stream %s, reader %.100r: %.100r cannot be read: %s", stream, name, text, error)
     return known
 
 

@@ -7,7 +7,6 @@ for one that has no others. See `acker.lines`.
 
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -22,7 +21,7 @@ from acker.ledger.settings.config import check_name
 from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.store.records import Bounds, Codec, Name, Record
+from acker.store.records import Bounds, Record, readable
 from acker.store.replies import pairs, whole
 from acker.streams.log import python_values, scripts, segments
 from acker.streams.log.segments import ANCHORS
@@ -37,10 +36,6 @@ MOST_SEGMENTS = 450
 LATE_TTL = 14 * 86400
 """Seconds for which it is known that a group was released, where nobody sees to it (`coordinator.forget`):
 twice the longest message timeout."""
-LINE: Codec[tuple[tuple[str, int, tuple[str, ...]], ...]] = Codec(
-    tuple[tuple[Name, Annotated[int, Bounds(1, TASKS)], tuple[str, ...]], ...], "a line"
-)
-"""The streams of a line that gather, each with its tasks and the columns of these (`acker.lines.gather`)."""
 _NULL = zlib.crc32(b"null")
 LAST = "!"
 """How the place of a segment begins that ends a bundle."""
@@ -90,7 +85,7 @@ def line(core: Core, name: str) -> Operation[Gathers]:
     if stored is None:
         raise UnknownLine(f"topology {core.config.name!r} has no line {name!r}: declare it first")
     number, _, record = stored.partition(b" ")
-    streams = tuple(stream for stream, *_ in LINE.load(record))
+    streams = tuple(stream for stream, *_ in sections.LINE.load(record))
     return Gathers(whole(number, f"the number of line {name!r}"), streams, sections.mark_of(name, record))
 
 
@@ -103,9 +98,8 @@ def numbers(core: Core) -> Operation[dict[str, int]]:
     ]
     found = {}
     for stream, record in zip(streams, stored, strict=True):
-        with suppress(UnreadableRecord, ValidationError):
-            if record is not None:
-                found[stream] = Gathering.load(record).line
+        if (how := readable(Gathering.load, record, f"stream {stream}")) is not None:
+            found[stream] = how.line
     return found
 
 

@@ -1,17 +1,15 @@
 """Who has taken segments: each task that reads them notes for which batch of which query that is."""
 
-import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Whole
 from acker.ledger.steps.step_registry import Step
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.store.records import Codec, Count
+from acker.store.records import Codec, Count, readable
 from acker.store.replies import milliseconds, pairs
 from acker.streams.log.heartbeats import Lease
 from acker.streams.log.subscriptions import HOLD_TTL, Range
@@ -21,7 +19,6 @@ _PAGES = 50
 _NOTED: Codec[tuple[str, int, int, int]] = Codec(
     tuple[str, int, Count, Count], "what a reader reads for", 1 << 16
 )
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +110,10 @@ def named(stream: str, reader: str, number: int, noted: bytes | None, at_work: I
     """Who a reader is, of what its tasks have noted and steps have said of themselves."""
     if noted is None:
         return Holder(reader, number)
-    try:
-        query, batch, start, end = _NOTED.load(noted)
-    except UnreadableRecord as error:
-        _log.error("reader %s of stream %s: %s", reader, stream, error)
+    known = readable(_NOTED.load, noted, f"reader {reader} of stream {stream}")
+    if known is None:
         return Holder(reader, number)
+    query, batch, start, end = known
     mine = [step for step in at_work if step.query_id == query]
     mine = [step for step in mine if stream in step.reads] or mine
     return Holder(

@@ -3,7 +3,6 @@
 So what looks for some of them reads short entries only, however large their rows are.
 """
 
-import logging
 import re
 import struct
 from collections.abc import Sequence
@@ -33,7 +32,6 @@ ROW_BYTES = 16 << 20
 _ROWS = 100
 _ID = re.compile(r"([0-9]{1,20}-[0-9]{1,20})@([A-Za-z0-9._-]{1,64})\Z")
 _LENGTHS = struct.Struct("<II")
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +129,9 @@ def heads(core: Core, spout: str, after: str, end: str, most: int) -> Operation[
     [entries] = yield [command("XRANGE", own.dead, f"({after}", end, "COUNT", most)]
     found = []
     for entry in entries:
-        try:
+        with records.passing_over(core.config.name):
             found.append(_head(entry, spout))
-        except UnreadableRecord as error:
-            passed_over(core, error)
     return Heads(found, len(entries), entries[-1][0].decode() if entries else after)
-
-
-def passed_over(core: Core, error: UnreadableRecord) -> None:
-    """Logs a dead letter that cannot be read: it stays until it is discarded by its id."""
-    _log.error("%s: %s", core.config.name, error)
 
 
 def head(core: Core, letter: str) -> Operation[Head]:
@@ -181,29 +172,25 @@ def stored(core: Core, found: Sequence[Head]) -> Operation[list[StoredRow | Unre
 
 def batches(one: Head, row: StoredRow) -> list[pa.RecordBatch]:
     """The row of a dead letter, as Arrow: one in all. Raises UnreadableRecord, which names it."""
-    try:
+    with _reading(one.id):
         found = list(segments.decode(row.payload))
         if (count := sum(batch.num_rows for batch in found)) != 1:
             raise ValueError(f"{count} rows")
-    except (*records.UNREADABLE, UnreadableRecord, pa.ArrowException) as error:
-        raise _unreadable(one.id, error) from error
     return found
 
 
 def whole(one: Head, row: StoredRow) -> DeadLetter:
     """A dead letter with its row. Raises UnreadableRecord, which names it: it can still be discarded."""
     found = batches(one, row)
-    try:
+    with _reading(one.id):
         [values] = [each for batch in found for each in segments.values(batch)]
-    except (*records.UNREADABLE, pa.ArrowException) as error:
-        raise _unreadable(one.id, error) from error
     return DeadLetter(**asdict(one), row=values, history=row.history)
 
 
 def _head(entry: Reply, spout: str) -> Head:
     number, fields = entry
     letter = f"{number.decode()}@{spout}"
-    try:
+    with _reading(letter):
         values = pairs(fields)
         return Head(
             id=letter,
@@ -218,22 +205,21 @@ def _head(entry: Reply, spout: str) -> Head:
             at=int(values[b"at"]) / 1000,
             stream=values[b"stream"].decode(),
         )
-    except records.UNREADABLE as error:
-        raise _unreadable(letter, error) from error
 
 
 def _stored(letter: str, reply: bytes | None) -> StoredRow | UnreadableRecord | None:
     if reply is None:
         return None
     try:
-        length, more = _LENGTHS.unpack_from(reply)
-        end = _LENGTHS.size + length
-        rest = end + more
-        known = Roots.load(reply[_LENGTHS.size : end])
-        return StoredRow(known, attempts.parse(reply[end:rest]), reply[rest:])
-    except (struct.error, UnreadableRecord) as error:
-        return _unreadable(letter, error)
+        with _reading(letter):
+            length, more = _LENGTHS.unpack_from(reply)
+            end = _LENGTHS.size + length
+            rest = end + more
+            known = Roots.load(reply[_LENGTHS.size : end])
+            return StoredRow(known, attempts.parse(reply[end:rest]), reply[rest:])
+    except UnreadableRecord as error:
+        return error
 
 
-def _unreadable(letter: str, error: Exception) -> UnreadableRecord:
-    return UnreadableRecord(f"dead letter {letter!r} cannot be read: {error!r:.200}")
+def _reading(letter: str) -> records.reading:
+    return records.reading(f"dead letter {letter!r}")

@@ -7,7 +7,6 @@ that was emitted from them is applied. The rows are kept until each tree has bee
 a dead letter (kept_rows.py).
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -23,7 +22,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.outcomes import counts
 from acker.ledger.slabs import sections
-from acker.store import keys
+from acker.store import keys, records
 from acker.store.flight import LEAST_VALUE_BYTES
 from acker.store.operation import Operation, Request, command
 from acker.store.records import Bounds, Record, Token
@@ -36,8 +35,6 @@ from acker.streams.staging import scripts
 from acker.streams.staging.splitting import in_halves
 from acker.streams.staging.staging import Staged, Staging, pieces, stage_segments, stage_vectors
 from acker.streams.staging.vectors import VectorKey
-
-_log = logging.getLogger(__name__)
 
 MOST_SLABS = 1_000
 """Most slabs of roots: what one call of lua/streams/sources/keep.lua takes."""
@@ -126,11 +123,7 @@ def _shards(seed: int, rows: int, slab: int, line: Line | None, section: int, ac
 
 def readable(record: bytes | None) -> Roots | None:
     """Roots as they are stored; None where there are none, or where they cannot be read, which is logged."""
-    try:
-        return None if record is None else Roots.load(record)
-    except UnreadableRecord as error:
-        _log.error("%s", error)
-        return None
+    return records.readable(Roots.load, record, "kept rows")
 
 
 def most_rows(core: Core, how: SpoutOptions) -> int:

@@ -5,13 +5,11 @@ to its commit. For the store may lose its latest moments between the two: a tree
 again then, a segment whose rows were gone has them again. What nobody was given would be acked.
 """
 
-import logging
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, command
@@ -28,7 +26,6 @@ ALL = b"\xff\xff"
 _PART = struct.Struct("<8sI")
 _PART_OF = b"part:"
 _TOKENS: Codec[frozenset[str]] = Codec(frozenset[Token], "tokens of segments")
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +59,14 @@ class Skipped:
     @classmethod
     def parse(cls, fields: Mapping[bytes, bytes]) -> "Skipped":
         """The inverse of `fields`; UnreadableRecord for anything else."""
-        try:
+        with records.reading("what a batch left out"):
             parts = {
                 name.removeprefix(_PART_OF).decode(): _parsed(packed)
                 for name, packed in fields.items()
                 if name.startswith(_PART_OF)
             }
             gone, over = (_TOKENS.load(fields[name]) for name in (b"gone", b"over"))
-        except (*records.UNREADABLE, struct.error) as error:
-            raise UnreadableRecord(f"not what a batch left out: {fields!r:.200}") from error
-        return cls(gone, over, parts)
+            return cls(gone, over, parts)
 
 
 NOTHING = Skipped()
@@ -112,10 +107,8 @@ def read(core: Core, what: Range) -> Operation[Skipped | None]:
     found = Skipped()
     for key in keys_of(core, [what]):
         [reply] = yield [command("HGETALL", key)]
-        try:
-            one = Skipped.parse(pairs(reply))
-        except UnreadableRecord as error:
-            _log.error("%s: %s", key.decode(), error)
+        one = records.readable(Skipped.parse, pairs(reply), key.decode())
+        if one is None:
             return None
         parts = {
             token: _united(found.parts.get(token, {}), one.parts.get(token, {}))

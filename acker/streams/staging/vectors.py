@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from acker.errors import UnreadableRecord
 from acker.ledger import ids
 from acker.ledger.calls.calls import Call, refusals, unreadable
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.marks import Mark
 from acker.store.operation import Operation, Reply, Request, command
+from acker.store.records import reading
 from acker.streams.log.segments import Segment
 from acker.streams.log.subscriptions import HOLD_TTL, Taken
 from acker.streams.staging import scripts
@@ -246,12 +246,10 @@ def having(key: bytes, reply: Reply, to: str, wanted: frozenset[bytes]) -> list[
     states, layout, names, _ = reply
     if states is None:
         return []
-    try:
+    with _reading(key):
         counts = np.frombuffer(layout, dtype="<u2").tolist()
         if len(counts) != len(states) or sum(counts) * 8 != len(names):
             raise ValueError(f"{len(names)} bytes of names")
-    except (TypeError, ValueError) as error:
-        raise _unreadable(key, error) from error
     ends, states = list(itertools.accumulate(counts)), states.decode("utf-8", "replace")
     chunks: dict[int, Chunk] = {}
     for at, slab in _found(names, wanted):
@@ -271,8 +269,8 @@ def _found(names: bytes, wanted: frozenset[bytes]) -> list[tuple[int, bytes]]:
     return [(at, slab) for at, slab in enumerate(cut) if slab in wanted]
 
 
-def _unreadable(key: bytes, error: Exception) -> UnreadableRecord:
-    return UnreadableRecord(f"the staged vectors {key!r} cannot be read: {error!r:.200}")
+def _reading(key: bytes) -> reading:
+    return reading(f"the staged vectors {key!r}")
 
 
 def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
@@ -280,7 +278,7 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
     states, layout, names, _ = reply
     if states is None:
         return []
-    try:
+    with _reading(key):
         ends = list(
             itertools.accumulate(8 * count for count in struct.unpack(f"<{len(layout) // 2}H", layout))
         )
@@ -291,8 +289,6 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
         if sum(map(len, slabs)) * 8 != len(names):
             raise ValueError(f"{len(names)} bytes of names")
         return list(zip(states.decode(), slabs, strict=True))
-    except (TypeError, ValueError, struct.error) as error:
-        raise _unreadable(key, error) from error
 
 
 def _staged(key: bytes, reply: Reply) -> _Staged:
