@@ -59,10 +59,7 @@ def copy_file(server: EmbeddedServer, to: Path) -> None:
 def copy_snapshot(server: EmbeddedServer, to: Path) -> None:
     """The snapshot."""
     with redis.Redis.from_url(server.url) as client:
-        before = client.lastsave()
-        wait_until(lambda: client.time()[0] > before.timestamp())
-        client.bgsave()
-        wait_until(lambda: client.lastsave() != before)
+        client.save()
     to.mkdir(parents=True, exist_ok=True)
     shutil.copy(server.directory / "dump.rdb", to)
 
