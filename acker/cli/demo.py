@@ -116,7 +116,7 @@ def _show(report: "Report") -> None:
             f"{duration(report.wall)} ({duration(report.startup)} of it lines waited for Spark)",
         )
     ]
-    frequent = table("most frequent words", "count", right=("count",))
+    frequent = table("most frequent words", ">count")
     for word, count in report.most_frequent:
         row(frequent, word, f"{count:,}")
     show("", facts(figures), "", frequent, "")

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acker.cli.shared import options
 from acker.cli.shared.group import add, group
-from acker.cli.shared.options import FunctionName, Json, JsonBefore, Timeout, TimeoutBefore, Url, UrlBefore
+from acker.cli.shared.options import FunctionName, Json, JsonBefore, OfStore, TimeoutBefore, UrlBefore
 from acker.cli.shared.output import duration, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.cli.shared.stopping import stop_on_signals, wait_until
@@ -45,11 +44,10 @@ def _drpc(url: UrlBefore = None, timeout: TimeoutBefore = None, as_json: JsonBef
     pass  # `Commands` gives these to the command
 
 
-def functions(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+def functions(store: OfStore, as_json: Json = False) -> None:
     """All functions of the store, with their calls without answer."""
     from acker.drpc import registry
 
-    store = options.store(url, timeout)
     found = store.run(registry.functions())
     waiting = store.send(
         [command("HLEN", function_keys.Function(one.topology, one.name).calls) for one in found]
@@ -70,7 +68,7 @@ def functions(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> 
             ]
         )
         return
-    made = table("function", "topology", "steps", "waiting", "timeout", right=("waiting", "timeout"))
+    made = table("function", "topology", "steps", ">waiting", ">timeout")
     for one, count in zip(found, waiting, strict=True):
         steps = ", ".join(step.name for step in one.steps)
         row(made, one.name, one.topology, steps, f"{count:,}", duration(one.timeout))
@@ -79,16 +77,14 @@ def functions(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> 
 
 def show_function(
     name: FunctionName,
+    store: OfStore,
     request: Annotated[str, typer.Argument(help="A call of it.", metavar="REQUEST")] = "",
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """A function, who works on its steps, and what became of its calls; or of one call."""
     from acker.drpc import registry
     from acker.inspect.functions.function_state import function_state
 
-    store = options.store(url, timeout)
     known = store.run(registry.find(name))
     ledger = open_ledger(store, known.topology, create=False)
     if request:
@@ -101,7 +97,7 @@ def show_function(
         steps = [{"step": one.name, **json_of(one)} for one in found.steps]
         show_json({**json_of(found), "steps": steps})
         return
-    made = table("step", "reads", "tasks", "workers", right=("tasks", "workers"))
+    made = table("step", "reads", ">tasks", ">workers")
     for step in found.steps:
         row(made, step.name, step.stream, step.tasks, "Spark" if step.spark else step.workers)
     show(made, "")
@@ -111,14 +107,14 @@ def show_function(
 def _show_figures(found: "Figures") -> None:
     """What became of calls, and why those of the last ten minutes had no result."""
     numbers = ("answered", "failed", "timed out", "p50", "p95", "p99")
-    made = table("calls", *numbers, right=numbers)
+    made = table("calls", *numbers)
     for name, one in (("last ten minutes", found.recent), ("all", found.total)):
         counts = (f"{count:,}" for count in (one.answered, one.failed, one.timed_out))
         row(made, name, *counts, *map(duration, (one.latency.p50, one.latency.p95, one.latency.p99)))
     late = f", {found.late:,} of them late" if found.late else ""
     show(made, "", f"{found.pending:,} calls without answer{late}")
     if causes := found.recent.causes:
-        made = table("last ten minutes", "step", "cause", "calls", right=("calls",))
+        made = table("last ten minutes", "step", "cause", ">calls")
         for cause in causes:
             row(made, cause.status, ", ".join(cause.steps) or "-", cause.text or "others", f"{cause.calls:,}")
         show("", made)
@@ -162,7 +158,7 @@ def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bo
         waits = f"for {names}" if names else ""
         show(f"{seen.status} {seen.text or waits}".rstrip())
     if steps:
-        made = table("step", "state", "since", "rows that wait for it", right=("rows that wait for it",))
+        made = table("step", "state", "since", ">rows that wait for it")
         for one in steps:
             since = "-" if one.since is None else instant(one.since)
             row(made, one.name, str(one.state), since, f"{sum(each.rows for each in one.gathered):,}")
@@ -171,13 +167,12 @@ def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bo
 
 def call(
     name: FunctionName,
+    store: OfStore,
     args: Annotated[str, typer.Argument(metavar="JSON", help="The arguments.", show_default=False)],
     wait: Annotated[
         float | None, typer.Option(help="Seconds for the answer; default: the function's.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="The same key twice is worked out once.")] = None,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = True,
 ) -> None:
     """Ask a function, and print the result as JSON. Exit status 1 where it fails, or does not answer."""
@@ -188,7 +183,6 @@ def call(
         asked = json.loads(args)
     except (ValueError, RecursionError) as error:
         raise ValidationError(f"args: expected JSON, got {args!r:.100}: {error}") from None
-    store = options.store(url, timeout)
     ledger = open_ledger(store, store.run(registry.find(name)).topology, create=False)
     show_json(Client(ledger, name).execute(asked, timeout=wait, key=key))
 
@@ -198,16 +192,15 @@ def work(
     topology: Annotated[
         str, typer.Option(help="The topology, made where it is missing.", show_default=False)
     ],
+    store: OfStore,
     threads: Annotated[int, typer.Option(help="For each step.")] = 1,
-    url: Url = "",
-    timeout: Timeout = 10.0,
 ) -> Status:
     """Work on a function until it is stopped."""
     with needing_pyarrow("to work on functions"):
         from acker.lines.line import check_threads
     function = _found(where)
     check_threads(threads)  # before the topology is made
-    ledger = open_ledger(options.store(url, timeout), topology)
+    ledger = open_ledger(store, topology)
     stop = stop_on_signals()
     with ExitStack() as stack:
         ended = stack.enter_context(function.work(_Topology(ledger), threads))
@@ -252,18 +245,16 @@ def _found(where: str) -> "LinearDRPC":
 
 def remove(
     name: FunctionName,
+    store: OfStore,
     force: Annotated[
         bool, typer.Option("--force", help="Also with calls without answer, which fail, and with workers.")
     ] = False,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """Remove a function with its line and streams, so that another may have its name."""
     with needing_pyarrow("to remove functions"):
         from acker.drpc import registry, removal
 
-    store = options.store(url, timeout)
     known = store.run(registry.find(name))
     try:
         ledger = open_ledger(store, known.topology, create=False)

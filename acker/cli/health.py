@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from acker.cli.shared import options
-from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import duration, facts, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import ValidationError
@@ -17,20 +16,17 @@ from acker.inspect.topology.health_rules import Trouble
 
 
 def health(
-    topology: TopologyName,
+    ledger: OfTopology,
     changes: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="THRESHOLD=NUMBER", help="Sets a threshold; 0 or off switches its rule off."
         ),
     ] = None,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> Status:
     """Troubles that need a human: in words, since when, and what to do. Exit status 1 where there is any."""
     wanted = dict(_change(text) for text in changes or [])
-    ledger = options.ledger(url, timeout, topology)
     if wanted:
         ledger.run(rules.set_thresholds(ledger.core, wanted))
     found = ledger.run(rules.health(ledger.core))
@@ -53,7 +49,7 @@ def shown(found: Health) -> list[Any]:
     """Health for people."""
     if not found.troubles:
         return ["healthy"]
-    made = table("needs a look", "for", "what there is", "what to do", right=("for",))
+    made = table("needs a look", ">for", "what there is", "what to do")
     for one in found.troubles:
         lasts = "-" if one.since is None else duration(max(0.0, found.at - one.since))
         row(made, one.code, lasts, one.text, one.advice)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from acker.cli.shared import options
-from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import duration, facts, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import needing_pyarrow
@@ -15,12 +15,10 @@ if TYPE_CHECKING:
 
 
 def lines(
-    topology: TopologyName,
+    ledger: OfTopology,
     anchor: Annotated[
         str, typer.Argument(metavar="ANCHOR", help="Of a request, in any section.", show_default=False)
     ] = "",
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> Status:
     """The lines of a topology, and what waits in their gathers; or each section of one request.
@@ -30,7 +28,6 @@ def lines(
     with needing_pyarrow("to look into lines"):
         from acker.inspect.lines import overview
 
-    ledger = options.ledger(url, timeout, topology)
     if anchor:
         request = ledger.run(overview.request(ledger.core, options.anchor(anchor)))
         if as_json:
@@ -48,8 +45,7 @@ def lines(
 
 
 def _show_lines(found: "list[LineSeen]") -> None:
-    right = ("tasks", "groups", "rows", "oldest")
-    made = table("line", "gathers", "read", "tasks", "groups", "rows", "oldest", right=right)
+    made = table("line", "gathers", "read", ">tasks", ">groups", ">rows", ">oldest")
     for line in found:
         for one in line.gathers:
             groups = f"{one.groups:,}{' or more' if one.more else ''}"
@@ -58,7 +54,7 @@ def _show_lines(found: "list[LineSeen]") -> None:
             row(made, line.name, one.gather.stream, read, tasks, groups, f"{one.rows:,}", oldest)
     show(made if found else "no lines")
     if any(line.unread for line in found):
-        made = table("line", "streams that nobody reads", "rows", "oldest", right=("rows", "oldest"))
+        made = table("line", "streams that nobody reads", ">rows", ">oldest")
         for line in found:
             for other in line.unread:
                 oldest = "-" if other.oldest is None else duration(other.oldest)
@@ -68,7 +64,7 @@ def _show_lines(found: "list[LineSeen]") -> None:
 
 def _show_request(request: "RequestSeen") -> None:
     show(facts([("line", request.line), ("request", request.id), ("group", request.group)]))
-    made = table("section", "ends at", "tree", "age", "waits there", right=("section", "age"))
+    made = table(">section", "ends at", "tree", ">age", "waits there")
     for one in request.sections:
         state, age = ("not known", "-") if one.tree is None else (one.tree.state, duration(one.tree.age))
         rows = sum(each.rows for each in one.gathered)

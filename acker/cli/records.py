@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acker.cli.shared import options
-from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import duration, printable, row, show, show_json, step_batch, table
 from acker.cli.shared.statuses import Status
 from acker.errors import needing_pyarrow
@@ -20,12 +20,10 @@ _ATTEMPTS = 1_000
 
 
 def find(
-    topology: TopologyName,
+    ledger: OfTopology,
     message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID", show_default=False)],
     base64: Annotated[bool, typer.Option("--base64", help="MESSAGE_ID is base64 of its bytes.")] = False,
     cursor: Annotated[str | None, typer.Option(help="Where the search before was cut.")] = None,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> Status:
     """A record by its message id: its attempts, in flight or ended, and its dead letters.
@@ -35,7 +33,6 @@ def find(
     with needing_pyarrow("to find records"):
         from acker.inspect.trees import find_record
     wanted = options.message_id(message_id, base64)
-    ledger = options.ledger(url, timeout, topology)
     answers = [ledger.run(find_record.find(ledger.core, wanted, cursor=cursor))]
     while answers[-1].cursor is not None and len(answers) < _CALLS and _attempts(answers) < _ATTEMPTS:
         answers.append(ledger.run(find_record.find(ledger.core, wanted, cursor=answers[-1].cursor)))
@@ -44,7 +41,7 @@ def find(
         show_json(found)
     else:
         for record in found.records:
-            _show(topology, record)
+            _show(ledger.config.name, record)
         if not found.records and found.cursor is None:
             show("no record of that id: never tracked, acked and confirmed, or ended too long ago")
     if found.cursor is not None:
@@ -60,9 +57,7 @@ def _attempts(answers: "list[Found]") -> int:
 
 
 def _show(topology: str, record: "FoundRecord") -> None:
-    made: Any = table(
-        "attempt", "anchor", "state", "reason", "step", "ended", "took", right=("attempt", "took")
-    )
+    made: Any = table(">attempt", "anchor", "state", "reason", "step", "ended", ">took")
     for one in record.attempts:
         took = None if one.at is None or one.tracked_at is None else one.at - one.tracked_at
         row(

@@ -4,27 +4,22 @@ from typing import Annotated
 
 import typer
 
-from acker.cli.shared import options
-from acker.cli.shared.options import Json, StreamName, Timeout, TopologyName, Url
+from acker.cli.shared.options import Json, OfTopology, StreamName
 from acker.cli.shared.output import all_pages, duration, page_status, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownReader, UnknownStream, needing_pyarrow
 from acker.streams.log.stream_totals import stream_totals
 
 
-def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+def streams(ledger: OfTopology, as_json: Json = False) -> None:
     """A topology's streams: what each holds, and how far its subscriptions are."""
-    ledger = options.ledger(url, timeout, topology)
     found = ledger.run(stream_totals(ledger.core))
     if as_json:
         show_json(found)
         return
     made = table(
-        "stream", "segments", "MiB", "dropped", "subscription", "rows", "behind", "rows dropped", "late",
-        "stale", "oldest unread",
-        right=(
-            "segments", "MiB", "dropped", "rows", "behind", "rows dropped", "late", "stale", "oldest unread",
-        ),
+        "stream", ">segments", ">MiB", ">dropped", "subscription", ">rows", ">behind", ">rows dropped",
+        ">late", ">stale", ">oldest unread",
     )  # fmt: skip
     for one in found:
         facts = (one.name, f"{one.segments:,}", f"{one.bytes / 2**20:,.1f}", f"{one.dropped:,}")
@@ -46,21 +41,19 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
 
 
 def unsubscribe(
-    topology: TopologyName,
+    ledger: OfTopology,
     stream: StreamName,
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", show_default=False)],
     ack: Annotated[
         bool, typer.Option("--ack", help="Let the trees go on without it, in place of failing them.")
     ] = False,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """Drop a subscription with what it has not acked: its trees fail, to be replayed for the others."""
     with needing_pyarrow("to drop subscriptions"):
         from acker.streams import Stream
 
-    done = Stream(options.ledger(url, timeout, topology), stream).unsubscribe(subscription, ack=ack)
+    done = Stream(ledger, stream).unsubscribe(subscription, ack=ack)
     if as_json:
         show_json({"segments": done})
     else:
@@ -68,10 +61,8 @@ def unsubscribe(
 
 
 def readers(
-    topology: TopologyName,
+    ledger: OfTopology,
     stream: StreamName,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """The readers of a stream's subscriptions: when each has last asked for segments.
@@ -81,28 +72,25 @@ def readers(
     with needing_pyarrow("to look at readers"):
         from acker.streams import Stream
 
-    ledger = options.ledger(url, timeout, topology)
     if not any(one.name == stream for one in ledger.run(stream_totals(ledger.core))):
-        raise UnknownStream(f"topology {topology!r} has no stream {stream!r}")
+        raise UnknownStream(f"topology {ledger.config.name!r} has no stream {stream!r}")
     own = Stream(ledger, stream)
     names = [one.name for one in own.totals().subscriptions if one.name is not None]
     found = [(name, reader, silent) for name in names for reader, silent in own.readers(name).items()]
     if as_json:
         show_json([{"subscription": name, "reader": reader, "silent": age} for name, reader, age in found])
         return
-    made = table("subscription", "reader", "asked for segments", right=("asked for segments",))
+    made = table("subscription", "reader", ">asked for segments")
     for name, reader, silent in found:
         row(made, name, reader, f"{duration(silent)} ago")
     show(made if found else "no readers")
 
 
 def give_back(
-    topology: TopologyName,
+    ledger: OfTopology,
     stream: StreamName,
     reader: Annotated[str, typer.Argument(metavar="READER", show_default=False)],
     subscription: Annotated[str, typer.Option(help="Whose reader it is.")] = "default",
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """Take from a reader what it has not acked, for the others of its subscription.
@@ -113,7 +101,7 @@ def give_back(
     with needing_pyarrow("to take segments back"):
         from acker.streams import Stream
 
-    own = Stream(options.ledger(url, timeout, topology), stream)
+    own = Stream(ledger, stream)
     known = own.readers(subscription)
     done = own.give_back(reader, subscription)
     if not done and reader not in known:
@@ -124,21 +112,17 @@ def give_back(
         show(f"{done} segment{'' if done == 1 else 's'} given back")
 
 
-def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> Status:
+def stuck(ledger: OfTopology, as_json: Json = False) -> Status:
     """What each subscription has not acked: who has taken it since when, and how much nobody has."""
     with needing_pyarrow("to look into streams"):
         from acker.inspect.locate import stuck as looking
 
-    ledger = options.ledger(url, timeout, topology)
     pages = all_pages(lambda cursor: ledger.run(looking.stuck(ledger.core, cursor=cursor)))
     found = [one for page in pages for one in page.stuck]
     if as_json:
         show_json({"stuck": found, "cursor": pages[-1].cursor})
         return page_status(pages)
-    made = table(
-        "stream", "subscription", "taken by", "segments", "rows", "oldest",
-        right=("segments", "rows", "oldest"),
-    )  # fmt: skip
+    made = table("stream", "subscription", "taken by", ">segments", ">rows", ">oldest")
     for one in found:
         for share in one.shares:
             row(
@@ -154,12 +138,11 @@ def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     return page_status(pages)
 
 
-def drops(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+def drops(ledger: OfTopology, as_json: Json = False) -> None:
     """What streams have dropped, by their limits or with a subscription: their trees expire, or failed."""
     with needing_pyarrow("to look into streams"):
         from acker.inspect.locate import drops as looking
 
-    ledger = options.ledger(url, timeout, topology)
     found = ledger.run(looking.drops(ledger.core))
     if as_json:
         show_json({"drops": found})

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acker.cli.shared import options
-from acker.cli.shared.options import Json, Timeout, Url
+from acker.cli.shared.options import Json, OfStore
 from acker.cli.shared.output import one_line, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.cli.shared.stopping import stop_on_signals
@@ -29,10 +28,9 @@ if TYPE_CHECKING:
 
 
 def tick(
+    store: OfStore,
     topologies: Annotated[list[str] | None, typer.Argument(metavar="TOPOLOGY", show_default=False)] = None,
     once: Annotated[bool, typer.Option("--once", help="Tick what is due, drain it, and end.")] = False,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> Status:
     """Tick topologies (all, unless some are named) when it is time, until it is stopped.
@@ -41,7 +39,6 @@ def tick(
     gathered in lines, and answers calls of functions that are over. With --once, exit status 5 where it could
     not do all of it.
     """
-    store = options.store(url, timeout)
     names = [check_name(name, "topology") for name in topologies] if topologies else None
     hooks = _hooks()
     if once:
@@ -118,7 +115,7 @@ def _show(ticked: dict[str, Ticked], as_json: bool) -> None:
     if as_json:
         show_json([_fields(name, done) for name, done in ticked.items()])
         return
-    made = table("topology", "rotated", "expired", "orphaned", right=("rotated", "expired", "orphaned"))
+    made = table("topology", ">rotated", ">expired", ">orphaned")
     for name, done in ticked.items():
         row(made, name, done.rotated, done.expired, done.orphaned)
     show(made if ticked else "no topologies")

@@ -6,8 +6,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from acker.cli.health import in_short, shown
-from acker.cli.shared import options
-from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.shared.options import Json, OfStore, OfTopology, TopologyName
 from acker.cli.shared.output import duration, facts, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownTopology, ValidationError
@@ -31,17 +30,16 @@ from acker.ledger.trees.buckets import BUCKETS
 from acker.store.client import Store
 
 
-def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> Status:
+def topologies(store: OfStore, as_json: Json = False) -> Status:
     """All topologies of the store. Exit status 5 where one of them cannot be read."""
-    store = options.store(url, timeout)
     found = [one for name in store.run(topology_names()) if (one := _look(store, name)) is not None]
     status = Status.PARTLY if any(isinstance(one, Damaged) for one in found) else Status.DONE
     if as_json:
         show_json(state.listing(one if isinstance(one, Damaged) else state.summary(*one) for one in found))
         return status
     made = table(
-        "topology", "ackers", "message timeout", "pending", "held", "high-water", "last rotation", "health",
-        right=("ackers", "message timeout", "pending", "held", "high-water", "last rotation"),
+        "topology", ">ackers", ">message timeout", ">pending", ">held", ">high-water", ">last rotation",
+        "health",
     )  # fmt: skip
     for one in found:
         if isinstance(one, Damaged):
@@ -78,9 +76,8 @@ def _look(store: Store, name: str) -> tuple[TopologyConfig, Totals, Health] | Da
         return damaged(name, error)
 
 
-def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+def stats(ledger: OfTopology, as_json: Json = False) -> None:
     """A topology's configuration, counters, latencies, and how full and old its shards are."""
-    ledger = options.ledger(url, timeout, topology)
     read = ledger.run(totals(ledger.core))
     judged = ledger.run(rules.health(ledger.core, read))
     found = ledger.run(state.state(ledger.core, read, judged))
@@ -122,12 +119,12 @@ def _show_stats(ledger: Ledger, read: Totals, latency: Latency, judged: Health) 
         ),
         "",
     )
-    counters = table("counter", "count", right=("count",))
+    counters = table("counter", ">count")
     for name, count in {**read.counters, "unreadable": read.unreadable}.items():
         row(counters, name, f"{count:,}")
     shards = table(
-        "shard", *BUCKETS, "waiting", "held", "rotations", "last rotation", "oldest tree",
-        right=("shard", *BUCKETS, "waiting", "held", "rotations", "last rotation", "oldest tree"),
+        ">shard", *(f">{name}" for name in BUCKETS), ">waiting", ">held", ">rotations", ">last rotation",
+        ">oldest tree",
     )  # fmt: skip
     for shard in read.shards:
         row(
@@ -152,17 +149,7 @@ def _dead_letters(judged: Health) -> str:
 
 def _steps_table(found: list[Step]) -> Any:
     made = table(
-        "step",
-        "kind",
-        "application",
-        "query",
-        "batch",
-        "took",
-        "late",
-        "reads",
-        "emits",
-        "last seen",
-        right=("batch", "took", "late", "last seen"),
+        "step", "kind", "application", "query", ">batch", ">took", ">late", "reads", "emits", ">last seen"
     )
     for step in found:
         row(
@@ -182,9 +169,7 @@ def _steps_table(found: list[Step]) -> Any:
 
 
 def _done_table(found: list[StepTotals]) -> Any:
-    made = table(
-        "step", "acked", "failed", "age p50", "age p99", "last ack", right=("acked", "failed", "last ack")
-    )
+    made = table("step", ">acked", ">failed", "age p50", "age p99", ">last ack")
     for one in found:
         ages = [one.age.p50, one.age.p99]
         row(
@@ -205,12 +190,11 @@ SETTINGS_HELP = "\n\n".join(
 
 def configure(
     topology: TopologyName,
+    store: OfStore,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SETTING=NUMBER", help="Changes a setting; all are changed at once."),
     ] = None,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """Show the settings of a topology, or change some of them for all programs.
@@ -219,7 +203,6 @@ def configure(
     """
     check_name(topology, "topology")
     asked = dict(_change(text) for text in changes or [])
-    store = options.store(url, timeout)
     found = store.run(configuring(topology, cast(Settings, asked)))
     if as_json:
         show_json(state.stored(found))
@@ -249,6 +232,7 @@ def _change(text: str) -> tuple[str, int | float | str]:
 
 def remove(
     topology: TopologyName,
+    store: OfStore,
     yes: Annotated[bool, typer.Option("--yes", help="It is meant: nothing brings it back.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also with trees in flight: no spout hears of them again.")
@@ -256,8 +240,6 @@ def remove(
     spout: Annotated[
         str, typer.Option("--spout", help="Only this spout, which must owe nothing: makes room for another.")
     ] = "",
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """Remove a topology with all that it holds: streams, kept rows, dead letters. Stop its jobs first.
@@ -271,11 +253,11 @@ def remove(
     if spout:
         if force:
             raise ValidationError("--force: a spout that owes something is not removed")
-        ledger = open_ledger(options.store(url, timeout), topology, create=False)
+        ledger = open_ledger(store, topology, create=False)
         ledger.run(remove_spout(ledger.core, spout))
         show_json({"topology": topology, "spout": spout}) if as_json else show(f"{what} removed")
         return
-    dropped = options.store(url, timeout).run(removing(topology, force=force))
+    dropped = store.run(removing(topology, force=force))
     if as_json:
         show_json({"topology": topology, "dropped": dropped})
     else:

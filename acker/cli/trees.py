@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from acker.cli.shared import options
-from acker.cli.shared.options import Anchors, Json, Timeout, TopologyName, Url
+from acker.cli.shared.options import Anchors, Json, OfTopology
 from acker.cli.shared.output import (
     all_pages,
     duration,
@@ -35,7 +35,7 @@ from acker.ledger.trees.trees import Tree, trees_at
 
 
 def trees(
-    topology: TopologyName,
+    ledger: OfTopology,
     bucket: Annotated[
         str | None, typer.Option(help=f"Only those in one bucket: {', '.join(BUCKETS)}.")
     ] = None,
@@ -51,8 +51,6 @@ def trees(
     ] = None,
     limit: Annotated[int, typer.Option(help="How many to show at most: 1 to 1,000.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """Trees in flight, the next ones to expire first; a page at a time."""
@@ -62,7 +60,6 @@ def trees(
     wanted = None if given is None else options.message_id(given, message_id_base64 is not None)
     if wanted is not None and (bucket, spout, shard, older_than) != (None, None, None, 0.0):
         raise ValidationError("--message-id goes with no other filter")
-    ledger = options.ledger(url, timeout, topology)
 
     def read(limit: int, cursor: str | None) -> TreesPage:
         if wanted is not None:
@@ -89,22 +86,19 @@ def trees(
 
 
 def tree(
-    topology: TopologyName,
+    ledger: OfTopology,
     anchor: Annotated[str, typer.Argument(metavar="ANCHOR", show_default=False)],
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """One tree, by its anchor."""
     number = options.anchor(anchor)
-    ledger = options.ledger(url, timeout, topology)
     found = ledger.run(ledger_trees.tree(ledger.core, number))
     if found is None:
         ended = ledger.run(failures.find(ledger.core, number))
         how = "never tracked, or finished and confirmed"
         if ended is not None:
             how = f"it {_ended(ended)}"
-        raise UnknownTree(f"topology {topology!r} knows no tree {number}: {how}")
+        raise UnknownTree(f"topology {ledger.config.name!r} knows no tree {number}: {how}")
     if as_json:
         show_json(found)
         return
@@ -146,10 +140,7 @@ def _state(tree: Tree) -> str:
 
 
 def _trees_table(trees: tuple[Tree, ...]) -> Any:
-    made = table(
-        "anchor", "state", "spout", "message id", "age", "time left", "shard", "bucket",
-        right=("anchor", "age", "time left", "shard"),
-    )  # fmt: skip
+    made = table(">anchor", "state", "spout", "message id", ">age", ">time left", ">shard", "bucket")
     for tree in trees:
         row(
             made,
@@ -182,12 +173,10 @@ def _tree_facts(tree: Tree) -> list[tuple[str, object]]:
 
 
 def fail(
-    topology: TopologyName,
+    ledger: OfTopology,
     anchors: Anchors,
     reason: Annotated[str, typer.Option(help="Reported to the spout.")] = "failed by hand",
     retry: Annotated[bool, typer.Option(help="Whether another attempt may follow.")] = True,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> Status:
     """Fail trees: final and at once. Anchors that name no tree are passed over.
@@ -195,10 +184,9 @@ def fail(
     Exit status 5 where some name no tree, 4 where none does.
     """
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
-    ledger = options.ledger(url, timeout, topology)
     done = ledger.run(manual.fail(ledger.core, numbers, reason, retry=retry))
     if len(done.unknown) == len(numbers):
-        raise _unknown(topology, numbers)
+        raise _unknown(ledger.config.name, numbers)
     status = Status.PARTLY if done.unknown else Status.DONE
     if as_json:
         show_json(done)
@@ -217,10 +205,8 @@ def fail(
 
 
 def reset_timeout(
-    topology: TopologyName,
+    ledger: OfTopology,
     anchors: Anchors,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> Status:
     """Give trees, and all others of their slabs, the whole message timeout again.
@@ -228,10 +214,9 @@ def reset_timeout(
     Exit status 5 where some anchors name no tree, 4 where none does.
     """
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
-    ledger = options.ledger(url, timeout, topology)
     known = sorted({tree.anchor for tree in ledger.run(trees_at(ledger.core, numbers))})
     if not known:
-        raise _unknown(topology, numbers)
+        raise _unknown(ledger.config.name, numbers)
     slabs = ledger.run(manual.reset_timeout(ledger.core, known))
     if as_json:
         show_json({"slabs": slabs})
@@ -249,13 +234,11 @@ def _unknown(topology: str, numbers: list[int]) -> UnknownTree:
 
 
 def why(
-    topology: TopologyName,
+    ledger: OfTopology,
     anchor: Annotated[str, typer.Argument(metavar="ANCHOR", show_default=False)],
     rows: Annotated[
         bool, typer.Option("--rows", help="Count the tree's rows in each place, which reads the segments.")
     ] = False,
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> Status:
     """Where a tree is: in which streams, for whom, since when, who has taken it, and whether that is all.
@@ -266,7 +249,6 @@ def why(
         from acker.inspect.locate import why as looking
 
     number = options.anchor(anchor)
-    ledger = options.ledger(url, timeout, topology)
     pages = all_pages(
         lambda cursor: ledger.run(looking.why(ledger.core, number, rows=rows, cursor=cursor)),
     )

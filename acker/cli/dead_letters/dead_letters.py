@@ -5,13 +5,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from acker.cli.dead_letters.filter_options import filtered, letters_module, opened_for
-from acker.cli.shared import options
-from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.dead_letters.filter_options import OfFilter, check_spout, letters_module
+from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import (
     end_progress,
     facts,
@@ -34,10 +33,8 @@ if TYPE_CHECKING:
     from acker.streams.sources.attempts import Attempt
 
 
-@filtered
 def dead_letters(
-    topology: TopologyName,
-    asked: Any,
+    ledger: OfTopology,
     groups: Annotated[
         bool, typer.Option("--groups", help="How many have each cause, step and status, in place of a list.")
     ] = False,
@@ -49,15 +46,14 @@ def dead_letters(
     cursor: Annotated[
         str | None, typer.Option(help="Where the page before ended.", show_default=False)
     ] = None,
-    url: Url = "",
-    timeout: Timeout = 10.0,
+    asked: OfFilter = None,
     as_json: Json = False,
 ) -> Status | None:
     """Rows whose last attempt was not acked: a page at a time, by groups, or all into a file."""
     letters = letters_module()
     if (groups or output) and (cursor or (groups and output)):
         raise ValidationError("--groups and --output take all: they go with no --cursor, and not together")
-    ledger = opened_for(asked, url, timeout, topology)
+    check_spout(ledger, asked)
     if groups:
         _show_groups(ledger, asked, as_json)
         return None
@@ -72,7 +68,7 @@ def dead_letters(
     if as_json:
         show_json({"dead_letters": found, "cursor": cursor})
         return None
-    made = table("id", "message id", "status", "step", "attempts", "at", "reason", "row", right=("attempts",))
+    made = table("id", "message id", "status", "step", ">attempts", "at", "reason", "row")
     for one in found:
         row(
             made,
@@ -92,15 +88,12 @@ def dead_letters(
 
 
 def dead_letter(
-    topology: TopologyName,
+    ledger: OfTopology,
     letter: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
-    url: Url = "",
-    timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """One dead letter, by its id: how each attempt ended, and its row."""
     letters = letters_module()
-    ledger = options.ledger(url, timeout, topology)
     one = ledger.run(letters.get(ledger.core, letter))
     if as_json:
         show_json(one)
@@ -116,7 +109,7 @@ def dead_letter(
                 ("reason", one.reason),
                 ("attempts", one.attempts),
                 ("at", instant(one.at)),
-                ("anchor", f"{one.anchor}: acker tree {topology} {one.anchor}"),
+                ("anchor", f"{one.anchor}: acker tree {ledger.config.name} {one.anchor}"),
                 ("stream", one.stream),
                 *((f"attempt {each.number}", _ended(each)) for each in one.history),
                 ("row", _text(one)),
@@ -139,7 +132,7 @@ def _show_groups(ledger: Ledger, asked: "Filter", as_json: bool) -> None:
     if as_json:
         show_json(found)
         return
-    made = table("count", "status", "step", "oldest", "newest", "cause", right=("count",))
+    made = table(">count", "status", "step", "oldest", "newest", "cause")
     for one in found:
         times = (instant(one.oldest), instant(one.newest))
         row(made, f"{one.count:,}", one.status, one.step or "-", *times, one.cause or "(no reason)")

@@ -1,14 +1,10 @@
 """Options that say which dead letters are meant, for all commands that take them."""
 
-import functools
-import inspect
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acker.cli.shared import options
-from acker.cli.shared.statuses import Status
+from acker.cli.shared.given import Given
 from acker.errors import UnknownSpout, needing_pyarrow
 from acker.ledger.client import Ledger
 
@@ -48,30 +44,15 @@ def _filter(
     return letters_module().Filter(spout, status, step, reason, cause, stream, older_than, newer_than)
 
 
-def filtered(command: Callable[..., Status | None]) -> Callable[..., Status | None]:
-    """A command that takes the options of a filter, and is given that as `asked`."""
-    own, more = inspect.signature(command).parameters, inspect.signature(_filter).parameters
-    places = [one for name, one in own.items() if name != "asked"]
-    at = next((place for place, one in enumerate(places) if one.name == "url"), len(places))
-    together = [*places[:at], *more.values(), *places[at:]]
-
-    @functools.wraps(command)
-    def run(**given: Any) -> Status | None:
-        return command(asked=_filter(**{name: given.pop(name) for name in more}), **given)
-
-    run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in together}
-    return run
+OfFilter = Annotated[Any, Given(_filter)]
 
 
-def opened_for(asked: "Filter", url: str, timeout: float, topology: str) -> Ledger:
-    """The ledger of a topology that has the spout of a filter, if it names one."""
-    ledger = options.ledger(url, timeout, topology)
+def check_spout(ledger: Ledger, asked: "Filter") -> None:
+    """Raises UnknownSpout where a topology does not have the spout that a filter names."""
     if asked.spout is not None:
         ledger.run(ledger.core.refresh_spouts())
         if asked.spout not in ledger.core.spouts:
-            raise UnknownSpout(f"topology {topology!r} has no spout {asked.spout!r}")
-    return ledger
+            raise UnknownSpout(f"topology {ledger.config.name!r} has no spout {asked.spout!r}")
 
 
 def letters_module() -> Any:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acker.cli.dead_letters.filter_options import filtered, letters_module, opened_for
-from acker.cli.shared.options import Json, Timeout, TopologyName, Url
+from acker.cli.dead_letters.filter_options import OfFilter, check_spout, letters_module
+from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import end_progress, one_line, progress, show, show_json
 from acker.cli.shared.statuses import Status
 from acker.cli.shared.stopping import Stop, between_pages
@@ -30,17 +30,14 @@ _REFUSED = 1_000
 """Most refusals that are listed in JSON."""
 
 
-@filtered
 def replay(
-    topology: TopologyName,
-    asked: Any,
+    ledger: OfTopology,
     ids: _Ids = None,
     everything: _All = False,
     wait: Annotated[
         float, typer.Option(help="Seconds to wait for room, each time that there is none.")
     ] = 0.0,
-    url: Url = "",
-    timeout: Timeout = 10.0,
+    asked: OfFilter = None,
     as_json: Json = False,
 ) -> Status:
     """Give dead letters a new tree, as their first attempt, and publish their rows again.
@@ -50,7 +47,7 @@ def replay(
     those named is there.
     """
     _check_named(ids, asked, everything)
-    ledger = opened_for(asked, url, timeout, topology)
+    check_spout(ledger, asked)
     if ids:
         return _replay_named(ledger, list(dict.fromkeys(ids)), as_json)
     with between_pages() as stop:
@@ -62,15 +59,12 @@ def replay(
     return _ended(listing.count, "replayed", listing.refused, held, stop, error, as_json)
 
 
-@filtered
 def discard(
-    topology: TopologyName,
-    asked: Any,
+    ledger: OfTopology,
     ids: _Ids = None,
     everything: _All = False,
     yes: Annotated[bool, typer.Option("--yes", help="It is meant: nothing brings them back.")] = False,
-    url: Url = "",
-    timeout: Timeout = 10.0,
+    asked: OfFilter = None,
     as_json: Json = False,
 ) -> Status:
     """Drop dead letters for good, with their rows.
@@ -81,7 +75,7 @@ def discard(
     """
     letters = letters_module()
     _check_named(ids, asked, everything)
-    ledger = opened_for(asked, url, timeout, topology)
+    check_spout(ledger, asked)
     rounds = None if ids else _rounds(ledger, asked, letters.discard_some)
     if not yes:
         count = len(set(ids or ())) if rounds is None else rounds.held().count

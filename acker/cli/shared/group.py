@@ -6,6 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from acker.cli.shared.given import with_given
 from acker.cli.shared.statuses import HELP, Status
 
 _WIDTH = {"max_content_width": 1_000}
@@ -78,4 +79,6 @@ def add(
         more: Paragraphs for the end of its help, before the exit statuses.
     """
     settings = {"ignore_unknown_options": True} if anchors else {}
-    app.command(name, epilog="\n\n".join(filter(None, (more, HELP))), context_settings=settings)(command)
+    app.command(name, epilog="\n\n".join(filter(None, (more, HELP))), context_settings=settings)(
+        with_given(command)
+    )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from acker.cli.shared import completion
+from acker.cli.shared.given import Given
 from acker.errors import ValidationError
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import check_id
@@ -41,16 +42,20 @@ Anchors = Annotated[list[str], typer.Argument(metavar="ANCHOR", show_default=Fal
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}\Z", re.ASCII)
 
 
-def store(url: str, timeout: float) -> Store:
+def store(url: Url = "", timeout: Timeout = 10.0) -> Store:
     """The store of the options."""
     if not url:
         raise ValidationError("no store: name one by --url or ACKER_URL, or start one by `acker server`")
     return Store(url, timeout=timeout)
 
 
-def ledger(url: str, timeout: float, topology: str) -> Ledger:
+def ledger(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0) -> Ledger:
     """The ledger of a topology that exists; UnknownTopology where there is none."""
     return open_ledger(store(url, timeout), topology, create=False)
+
+
+OfStore = Annotated[Store, Given(store)]
+OfTopology = Annotated[Ledger, Given(ledger)]
 
 
 def anchor(text: str) -> int:

@@ -4,7 +4,7 @@ Message ids and reasons are anybody's bytes: nothing of them may reach a termina
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rich import box
@@ -83,12 +83,12 @@ def end_progress() -> None:
     progress("")
 
 
-def table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """An empty table; the columns named in `right` hold numbers."""
+def table(*columns: str) -> Table:
+    """An empty table; a > before the name of a column says that it holds numbers."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    numbers = set(right)
     for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        justify: Any = "right" if column.startswith(">") else "left"
+        made.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
     return made
 
 
