@@ -194,33 +194,35 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def answer(kind: Any, name: str = "", doc: str = "", **narrow: Any) -> type[Answer]:
+def answer(kind: Any, name: str = "", **narrow: Any) -> type[Answer]:
     """Makes the model of the answer that shows a dataclass; the models of dataclasses in it come along.
 
     Args:
         kind: The dataclass.
         name: The name of the model; by default that of the dataclass.
-        doc: Its description; by default that of the dataclass.
         **narrow: The types of fields that are narrower in the API than in Python.
     """
     listed: dict[str, Any] = {}
     for field in shown(kind):
-        if field.spread and (part := _part(field.hint)) is not None:
-            listed |= part
+        if field.spread:
+            listed |= _part(field.hint)
         else:
             hint = narrow.get(field.name) or _type(field.hint, field.marks)
             listed[field.name] = hint, Field(**_facts(field.marks))
     made: type[Answer] = create_model(
-        name or kind.__name__, __base__=Answer, __doc__=doc or inspect.getdoc(kind), **listed
+        name or kind.__name__, __base__=Answer, __doc__=inspect.getdoc(kind), **listed
     )
     return _MODELS.setdefault(kind, made)
 
 
+def _model(kind: Any) -> type[Answer]:
+    return _MODELS.get(kind) or answer(kind)
+
+
 def _part(hint: Any) -> dict[str, Any]:
     """The fields that the value of a field becomes."""
-    if not is_dataclass(hint):
-        return {name: (field.annotation, field) for name, field in MessageIdFields.model_fields.items()}
-    return {name: (field.annotation, field) for name, field in answer(hint).model_fields.items()}
+    model = _model(hint) if is_dataclass(hint) else MessageIdFields
+    return {name: (field.annotation, field) for name, field in model.model_fields.items()}
 
 
 def _facts(marks: Iterable[object]) -> dict[str, Any]:
@@ -253,7 +255,7 @@ def _type(hint: Any, marks: Iterable[object] = ()) -> Any:
         return list[_type(args[0])]  # type: ignore[misc]
     if isinstance(hint, type) and issubclass(hint, Enum):
         return Literal[tuple(one.value for one in hint)]
-    return (_MODELS.get(hint) or answer(hint)) if is_dataclass(hint) else hint
+    return _model(hint) if is_dataclass(hint) else hint
 
 
 def several(name: str, doc: str, field: str, model: type[Answer], words: str | None = None) -> type[Answer]:

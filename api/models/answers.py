@@ -54,12 +54,10 @@ answer(totals.ShardTotals, "ShardState", counters=Counters)
 answer(health_rules.Trouble)
 Health = answer(health.Health)
 Stored = answer(state.Stored, configuration=Configuration)
-TopologySummary = answer(state.Summary, "TopologySummary", configuration=Configuration, counters=Counters)
+answer(state.Summary, "TopologySummary", counters=Counters)
 TopologyState = answer(
     state.State,
     "TopologyState",
-    configuration=Configuration,
-    counters=Counters,
     thresholds=Thresholds,
 )
 answer(

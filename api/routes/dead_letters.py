@@ -211,16 +211,7 @@ async def _lines(ledger: AsyncLedger, asked: Filter, page: LettersPage) -> Async
 def _filter(ledger: AsyncLedger, asked: Matching) -> Filter:
     """The filter that is asked for; UnknownSpout where the topology has no such spout."""
     check_spout(ledger, asked.spout)
-    return Filter(
-        asked.spout,
-        asked.status,
-        asked.step,
-        asked.reason or "",
-        asked.cause,
-        asked.stream,
-        asked.older_than,
-        asked.newer_than,
-    )
+    return Filter(**asked.model_dump(include=set(Matching.model_fields), exclude_none=True))
 
 
 def _until(body: Those) -> float | None:

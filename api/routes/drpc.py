@@ -146,7 +146,9 @@ async def call_function(
             "its time is over",
             {**where, "Retry-After": "1"},
         )
-    return _accepted(await _pending(service, what, call.request), where)  # type: ignore[no-any-return]
+    ledger = await _ledger(service, what)
+    seen = await ledger.run(calls.see(ledger.core, what, call.request))
+    return _accepted(call.request, seen, where)  # type: ignore[no-any-return]
 
 
 async def _workers(service: Service, what: Description) -> list[int]:
@@ -195,15 +197,11 @@ def _result(answer: Any) -> Any:
     return answer
 
 
-def _accepted(pending: Pending, headers: dict[str, str] | None = None) -> Any:
-    return JSONResponse(pending.model_dump(mode="json"), HTTPStatus.ACCEPTED, headers)
-
-
-async def _pending(service: Service, what: Description, request: str) -> Pending:
-    ledger = await _ledger(service, what)
-    seen = await ledger.run(calls.see(ledger.core, what, request))
+def _accepted(request: str, seen: calls.Seen | None, headers: dict[str, str] | None = None) -> Any:
+    """The answer 202 of a call that has none yet. seen: None where it is not known any more."""
     deadline = instant(seen.deadline) if seen and seen.deadline else None
-    return Pending(request=request, deadline=deadline, waits_for=list(seen.steps) if seen else [])
+    pending = Pending(request=request, deadline=deadline, waits_for=list(seen.steps) if seen else [])
+    return JSONResponse(pending.model_dump(mode="json"), HTTPStatus.ACCEPTED, headers)
 
 
 @router.get("/{function}/{request_id}", responses={**declared(404, 504), **_PENDING})
@@ -219,8 +217,7 @@ async def get_call(
     if seen is None:
         raise _unknown(what, request_id)
     if seen.status is calls.Status.PENDING:
-        deadline = instant(seen.deadline) if seen.deadline else None
-        return _accepted(Pending(request=request_id, deadline=deadline, waits_for=list(seen.steps)))  # type: ignore[no-any-return]
+        return _accepted(request_id, seen)  # type: ignore[no-any-return]
     return Answered(request=request_id, result=_result(result_of(what.name, seen)))
 
 

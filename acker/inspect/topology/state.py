@@ -9,7 +9,7 @@ from acker.inspect.topology.health_rules import Thresholds
 from acker.inspect.topology.totals import BucketTotals, ShardTotals, Totals
 from acker.inspect.topology.unreadable_topology import Damaged
 from acker.ledger.calls.core import Core
-from acker.ledger.fields import Count, Instant, Name, Seconds
+from acker.ledger.fields import SPREAD, Count, Instant, Name, Seconds
 from acker.ledger.outcomes import counts
 from acker.ledger.outcomes.counts import UNREADABLE
 from acker.ledger.outcomes.latency_histogram import Latency
@@ -31,9 +31,10 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary(Stored):
+class Summary:
     """The figures that a card shows of a topology."""
 
+    stored: Annotated[Stored, SPREAD]
     health: Health
     counters: dict[str, int]
     pending: Count
@@ -47,9 +48,10 @@ class Summary(Stored):
 
 
 @dataclass(frozen=True, slots=True)
-class State(Summary):
+class State:
     """All of a topology but its trees."""
 
+    summary: Annotated[Summary, SPREAD]
     at: Annotated[Instant | None, "By the store's clock; null where tracking is off."]
     latency: Annotated[Latency, "Of all trees acked so far."]
     oldest_age: Seconds | None
@@ -82,30 +84,25 @@ def stored(config: TopologyConfig) -> Stored:
 
 def summary(config: TopologyConfig, read: Totals, judged: Health) -> Summary:
     """A topology in short."""
-    return Summary(**_summary(config, read, judged))
-
-
-def _summary(config: TopologyConfig, read: Totals, judged: Health) -> dict[str, Any]:
-    return {
-        "topology": config.name,
-        "configuration": stored(config).configuration,
-        "health": judged,
-        "counters": read.counters,
-        "pending": read.pending,
-        "held": read.held,
-        "high_water_use": max(0.0, read.high_water_use),
-        "unreadable": read.unreadable,
-        "dead_letters": sum(judged.dead_letters.values()),
-        "rows_behind": judged.rows_behind,
-        "backlog": read.backlog,
-        "rotation_age": read.rotation_age,
-    }
+    return Summary(
+        stored(config),
+        judged,
+        read.counters,
+        read.pending,
+        read.held,
+        max(0.0, read.high_water_use),
+        read.unreadable,
+        sum(judged.dead_letters.values()),
+        judged.rows_behind,
+        read.backlog,
+        read.rotation_age,
+    )
 
 
 def state(core: Core, read: Totals, judged: Health) -> Operation[State]:
     """All of a topology but its trees."""
     return State(
-        **_summary(core.config, read, judged),
+        summary(core.config, read, judged),
         at=read.at,
         latency=Latency.of((yield from counts.latencies(core))),
         oldest_age=read.oldest_age,
