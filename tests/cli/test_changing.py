@@ -227,11 +227,3 @@ def test_an_unknown_topology_and_a_store_that_is_away_are_one_line(acker: Acker)
 
 def test_the_version_is_reported(acker: Acker) -> None:
     assert re.fullmatch(r"acker \d+\.\d+\.\d+\S*\n", acker("--version").out)
-
-
-def test_help_lists_the_commands(acker: Acker) -> None:
-    run = acker("--help")
-    assert run.status == 0
-    commands = "topologies", "stats", "trees", "tree", "fail", "reset-timeout", "remove", "tick", "server"
-    for command in commands:
-        assert re.search(rf"^ +{command}\b", run.out, re.MULTILINE)
