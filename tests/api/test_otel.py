@@ -184,9 +184,7 @@ async def test_a_failure_and_an_expiry_are_errors_and_each_tree_is_exported_once
         assert (root.status.status_code, root.status.description) == (StatusCode.ERROR, reason)
 
 
-async def test_all_trees_get_their_turn_and_pending_ones_hold_no_other_up(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pending_trees_hold_no_other_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otel, "_TREES", 3)
     ledger = traced(url)
     track(ledger, 20)

@@ -220,9 +220,7 @@ def test_what_is_wrong_is_named(client: httpx.Client, ledger: Ledger) -> None:
     assert client.get(f"{OUTCOMES}/events", headers={"Last-Event-ID": "x"}).status_code == 422
 
 
-def test_an_entry_that_cannot_be_read_holds_up_no_other(
-    client: httpx.Client, ledger: Ledger, valkey_raw: redis.Redis
-) -> None:
+def test_a_bad_entry_stops_no_other(client: httpx.Client, ledger: Ledger, valkey_raw: redis.Redis) -> None:
     trees = Trees(2).track(ledger)
     shard = ids.shard_of(ids.slab_of(int(trees.anchors[0])), 2)
     valkey_raw.xadd(keys.Shard("words", shard, 2).outcomes("s"), {b"status": b"?"})

@@ -103,9 +103,7 @@ def test_troubles_are_words_with_thresholds(client: httpx.Client, address: str, 
         assert reader.patch("/topologies/words/thresholds", json={"failed": 1}).status_code == 403
 
 
-def test_a_topology_is_removed_when_no_tree_is_in_flight_or_it_is_forced(
-    client: httpx.Client, address: str, ledger: Ledger
-) -> None:
+def test_a_topology_is_removed_empty_or_by_force(client: httpx.Client, address: str, ledger: Ledger) -> None:
     trees = Trees(10).track(ledger)
     refused = client.delete("/topologies/words")
     assert refused.status_code == 409

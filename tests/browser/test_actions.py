@@ -209,9 +209,7 @@ def download(page: Page, kind: str, directory: Path) -> str:
     return path.read_text()
 
 
-def test_rows_of_all_pages_are_taken_along_as_csv_and_json(
-    new_page: NewPage, world: World, tmp_path: Path
-) -> None:
+def test_rows_of_all_pages_are_saved_as_files(new_page: NewPage, world: World, tmp_path: Path) -> None:
     ledger, trees = filled(world, "export")
     page = new_page("/t/export/trees")
     rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path), newline="")))

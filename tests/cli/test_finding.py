@@ -67,9 +67,7 @@ def test_any_message_id_is_found_with_its_end(acker: Acker, ledger: Ledger, mess
     assert "expected base64, got '*'" in one_error(acker("find", "words", "--base64", "*"), 2)
 
 
-def test_a_search_that_is_cut_says_how_far_it_came_and_goes_on(
-    acker: Acker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_search_says_so(acker: Acker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "_ATTEMPTS", 100)
     anchors = track(ledger, *["m"] * 150)
     cut = acker("find", "words", "m")

@@ -80,9 +80,7 @@ def test_output_that_cannot_be_written_is_told_in_a_line(
     assert (run.returncode, run.stderr) == (status, said)
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(
-    ledger: Ledger, start: Callable[..., "subprocess.Popen[str]"]
-) -> None:
+def test_a_closed_pipe_ends_quietly(ledger: Ledger, start: Callable[..., "subprocess.Popen[str]"]) -> None:
     for _ in range(3):
         track(ledger, *["x" * 1000] * 300)
     process = start("trees", "words", "--limit", "1000", "--json", ACKER_URL=ledger.store.url)

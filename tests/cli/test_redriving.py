@@ -105,9 +105,7 @@ def test_letters_of_another_filter_hold_up_what_waits(acker: Acker, full: Ledger
     assert re.search(r"^0 replayed; 45 are held: spout 's' has 20 dead letters, its most", run.out)
 
 
-def test_ctrl_c_ends_it_between_two_pages_and_says_what_was_done(
-    acker: Acker, full: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_it_between_pages(acker: Acker, full: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     def some(*given: Any, **how: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         return (yield from original(*given, **how, limit=7))

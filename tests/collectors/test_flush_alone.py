@@ -77,9 +77,7 @@ def test_a_spout_whose_trees_all_wait_for_a_flush_waits_for_none(make: Make) -> 
     assert statuses(reported(spout, 3)) == {b"1": "acked", b"2": "acked", b"3": "acked"}
 
 
-def test_what_was_not_flushed_is_dropped_at_the_end(
-    url: str, make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unflushed_messages_are_dropped(url: str, make: Make, caplog: pytest.LogCaptureFixture) -> None:
     topology = make()
     spout = topology.spout("s")
     closed, raised, left, killed, kept = (spout.emit(name)[0] for name in ("1", "2", "3", "4", "5"))

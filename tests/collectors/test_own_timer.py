@@ -52,9 +52,7 @@ def test_trees_of_an_emptied_store_expire_in_time(quick: Topology, away: Embedde
         assert other.config == quick.config
 
 
-def test_a_store_that_is_away_has_its_trees_reported_as_expired_in_time_and_not_a_second_time(
-    quick: Topology, away: EmbeddedServer
-) -> None:
+def test_trees_of_an_absent_store_expire_in_time_and_once(quick: Topology, away: EmbeddedServer) -> None:
     spout, bolt = quick.spout("s"), quick.bolt("b")
     start = time.monotonic()
     [confirmed], [unconfirmed] = spout.emit("confirmed"), spout.emit("unconfirmed")
@@ -112,9 +110,7 @@ def test_a_spout_that_never_reached_the_store_goes_on_later(quick: Topology, awa
     spout.topology.close()
 
 
-def test_a_spout_that_comes_to_a_store_that_lost_everything_leaves_the_topology_usable(
-    quick: Topology, away: EmbeddedServer
-) -> None:
+def test_a_spout_at_an_empty_store_leaves_the_topology_usable(quick: Topology, away: EmbeddedServer) -> None:
     old = quick.spout("old")
     with redis.Redis.from_url(away.url) as client:
         client.flushall()

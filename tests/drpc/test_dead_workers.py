@@ -85,9 +85,7 @@ def test_what_a_dead_worker_had_begun_fails_or_runs_again(
             dying.answer()
 
 
-def test_what_a_dead_worker_had_committed_is_not_run_again(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_committed_rows_are_not_run_again(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = Dying(topology, monkeypatch)
     hold = holding.hold
     monkeypatch.setattr(at_once, "MOST", 0)  # phase by phase, as in a cluster
@@ -103,9 +101,7 @@ def test_what_a_dead_worker_had_committed_is_not_run_again(
     assert dying.ran == [4]
 
 
-def test_a_worker_that_was_taken_for_dead_before_it_began_does_not_begin(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_taken_for_dead_begins_nothing(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = Dying(topology, monkeypatch)
     judge, given = stale.judge_seen, list[int]()
 
@@ -122,9 +118,7 @@ def test_a_worker_that_was_taken_for_dead_before_it_began_does_not_begin(
     assert dying.ran == [4]
 
 
-def test_what_was_begun_when_the_store_went_away_is_not_run_again(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_begun_are_not_run_again(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = Dying(topology, monkeypatch)
     monkeypatch.setattr(worker, "stage_made", away)
     dying.work(StoreUnavailable)
@@ -135,9 +129,7 @@ def test_what_was_begun_when_the_store_went_away_is_not_run_again(
     assert dying.ran == [4]
 
 
-def test_who_has_asked_learns_that_the_store_had_no_memory_for_what_was_made(
-    new_server: NewServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_caller_learns_of_a_full_store(new_server: NewServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server = new_server(append_only=False)
     with redis.Redis.from_url(server.url) as raw, Topology(server.url, "t", ackers=2) as topology:
         dying = Dying(topology, monkeypatch)
@@ -157,9 +149,7 @@ def test_who_has_asked_learns_that_the_store_had_no_memory_for_what_was_made(
         assert dying.ran == [4]
 
 
-def test_who_has_asked_learns_of_an_error_that_nobody_foresaw(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_caller_learns_of_any_error(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> Any:
         raise ZeroDivisionError("by zero")
 

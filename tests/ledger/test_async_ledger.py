@@ -88,9 +88,7 @@ async def test_lost_scripts_are_loaded_again(ledger: Ledger, twin: AsyncLedger, 
     assert await tree(twin, anchors[0]) is not None
 
 
-async def test_many_calls_side_by_side_share_a_bounded_pool(
-    ledger: Ledger, twin: AsyncLedger, raw: "redis.Redis"
-) -> None:
+async def test_many_calls_share_one_pool(ledger: Ledger, twin: AsyncLedger, raw: "redis.Redis") -> None:
     anchors = track(ledger, 500)
     before = {client["id"] for client in raw.client_list()}  # other tests may have left theirs open
     found = await asyncio.gather(*(tree(twin, anchor) for anchor in anchors))

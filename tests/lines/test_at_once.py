@@ -188,9 +188,7 @@ def test_a_commit_that_is_refused_takes_no_number(
 
 
 @pytest.mark.parametrize("most", [at_once.MOST, 0])
-def test_who_subscribes_while_a_step_works_gets_what_it_emits(
-    valkey_url: str, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
+def test_a_late_subscriber_gets_emits(valkey_url: str, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """A worker looks at the streams that it emits to before it works, and that may take an hour."""
     monkeypatch.setattr(at_once, "MOST", most)
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)

@@ -59,9 +59,7 @@ def test_who_settles_coordinates_too(
     assert sorted(job.sums) == [0, 3]
 
 
-def test_a_topology_in_trouble_keeps_no_other_waiting(
-    valkey_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_topology_keeps_no_other_waiting(valkey_url: str, caplog: pytest.LogCaptureFixture) -> None:
     jobs = [job_of(valkey_url, name) for name in ("a", "b")]
     open_ledger(Store(valkey_url), "without", ackers=1)
     store = jobs[0].ledger.store

@@ -53,9 +53,7 @@ def settled(job: Job) -> None:
         job.work()
 
 
-def test_a_worker_that_is_killed_between_two_rows_costs_a_repeat(
-    valkey_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_killed_between_rows_repeats(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LEASE", 0.5)
     job = Job(open_ledger(Store(valkey_url), "t", ackers=2))
     job.ask(10, 0)
@@ -103,9 +101,7 @@ def test_who_takes_over_lets_go_of_what_a_dead_worker_had_acked(
     assert job.sums == [3]
 
 
-def test_a_bundle_goes_whole_to_one_of_two_readers_though_it_has_more_rows_than_one_takes(
-    valkey_url: str,
-) -> None:
+def test_a_bundle_goes_whole_to_one_of_two_readers_whatever_they_take(valkey_url: str) -> None:
     job = Job(open_ledger(Store(valkey_url), "t", ackers=2), group=1)
     more = [f"more-{n}" for n in range(5)]
     for name in more:
@@ -158,9 +154,7 @@ def test_a_request_that_expires_while_it_gathers_is_tried_again_from_the_start(
     assert_settled(valkey_raw)
 
 
-def test_a_finish_that_fails_fails_its_request_alone_and_what_it_emitted_is_not_there(
-    valkey_url: str,
-) -> None:
+def test_a_failed_finish_fails_its_request_alone_without_its_emits(valkey_url: str) -> None:
     job, failed = Job(open_ledger(Store(valkey_url), "t", ackers=2), attempts=2), list[int]()
     make = job.workers["count"].step._make  # type: ignore[union-attr]
 

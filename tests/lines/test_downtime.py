@@ -92,9 +92,7 @@ def test_rows_that_a_worker_has_taken_wait_from_its_third_missed_sign_of_life_on
     assert rotate(job) == (6 if alive else 0)
 
 
-def test_who_takes_a_request_that_has_waited_has_the_whole_message_timeout_in_all_sections(
-    valkey_url: str,
-) -> None:
+def test_a_request_that_has_waited_has_the_whole_timeout_in_all_sections(valkey_url: str) -> None:
     job = Job(open_ledger(Store(valkey_url), "t", ackers=3, message_timeout=1.0))
     job.ask(3)
     with raw_client(valkey_url) as client:

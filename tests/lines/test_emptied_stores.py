@@ -57,9 +57,7 @@ def test_steps_of_one_stream_do_not_swap_their_rows(valkey_url: str, valkey_raw:
 
 
 @pytest.mark.parametrize("spout", [True, False])
-def test_what_is_written_before_all_steps_are_back_is_for_all_of_them(
-    valkey_url: str, valkey_raw: "redis.Redis", spout: bool
-) -> None:
+def test_early_rows_are_for_all_steps(valkey_url: str, valkey_raw: "redis.Redis", spout: bool) -> None:
     """One of two steps finds the empty store first; the other must have the rows, too."""
     seen, names = dict[str, list[str]](), ("bill", "pack")
     ledger = opened(valkey_url)
@@ -98,9 +96,7 @@ def in_flight(ledger: Ledger, line: str) -> Worker:
     return Worker(ledger, FunctionStep("drop", "orders", lambda _row, _out: None))
 
 
-def test_a_line_that_got_the_number_of_another_completes_none_of_its_requests(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_line_with_anothers_number_completes_nothing(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     """A node has lost the lines and the streams that gather, and those who work on them have gone."""
     ledger = opened(valkey_url)
     before = Line(ledger, "before", [Gather("parts")])
@@ -118,9 +114,7 @@ def test_a_line_that_got_the_number_of_another_completes_none_of_its_requests(
     assert ledger.counters()["acked"] == 1, "its first section"
 
 
-def test_a_line_that_the_store_has_lost_gets_the_number_of_its_streams_and_no_other_does(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_lost_line_alone_gets_its_number_back(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = opened(valkey_url)
     numbers = {name: Line(ledger, name, [Gather(f"{name}s")]).definition.number for name in ("a", "b")}
     work = in_flight(ledger, "a")
@@ -137,9 +131,7 @@ def test_a_line_that_the_store_has_lost_gets_the_number_of_its_streams_and_no_ot
     assert settler.settle(ledger, "orders").acked == 1
 
 
-def test_what_a_step_does_is_counted_as_its_own_and_never_as_anothers(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_work_is_counted_for_its_own_step(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = opened(valkey_url)
     by = ledger.run(step_totals.mark(ledger.core, "bill"))
     assert ledger.run(step_totals.mark(ledger.core, "pack")) != by
@@ -154,9 +146,7 @@ def test_what_a_step_does_is_counted_as_its_own_and_never_as_anothers(
 
 
 @pytest.mark.parametrize("ackers", [1, 7])
-def test_a_process_that_knows_other_shards_than_its_topology_has_acks_nothing(
-    valkey_url: str, ackers: int
-) -> None:
+def test_a_process_with_other_shards_acks_nothing(valkey_url: str, ackers: int) -> None:
     """It was removed and made anew: what the process would emit into trees lies where nobody looks."""
     old = opened(valkey_url)
     old.run(remove("t"))

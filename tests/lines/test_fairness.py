@@ -88,9 +88,7 @@ class Flow:
 
 
 @pytest.mark.parametrize("fair", [True, False])
-def test_small_requests_do_not_wait_for_a_large_one_that_was_written_first(
-    ledger: Ledger, fair: bool
-) -> None:
+def test_small_requests_do_not_wait_for_a_large_one(ledger: Ledger, fair: bool) -> None:
     flow = Flow(ledger, "_acker" if fair else "", "_acker" if fair else "")
     flow.write("big", BIG)
     flow.write("small", *[SMALL] * SMALL_ONES)

@@ -65,9 +65,7 @@ def test_a_step_that_ends_long_after_its_request_leaves_nothing(
     assert_dropped(job, 7, valkey_raw)
 
 
-def test_a_commit_that_is_finished_long_after_its_request_leaves_nothing(
-    job: Job, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_commit_finished_after_its_request_leaves_nothing(job: Job, valkey_raw: "redis.Redis") -> None:
     roots = job.ask(2)
     staged = stage_rows(job, roots)
     end_for_good(job, roots, valkey_raw)

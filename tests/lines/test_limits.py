@@ -65,9 +65,7 @@ def end(job: Job, raw: "redis.Redis") -> None:
         assert (totals.segments, totals.bytes) == (0, 0), totals.name
 
 
-def test_what_waits_over_the_size_of_its_stream_fails_and_says_so(
-    job: Job, valkey_raw: "redis.Redis"
-) -> None:
+def test_rows_over_the_size_of_their_stream_fail(job: Job, valkey_raw: "redis.Redis") -> None:
     early = job.ask(3, 3)
     job.workers["fan"].work()
     late = job.ask(1, name="late")
@@ -91,9 +89,7 @@ def test_what_waits_over_the_size_of_its_stream_fails_and_says_so(
     end(job, valkey_raw)
 
 
-def test_what_waits_too_long_fails_and_says_so_also_where_nobody_writes(
-    job: Job, valkey_raw: "redis.Redis"
-) -> None:
+def test_rows_that_wait_too_long_fail_without_a_writer(job: Job, valkey_raw: "redis.Redis") -> None:
     old = job.ask(20)  # so that both tasks have some
     job.workers["fan"].work()
     Stream(job.ledger, "rows").limit(max_age=1)
@@ -131,9 +127,7 @@ def test_no_step_is_given_a_part_of_a_request(job: Job, valkey_raw: "redis.Redis
     end(job, valkey_raw)
 
 
-def test_what_is_gone_with_its_vectors_is_lost_and_not_taken_for_acked(
-    job: Job, valkey_raw: "redis.Redis"
-) -> None:
+def test_rows_without_vectors_are_lost_and_not_acked(job: Job, valkey_raw: "redis.Redis") -> None:
     """A segment without vectors was acked, and with it its bundle: but not one whose rows are gone."""
     roots = job.ask(5)
     job.workers["fan"].work()
@@ -188,9 +182,7 @@ def test_a_stream_is_removed_with_what_waits(job: Job, valkey_raw: "redis.Redis"
     assert left == []
 
 
-def test_what_a_group_leaves_goes_wherever_its_coordinator_dies(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_rows_of_a_group_go_with_its_coordinator(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     after, cut = 0, True
     while cut:
         valkey_raw.flushall()

@@ -144,9 +144,7 @@ def test_groups_that_are_drawn_together_are_each_another_one() -> None:
 
 
 @pytest.mark.parametrize("ackers", [1, 2, 3])
-def test_rows_of_requests_that_a_batch_has_not_read_are_found_before_its_commit(
-    valkey_url: str, ackers: int
-) -> None:
+def test_rows_of_unread_requests_are_found_before_a_commit(valkey_url: str, ackers: int) -> None:
     """The trees of a request lie in any shards."""
     job = Job(open_ledger(Store(valkey_url), "t", ackers=ackers), group=1)
     own, other = (int(job.ask(1).anchors()[0]) for _ in range(2))
@@ -179,9 +177,7 @@ def test_one_request_fails_alone_in_all_its_sections(valkey_url: str) -> None:
     assert sorted(job.sums) == [1, 2, 3]
 
 
-def test_rows_of_a_bundle_that_are_lost_fail_their_requests(
-    job: Job, valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_lost_rows_fail_their_requests(job: Job, valkey_url: str, valkey_raw: "redis.Redis") -> None:
     roots = job.ask(5)
     job.workers["fan"].work()
     found = job.ledger.run(why(job.ledger.core, int(roots.anchors(2)[0])))
@@ -218,9 +214,7 @@ def test_who_has_the_rows_of_a_worker_is_told_and_whether_it_is_alive(
     assert told == [f"worker {worker.reader}, which is alive"]
 
 
-def test_a_worker_that_is_taken_for_dead_commits_nothing_any_more(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_taken_for_dead_commits_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LEASE", -1.0)
     job.ask(4)
     [slow, other] = [Worker(job.ledger, job.workers["fan"].step) for _ in range(2)]
@@ -244,9 +238,7 @@ def test_a_worker_that_is_taken_for_dead_commits_nothing_any_more(
     assert job.sums == [4]
 
 
-def test_a_dead_worker_loses_its_rows_also_where_the_clock_of_the_store_was_set_back(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_worker_loses_its_rows_over_a_clock_step(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.ask(4)
     [dead, other] = [Worker(job.ledger, job.workers["fan"].step) for _ in range(2)]
     monkeypatch.setattr(leases, "LEASE", 0.1)
@@ -262,9 +254,7 @@ def test_a_dead_worker_loses_its_rows_also_where_the_clock_of_the_store_was_set_
     assert job.sums == [4]
 
 
-def test_a_group_that_has_gone_is_forgotten_and_no_coordinator_releases_it_again(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_that_has_gone_is_released_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """One releases it and dies; one has read of it, too, and goes on when a third has forgotten it."""
     roots = job.ask(3)
     job.workers["fan"].work()
@@ -295,9 +285,7 @@ def test_a_group_that_has_gone_is_forgotten_and_no_coordinator_releases_it_again
     assert settler.settle(job.ledger).acked == 1
 
 
-def test_what_comes_after_its_group_has_gone_is_dropped_and_counted(
-    job: Job, valkey_raw: "redis.Redis"
-) -> None:
+def test_rows_after_their_group_are_dropped_and_counted(job: Job, valkey_raw: "redis.Redis") -> None:
     roots = job.ask(3)
     first = int(roots.anchors(1)[0])
     staged = stage_rows(job.ledger, first)
@@ -325,9 +313,7 @@ def publish(ledger: Ledger, staged: Any) -> Any:
     return commit.commit(ledger.core, "late", 0, Commit((staged,)))
 
 
-def test_a_column_that_another_worker_has_given_a_stream_meanwhile_fails_nobody(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_column_of_another_worker_fails_nobody(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose rows have only null in a column leaves it out, where there was no stream when it looked."""
     enlist, seen = schemas.enlist, list[str]()
 

@@ -118,9 +118,7 @@ def test_a_group_of_which_a_part_is_noted_is_released_with_all_of_it(job: Job) -
     assert sorted(job.sums) == [1, 1, 2, 2, 6]
 
 
-def test_a_group_that_was_dropped_just_before_its_release_is_not_released(
-    job: Job, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_group_dropped_before_its_release_stays_dropped(job: Job, valkey_raw: "redis.Redis") -> None:
     """As by who drops what a stream has no room for: its readers would be told of an end without rows."""
     one = One(job)
     assert one.step(None)

@@ -26,9 +26,7 @@ from tests.helpers.faults.stepping import Stepping
 ROWS = 3
 
 
-def test_what_is_bound_up_to_the_middle_of_a_bundle_is_given_back_as_a_whole(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_a_bundle_bound_in_part_is_given_back_as_a_whole(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     """A copy of the call that binds a reader comes late, and its segments have other numbers by now."""
     job = Job(open_ledger(Store(valkey_url), "t", ackers=1))
     job.ask(ROWS)

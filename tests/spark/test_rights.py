@@ -14,9 +14,7 @@ from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.rights import users
 
 
-def test_a_spout_and_a_bolt_work_with_the_rights_of_their_roles(
-    spark: SparkSession, new_server: NewServer, tmp_path: Path
-) -> None:
+def test_a_spout_and_a_bolt_have_roles(spark: SparkSession, new_server: NewServer, tmp_path: Path) -> None:
     with users(new_server, "valkey", tmp_path) as rights:
         ledger = open_ledger(Store(rights.url("spout")), "t", ackers=2)
         spout = Pipeline(spark, ledger, rights.url("spout"), tmp_path)

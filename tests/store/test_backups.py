@@ -163,9 +163,7 @@ def _some(spout: Spout, count: int) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("server_kind", KINDS)
-def test_a_snapshot_is_read_by_a_server_without_append_only_file(
-    new_server: NewServer, tmp_path: Path, server_kind: str
-) -> None:
+def test_a_snapshot_is_read_without_a_file(new_server: NewServer, tmp_path: Path, server_kind: str) -> None:
     server = new_server(kind=server_kind, append_only=True)
     open_ledger(Store(server.url), "shop", ackers=1)
     copy_snapshot(server, tmp_path / "copy")

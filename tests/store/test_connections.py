@@ -71,9 +71,7 @@ async def test_replies_that_come_one_by_one_do_not_add_up(valkey_url: str, conne
 
 
 @pytest.mark.timeout(300)
-async def test_a_server_that_is_busy_with_a_script_is_waited_for(
-    new_server: NewServer, kind: str, connect: Connect
-) -> None:
+async def test_a_server_in_a_script_is_awaited(new_server: NewServer, kind: str, connect: Connect) -> None:
     server = new_server(kind, append_only=False, options={"busy-reply-threshold": "20"})
     with proxied(server.url) as proxy, ThreadPoolExecutor(1) as other:
         known, fresh = connect(proxy.url, 60.0), connect(proxy.url, 61.0)

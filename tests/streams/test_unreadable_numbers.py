@@ -192,9 +192,7 @@ def test_limits_that_are_unreadable_drop_nothing_until_they_are_set_again(
 
 
 @pytest.mark.parametrize("broken", NUMBERS)
-def test_a_watermark_that_is_unreadable_is_reported_by_its_partition(
-    ledger: Ledger, raw: Any, broken: bytes
-) -> None:
+def test_an_unreadable_watermark_is_reported(ledger: Ledger, raw: Any, broken: bytes) -> None:
     spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", offset="id"))
     spout.write(pa.table({"id": range(4)}))
     assert ledger.run(sources_kept_rows.watermark(ledger.core, "s")) == {"": 0}

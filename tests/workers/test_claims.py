@@ -97,9 +97,7 @@ def test_much_is_not_read_along(valkey_url: str) -> None:
         assert (len(told.taken), len(told.looks)) == (segments, looks), (at, segments)
 
 
-def test_what_cannot_be_read_along_is_told_by_who_reads_it(
-    valkey_url: str, valkey_raw: "redis.Redis"
-) -> None:
+def test_unreadable_rows_are_told_by_their_reader(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = ready(valkey_url)
     emit(ledger, 2)
     [segment] = [one.segment for one in claim(ledger).taken]

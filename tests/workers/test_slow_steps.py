@@ -200,9 +200,7 @@ def test_a_worker_that_ends_second_commits_nothing(valkey_url: str, tmp_path: Pa
     assert all_acked(ledger)
 
 
-def test_what_another_has_taken_besides_is_worked_on_by_whoever_comes_next(
-    valkey_url: str, tmp_path: Path, most: int
-) -> None:
+def test_rows_of_another_go_to_the_next_worker(valkey_url: str, tmp_path: Path, most: int) -> None:
     """A batch is committed as a whole: of it the other one has lost a part."""
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)
     Stream(ledger, "done").subscribe("look")

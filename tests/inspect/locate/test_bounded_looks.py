@@ -58,9 +58,7 @@ def test_a_tree_that_goes_on_during_the_look_is_looked_for_again_three_times_at_
         assert (answer.complete, answer.rest) == (None, why.MOVED)
 
 
-def test_rows_are_counted_in_so_many_places_and_bytes(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_counted_in_places_and_bytes(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     anchor = spread(ledger, "a", "b", "c")
 
     def counted() -> list[int | None]:

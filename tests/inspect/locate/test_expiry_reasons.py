@@ -251,9 +251,7 @@ def test_reasons_that_are_always_old_are_not_told(ledger: Ledger, monkeypatch: p
     assert reason(ledger, anchors[0]) == ""
 
 
-def test_a_stream_that_cannot_be_read_keeps_no_tree_from_its_expiration(
-    ledger: Ledger, url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_stream_keeps_no_tree(ledger: Ledger, url: str, caplog: pytest.LogCaptureFixture) -> None:
     [anchor] = emit(ledger, 1)
     Stream(ledger, "lines").subscribe("count")
     with raw_client(url) as client:

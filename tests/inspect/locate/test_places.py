@@ -273,9 +273,7 @@ def test_stuck_rows_come_by_whole_subscriptions(ledger: Ledger, monkeypatch: pyt
             ledger.run(stuck(ledger.core, cursor=bad))
 
 
-def test_a_look_that_ends_among_acked_segments_does_not_say_that_nothing_is_stuck(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_look_does_not_say_that_all_is_well(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stuck_places, "MOST_SEGMENTS", 3)
     for _ in range(3):
         emit(ledger, 1)

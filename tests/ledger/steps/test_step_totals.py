@@ -60,9 +60,7 @@ def seen(ledger: Ledger, anchor: int) -> list[Seen]:
         max_size=6,
     ),
 )
-def test_what_steps_ack_is_counted_exactly_and_marked(
-    url: str, sizes: list[int], acks: list[tuple[str, int, set[int]]]
-) -> None:
+def test_acks_are_counted_exactly(url: str, sizes: list[int], acks: list[tuple[str, int, set[int]]]) -> None:
     ledger = opened(url, "t", ackers=2, message_timeout=600.0)
     slabs = [track(ledger, size) for size in sizes]
     every = np.concatenate(slabs)

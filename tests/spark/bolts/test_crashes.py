@@ -29,9 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("after", ["3", "after"])
-def test_a_driver_killed_in_or_after_a_commit_is_restarted_with_other_partitions(
-    pipeline: Pipeline, after: str, tmp_path: Path
-) -> None:
+def test_a_killed_driver_is_restarted_otherwise(pipeline: Pipeline, after: str, tmp_path: Path) -> None:
     """And with a function that drops other rows each time."""
     pipeline.spout(LINES, segments=4)
     assert run(pipeline, tmp_path / "killed", "--die", after, "--partitions", 1, "--random") == -9

@@ -173,9 +173,7 @@ def test_rows_held_under_an_old_name_are_named(ledger: Ledger, caplog: pytest.Lo
     assert "query q has run bolt 'pair' before, which holds 3 rows as 'held' in stream 'pair.held'" in said
 
 
-def test_the_end_of_a_query_does_not_wait_for_a_store_that_is_away(
-    new_server: NewServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_querys_end_waits_for_no_store(new_server: NewServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's listeners would wait with it, one query after the other, and `SparkSession.stop` for them."""
     monkeypatch.setattr(query_listener, "_PATIENCE", 0.5)
     server = new_server()

@@ -96,9 +96,7 @@ def test_operators_with_state_are_refused_over_trees_and_go_on_without(pipeline:
 
 
 @pytest.mark.slow
-def test_what_gets_no_ack_and_who_shares_rows_is_reported_in_the_log(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_acks_and_sharers_are_logged(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     pipeline.spout(["a", "b"])
     source = Stream(pipeline.ledger, "lines")
     rows = pipeline.read_stream("lines")

@@ -147,9 +147,7 @@ def test_a_segment_whose_record_cannot_be_read_is_passed_over_by_readers(
     assert [one for one, _ in raw.xrange(LINES.entries)] == [entry]
 
 
-def test_a_segment_whose_record_cannot_be_read_keeps_no_writer_from_a_full_stream(
-    ledger: Ledger, raw: Any
-) -> None:
+def test_an_unreadable_record_keeps_no_writer_from_a_full_stream(ledger: Ledger, raw: Any) -> None:
     Stream(ledger, "lines").limit(max_bytes=1)
     raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "1"})
     raw.hincrby(LINES.subscriptions, "segments", 1)

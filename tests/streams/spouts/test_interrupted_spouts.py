@@ -41,9 +41,7 @@ def test_a_spout_is_found_also_by_who_opens_the_topology_after_the_store_lost_ev
     assert settler.settle(opened) == Stepped(acked=10)
 
 
-def test_a_spout_tells_a_store_that_lost_everything_how_its_topology_was_configured(
-    ledger: Ledger, raw: "redis.Redis", url: str
-) -> None:
+def test_a_spout_tells_an_empty_store_its_settings(ledger: Ledger, raw: "redis.Redis", url: str) -> None:
     ledger.register_spout("other")
     raw.flushall()
     StreamSpout(ledger, HOW).write(lines(10))
@@ -194,9 +192,7 @@ def test_trees_that_the_ledger_lost_are_failed_and_tried_again(
     assert sorted(row["id"] for row in again) == list(range(250))
 
 
-def test_rows_of_a_commit_that_was_given_up_are_tried_again(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_lost_commit_are_tried_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_trees, "AFTER", 0.0)
     made, staged = ledger.run(
         replays.emit_recorded(ledger.core, HOW, Staging("lines"), lines(5).to_batches())
