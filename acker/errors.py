@@ -187,6 +187,10 @@ class BufferFull(AckerError):
     """As many messages wait to be sent as may, and nothing but `flush` sends them; nothing has changed."""
 
 
+class SpoutsFull(AckerError):
+    """A topology has as many spouts as it may; nothing has changed."""
+
+
 class SpoutPendingFull(AckerError):
     """The spout has `max_spout_pending` trees without an outcome and was asked not to wait."""
 

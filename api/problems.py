@@ -22,7 +22,7 @@ from acker.errors import (
     KeyConflict,
     MissingRights,
     SpoutInUse,
-    StoreError,
+    SpoutsFull,
     StoreMisconfigured,
     StoreUnavailable,
     TooLarge,
@@ -80,6 +80,8 @@ _ERRORS: tuple[tuple[type[AckerError], str], ...] = (
     (ValidationError, "invalid-request"),
     (TopologyInUse, "topology-in-use"),
     (SpoutInUse, "spout-in-use"),
+    (SpoutsFull, "too-many-spouts"),
+    (KeyConflict, "key-conflict"),
     (DRPCFailed, "drpc-failed"),
     (DRPCFull, "drpc-full"),
     (DRPCTimeout, "drpc-timeout"),
@@ -139,24 +141,6 @@ def differs(error: TopologyConfigError) -> Refused:
         for name, (stored, asked) in error.differences.items()
     ]
     return Refused("other-configuration", str(error), errors=found)
-
-
-@contextmanager
-def conflicts() -> Iterator[None]:
-    """Refuses by 409 what does not agree with what is there: a key, or a spout for which there is no room."""
-    try:
-        yield
-    except KeyConflict as error:
-        raise Refused("key-conflict", str(error)) from error
-    except (StoreError, StoreMisconfigured, StoreUnavailable, ValidationError):
-        raise
-    except AckerError as error:
-        raise Refused("too-many-spouts", str(error)) from error
-
-
-def contradiction(error: ValidationError) -> Refused:
-    """Refuses a request that is right in each part, and not as a whole."""
-    return Refused("contradiction", str(error))
 
 
 @contextmanager

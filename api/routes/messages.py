@@ -24,7 +24,7 @@ from api.models.messages import (
     Track,
     TrackResult,
 )
-from api.problems import conflicts, contradiction, declared
+from api.problems import Refused, declared
 from api.service.service import LedgerDep, Service, ServiceDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["messages"])
@@ -62,11 +62,10 @@ async def send_messages(
         messages=Counter(message.type for message in body.messages),
         key=idempotency_key,
     )
-    with conflicts():
-        try:
-            sent = await ledger.run(messages.send(ledger.core, wanted, idempotency_key))
-        except ValidationError as error:
-            raise contradiction(error) from error
+    try:
+        sent = await ledger.run(messages.send(ledger.core, wanted, idempotency_key))
+    except ValidationError as error:
+        raise Refused("contradiction", str(error)) from error
     return _result(wanted, sent)
 
 

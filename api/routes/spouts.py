@@ -15,7 +15,7 @@ from api.asgi.logs import note
 from api.fields import Name, Paged
 from api.models.answers import SpoutOutcomes, SpoutOutcomesPage
 from api.models.spouts import ConfirmBody, Confirmed, Spout
-from api.problems import Refused, conflicts, declared, known_cursor
+from api.problems import Refused, declared, known_cursor
 from api.routes.messages import IdempotencyKey
 from api.service.service import LedgerDep, ServiceDep, check_spout
 from api.streams import outcomes
@@ -54,8 +54,7 @@ class SpoutOutcomesQuery(Paged):
 async def put_spout(ledger: LedgerDep, spout: SpoutName, response: Response) -> Spout:
     """Makes a spout known to its topology, before its first track; a track does so, too."""
     new = spout not in ledger.core.spouts
-    with conflicts():
-        await ledger.run(ledger.core.register_spout(spout))
+    await ledger.run(ledger.core.register_spout(spout))
     response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
     return Spout(topology=ledger.config.name, spout=spout)
 
@@ -156,12 +155,11 @@ async def confirm_outcomes(
     Sent again it changes nothing; under the same key it is answered the same, too.
     """
     note(request, spout=spout, receipts=len(body.receipts), key=idempotency_key)
-    with conflicts():
-        try:
-            confirming = outcome_pages.confirm(ledger.core, spout, body.receipts, idempotency_key)
-            return Confirmed(trees=await ledger.run(confirming))
-        except ValidationError as error:
-            raise Refused("unknown-receipt", str(error)) from error
+    try:
+        confirming = outcome_pages.confirm(ledger.core, spout, body.receipts, idempotency_key)
+        return Confirmed(trees=await ledger.run(confirming))
+    except ValidationError as error:
+        raise Refused("unknown-receipt", str(error)) from error
 
 
 SCHEMAS = (SpoutOutcomes,)

@@ -34,7 +34,7 @@ from api.models.topologies import (
     ThresholdsBody,
     TopologySettings,
 )
-from api.problems import Refused, contradiction, declared, differs
+from api.problems import Refused, declared, differs
 from api.service.service import LedgerDep, ServiceDep
 
 router = APIRouter(prefix="/topologies", tags=["topologies"])
@@ -114,7 +114,7 @@ def _settings_refused(asked: config.Settings) -> Iterator[None]:
     except TopologyConfigError as error:
         raise differs(error) from error
     except ValidationError as error:
-        raise contradiction(error) from error
+        raise Refused("contradiction", str(error)) from error
     except StoreError as error:
         waits = asked.get("wait_fsync") or asked.get("wait_replicas")
         if isinstance(error, MissingRights | UnreadableRecord) or not waits:

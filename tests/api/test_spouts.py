@@ -10,16 +10,19 @@ import numpy as np
 import pytest
 import redis
 
+from acker.errors import UnknownTopology
 from acker.inspect.topology.totals import totals, unreadable
 from acker.inspect.trees import outcome_pages
 from acker.inspect.trees.outcome_pages import WINDOW
 from acker.ledger import ids
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import as_ids
 from acker.ledger.settings.config import SETTINGS
 from acker.ledger.slabs.slabs import NewSlab
 from acker.store import keys
 from acker.store.client import Store
+from acker.store.operation import Operation
 from api.models.topologies import TopologySettings
 from tests.helpers.builders.ledgers import Trees, confirm_all
 from tests.helpers.faces.api import READ, calling
@@ -254,6 +257,18 @@ def test_a_topology_is_made_once_and_other_settings_are_named(client: httpx.Clie
         client.put(f"/topologies/new/spouts/s{number}")
     full = client.put("/topologies/new/spouts/one-more")
     assert (full.status_code, full.json()["type"]) == (409, "urn:acker:too-many-spouts")
+
+
+def test_a_topology_that_is_removed_meanwhile_is_unknown_and_not_full(
+    client: httpx.Client, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def removed(*_: object) -> Operation[None]:
+        yield []
+        raise UnknownTopology("words")
+
+    monkeypatch.setattr(Core, "register_spout", removed)
+    answer = client.put("/topologies/words/spouts/late")
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:acker:unknown-topology")
 
 
 def test_a_spout_is_removed_when_it_owes_nothing(client: httpx.Client, address: str, ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ from typing import cast
 
 import redis
 
-from acker.errors import AckerError, StoreError, TopologyConfigError, UnknownTopology
+from acker.errors import AckerError, SpoutsFull, StoreError, TopologyConfigError, UnknownTopology
 from acker.ledger.settings import scripts
 from acker.ledger.settings.config import (
     MAX_SPOUTS,
@@ -156,10 +156,10 @@ def life(topology: str) -> Operation[str]:
 
 
 def register_spout(config: TopologyConfig, name: str) -> Operation[None]:
-    """Notes a spout among those of its topology; AckerError where there are 64 others already."""
+    """Notes a spout among those of its topology; SpoutsFull where there are 64 others already."""
     [reply] = yield [scripts.register_spout(config, name, MAX_SPOUTS)]
     if isinstance(reply, redis.ResponseError):
-        raise AckerError(
+        raise SpoutsFull(
             f"spout {name!r} of topology {config.name!r}: {str(reply).removeprefix('ACKER ')}; one that owes "
             f"nothing is removed by `acker remove {config.name} --spout NAME --yes`"
         )
