@@ -1,31 +1,35 @@
 """Worlds of commits: drivers of one batch, others that take it over, and whoever reads what is published."""
 
 from collections import Counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from acker.errors import AckerError
+from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.tick import tick
+from acker.store import keys
 from acker.store.operation import Operation
 from acker.streams import StreamReader
 from acker.streams.commits import commit, release
 from acker.streams.commits.contents import Commit
 from acker.streams.log import schemas, subscriptions
-from acker.streams.log.subscriptions import DEFAULT, Range
+from acker.streams.log.subscriptions import DEFAULT, RERUN_TTL, Range
 from acker.streams.staging import effects, staging
 from acker.streams.staging.effects import EFFECT
 from acker.streams.staging.staging import FAILED, Staged, Staging
 from tests.helpers.builders.ledgers import confirm_all
 from tests.helpers.builders.streaming import emit, take
+from tests.helpers.builders.tickers import silence
 from tests.helpers.faults.simulator import World
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.models.ledger_state import read_all, told
 
 SLAB = 3
-HORIZON = 3_600_000
+HORIZON = 7 * 86_400_000
 WORDS = pa.schema([("word", pa.string()), ("_acker", pa.int64())])
 
 
@@ -50,11 +54,12 @@ class CommitWorld(World):
 
     Two drivers of the query make different things of the batch, as a run does that computes other rows. Each
     fails the second tree. The second has no rows of the first tree, and one of each other; the others have
-    two. What each makes is the model: the store has all that one of them has made, once, and nothing else.
+    two. By some seeds the query's batch fails as a whole. What each makes is the model: the store has all
+    that one of them has made, once, and nothing else.
     """
 
     actors: ClassVar = ("first", "second", "other")
-    events: ClassVar = ("consume", "tick")
+    events: ClassVar = ("consume", "tick", "silence", "unregister", "day")
     scripts: ClassVar = (
         "stage", "begin_commit", "bind_reader", "advance_commit", "apply_staged", "fail", "record_effects",
         "publish", "note_segments", "end_commit", "chain",
@@ -70,6 +75,7 @@ class CommitWorld(World):
         self.seen = Counter[str]()
         self.committed = set[str]()
         self.ticks = 0
+        self.silent, self.fails = False, seed % 4 == 3
         self.read_before = False
         """Whether rows were read that the store may have lost since."""
 
@@ -106,8 +112,10 @@ class CommitWorld(World):
 
     def first(self, ledger: Ledger, name: str = "first") -> Operation[None]:
         """A driver of the batch."""
-        staged = yield from self.staged(ledger, name)
-        if (yield from commit.commit(ledger.core, "query", 0, Commit(staged, (self.batch,)))):
+        what = Commit(inputs=(self.batch,), failed="why")
+        if not self.fails:
+            what = Commit((yield from self.staged(ledger, name)), (self.batch,))
+        if (yield from commit.commit(ledger.core, "query", 0, what)):
             self.committed.add(name)
 
     def second(self, ledger: Ledger) -> Operation[None]:
@@ -135,9 +143,32 @@ class CommitWorld(World):
         self.read_before = bool(self.seen)
 
     def tick(self) -> None:
-        """Time passes; what is committed just now does not expire."""
+        """Time passes, and a ticker looks: nothing of a commit expires that somebody carries out."""
         self.ticks += 1
-        self.ledger.tick(force=True)
+        under_way = any(name.endswith(b":at") for name in self.registered())
+        before = self.ledger.counters()["expired"]
+        pass_time(self.ledger)
+        if under_way and not self.silent:
+            assert self.ledger.counters()["expired"] == before
+
+    def registered(self) -> list[bytes]:
+        """The commits under way, as the store has them."""
+        raw: Any = self.raw
+        return list(raw.hkeys(keys.committing("t")))
+
+    def silence(self) -> None:
+        """Whoever commits has missed so many heartbeats that it counts as dead."""
+        self.silent = True
+        silence(self.ledger)
+
+    def unregister(self) -> None:
+        """An entry of the commits under way is lost."""
+        for name in self.registered():
+            self.raw.hdel(keys.committing("t").decode(), name.decode())
+
+    def day(self) -> None:
+        """Times to live and ticks forget what they do in a day."""
+        pass_a_day(self)
 
     @property
     def outcomes(self) -> Outcomes:
@@ -178,10 +209,14 @@ class CommitWorld(World):
 
     def check_exact(self) -> None:
         """Where the store has lost nothing."""
+        outcomes = self.outcomes
+        if self.fails and not self.seen:
+            endings = {outcomes.of(one) for one in self.anchors}
+            assert endings <= {"failed", *["expired"] * (self.ticks > 2)}
+            return
         [name] = [name for name in self.actors if self.seen[f"{name} 2.0"]]
         assert self.seen == Counter(word for words in self.made_by(name).values() for word in words)
         assert self.committed <= {name}
-        outcomes = self.outcomes
         for place, anchor in enumerate(self.anchors):
             assert outcomes.of(anchor) in ("failed" if place == 1 else "acked", "expired" * (self.ticks > 2))
         digests = [self.digest(one, place) for one in self.actors for place in (1, 2)]
@@ -205,8 +240,25 @@ class CommitWorld(World):
         """All is over: what is still pending expires."""
         for _ in range(4):
             self.consume()
-            self.ledger.tick(force=True)
+            pass_time(self.ledger)
         if not self.simulator.losses:
             confirm_all(self.ledger)
             for _ in range(4):
                 self.ledger.tick(force=True)
+
+
+def pass_time(ledger: Ledger) -> None:
+    """A ticker's round, with all that it looks after."""
+    assert HOOKS.before_rotation is not None
+    ledger.run(HOOKS.before_rotation(ledger.core))
+    ledger.run(tick.tick(ledger.core, force=True, explain=HOOKS.explain))
+
+
+def pass_a_day(world: World) -> None:
+    """All goes that has less than a day to live, and what shards remember of writers."""
+    raw: Any = world.raw
+    for shard in world.ledger.core.shards:
+        raw.delete(*shard.declared([])[7:9])
+    for key in list(raw.scan_iter("acker:{t*")):
+        if 0 < raw.ttl(key) <= RERUN_TTL + 60:
+            raw.delete(key)

@@ -1,18 +1,13 @@
 """Commits of what was staged: once, whole, and in their order."""
 
-from functools import partial
-from itertools import count
 from typing import Any
 
-import numpy as np
 import pytest
 import redis
 
 from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
-from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.steps import step_totals
+from acker.ledger.client import Ledger
 from acker.store import keys
-from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import commit as commits
 from acker.streams.commits import holding, origins, record
@@ -25,9 +20,7 @@ from tests.helpers.builders.streaming import (
     consume,
     counters,
     emit,
-    interleave,
     kept,
-    record_requests,
     rows,
     run_cut,
     stage,
@@ -37,52 +30,6 @@ from tests.helpers.builders.streaming import (
 from tests.helpers.servers.servers import raw_client
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.mark.parametrize("failed", [None, "why"])
-def test_a_commit_cut_anywhere_is_finished_as_it_was_stored(url: str, failed: str | None) -> None:
-    for after in count():
-        ledger = open_ledger(Store(url), f"cut{after}", ackers=2)
-        anchors = emit(ledger, 30)
-        first = (stage(ledger, np.repeat(anchors, 2), rows=25), stage(ledger, anchors[:1], "others"))
-        inputs = (take(ledger, "lines"),)
-        by = ledger.run(step_totals.mark(ledger.core, "split", 7))
-        what = Commit(first, inputs, by=by) if failed is None else Commit(inputs=inputs, failed=failed, by=by)
-        cut = run_cut(ledger, commits.commit(ledger.core, "writer", 7, what), after)
-        assert ledger.run(record.known(ledger.core, "writer", 7))
-        # The rerun has made something else of the batch.
-        second = (stage(ledger, anchors[:7]),)
-        assert not commit(ledger, 7, Commit(second, inputs))
-        commit(ledger, 7, Commit((stage(ledger, anchors[:3]),), inputs))
-        assert rows(ledger, "lines") == []
-        assert len(rows(ledger, "words")) == (60 if failed is None else 0)
-        consume(ledger, "words")
-        consume(ledger, "others")
-        total = counters(ledger)
-        total.pop("duplicates", None)
-        assert total == {"tracked": 30, "failed" if failed else "acked": 30}
-        [done] = ledger.run(step_totals.totals(ledger.core))
-        done_by = (done.step, done.tuples, done.failed, sum(done.ages.values()))
-        assert done_by == (("split", 0, 30, 0) if failed else ("split", 30, 0, 30))
-        assert not kept(url, b"staged")
-        assert not kept(url, b"payload")
-        if not cut:
-            assert after > 5
-            return
-
-
-def test_two_drivers_of_one_batch_carry_one_of_the_commits_out(ledger: Ledger) -> None:
-    anchors = emit(ledger, 20)
-    inputs = (take(ledger, "lines"),)
-    one = commits.commit(ledger.core, "writer", 0, Commit((stage(ledger, anchors),), inputs))
-    two = commits.commit(ledger.core, "writer", 0, Commit((stage(ledger, np.repeat(anchors, 2)),), inputs))
-    results = interleave(ledger, one, two)
-    assert sorted(results) == [False, True]
-    assert len(rows(ledger, "words")) == (20 if results[0] else 40)
-    consume(ledger, "words")
-    total = counters(ledger)
-    total.pop("duplicates", None)
-    assert total == {"tracked": 20, "acked": 20}
 
 
 def test_staged_data_that_timed_out_is_an_error_and_not_a_loss(ledger: Ledger) -> None:
@@ -140,41 +87,6 @@ def test_what_is_staged_and_not_committed_times_out(ledger: Ledger, url: str) ->
     assert not kept(url, b"words}:payload")
     with raw_client(url) as client:
         assert all(0 < client.ttl(key) <= 100 for key in client.scan_iter(b"*words}:payload*"))
-
-
-def test_a_late_copy_of_a_stage_call_does_not_undo_what_happened_since(ledger: Ledger) -> None:
-    anchors = emit(ledger, 10)
-    sent: list[Any] = []
-    staged = record_requests(ledger, lambda: stage(ledger, anchors), sent)
-    commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
-    ledger.store.send(sent)
-    consume(ledger, "words")
-    assert counters(ledger) == {"tracked": 10, "acked": 10}
-
-
-def test_what_a_late_copy_stages_again_is_not_emitted_again_by_who_finishes_the_commit(url: str) -> None:
-    """Who commits is paused, its rows are acked, and a copy of the call that staged their vectors comes."""
-    read = 0
-    for after in count():
-        ledger = open_ledger(Store(url), f"cut{after}", ackers=2)
-        anchors, sent = emit(ledger, 10), list[Any]()
-        staged = record_requests(ledger, partial(stage, ledger, anchors), sent)
-        what = Commit((staged,), (take(ledger, "lines"),))
-        cut = run_cut(ledger, commits.commit(ledger.core, "writer", 0, what), after)
-        published = len(rows(ledger, "words")) == 10
-        if published:
-            consume(ledger, "words")
-            ledger.store.send(sent)
-        commit(ledger, 0, what)
-        if not published:
-            consume(ledger, "words")
-        total = counters(ledger)
-        total.pop("duplicates", None)
-        assert total == {"tracked": 10, "acked": 10}, after
-        read += published
-        if not cut:
-            break
-    assert read > 3
 
 
 def test_reasons_of_their_own_take_no_writers_of_their_own(ledger: Ledger) -> None:

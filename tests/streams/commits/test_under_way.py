@@ -105,33 +105,6 @@ def finish(ledger: Ledger, operation: Operation[Any], replies: Any) -> None:
             return
 
 
-@pytest.mark.parametrize("made_by", KINDS)
-def test_none_of_its_trees_expires_wherever_it_is_stopped(
-    url: str, made_by: Callable[[Ledger], Made]
-) -> None:
-    after = 0
-    while True:
-        ledger = open_ledger(Store(url), f"t{after}", ackers=2, downtime=0)
-        operation, _ = made_by(ledger)
-        replies: Any = None
-        try:
-            for _ in range(after + 1):
-                replies = ledger.store.send(operation.send(replies))
-        except StopIteration:
-            break
-        begun = ledger.run(_registered(ledger))
-        if begun:
-            assert ticks(ledger) == 0
-        finish(ledger, operation, replies)
-        assert not ledger.run(_registered(ledger))
-        # The clock of what it has tracked, and not finished, begins with its end.
-        if made_by in (tracks_and_fails, replayed):
-            assert ticks(ledger, 2) == 0
-            assert ticks(ledger, 1) == (15 if made_by is replayed else 10)
-        after += 1
-    assert after > 5
-
-
 def _run_until(ledger: Ledger, operation: Operation[Any], pending: int) -> None:
     """Carries a commit out until so many trees are pending."""
     replies: Any = None

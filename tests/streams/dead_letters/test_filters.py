@@ -1,19 +1,20 @@
 """Dead letters by a filter: pages, groups, and what is replayed and discarded step by step."""
 
-import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redis
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acker.errors import DeadLettersFull, UnreadableRecord, ValidationError
-from acker.inspect.operate.removal import remove
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings import config
 from acker.store.client import Store
 from acker.store.keys import Spout
+from acker.store.operation import Operation
 from acker.streams.dead_letters import dead_letters
 from acker.streams.dead_letters import pages as dead_letters_pages
 from acker.streams.dead_letters.dead_letters import Filter, Group
@@ -22,7 +23,7 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from tests.helpers.builders.kept_rows import consume, letters, lines, pending, rows
-from tests.helpers.faults.paused_drivers import one_by_one
+from tests.helpers.faults.simulator import HISTORIES, Move, World, histories, run_history
 from tests.helpers.models.leaks import assert_settled
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster(slow=True)]
@@ -246,39 +247,46 @@ def discard_all(ledger: Ledger) -> int:
             return done
 
 
-@pytest.mark.parametrize("stopped_one", ["replay", "discard"])
-@pytest.mark.parametrize("others", ["replay", "discard"])
-def test_a_stopped_redrive_tells_its_own_deeds_only(valkey_url: str, stopped_one: str, others: str) -> None:
-    some = {"replay": dead_letters.replay_some, "discard": dead_letters.discard_some}[stopped_one]
-    for after in itertools.count():
-        ledger = open_ledger(Store(valkey_url), f"after{after}", ackers=2, slab_limit=100)
-        dead(ledger, 12, MISSING)
-        stopped = one_by_one(some(ledger.core, Filter(), limit=5))
-        asked, end = next(stopped), None
-        for _ in range(after):
-            asked, end = go_on(ledger, stopped, asked)
-            if end is not None:
-                break
-        ended = end is not None
-        replayed = len(replay_all(ledger, Filter(), limit=2)) if others == "replay" else 0
-        discarded = discard_all(ledger) if others == "discard" else 0
-        while end is None:
-            asked, end = go_on(ledger, stopped, asked)
-        replayed += len(end.anchors) if stopped_one == "replay" else 0
-        discarded += end.count if stopped_one == "discard" else 0
-        assert all_pages(ledger, Filter()) == []
-        assert (len(rows(ledger)), replayed + discarded) == (replayed, 12)
-        ledger.run(remove(ledger.config.name, force=True))
-        if ended:
-            break
+class RedriveWorld(World):
+    """Twelve dead letters, which several replay and discard by fives. Each is one's deed, who tells of it."""
+
+    actors: ClassVar = ("replay", "replay_too", "discard")
+    scripts: ClassVar = ("begin_commit", "advance_commit", "settle", "drop_letters", "end_commit")
+
+    def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:
+        super().__init__(url, cluster, seed)
+        dead(self.ledger, 12, MISSING)
+        self.replayed, self.discarded, self.ended = list[int](), 0, 0
+
+    def replay(self, ledger: Ledger) -> Operation[None]:
+        step = yield from dead_letters.replay_some(ledger.core, Filter(), limit=5)
+        self.replayed += step.anchors.values()
+        self.ended += 1
+
+    replay_too = replay
+
+    def discard(self, ledger: Ledger) -> Operation[None]:
+        step = yield from dead_letters.discard_some(ledger.core, Filter(), limit=5)
+        self.discarded += step.count
+        self.ended += 1
+
+    def check(self) -> None:
+        died = self.ended < self.begun.total()
+        self.replayed += replay_all(self.ledger, Filter(), limit=2).values()
+        assert all_pages(self.ledger, Filter()) == []
+        told, there = set(self.replayed), {row["_acker"] for row in rows(self.ledger)}
+        assert len(told) == len(self.replayed)
+        assert told <= there
+        assert len(there) + self.discarded == 12 or died
+        assert told == there or died
 
 
-def go_on(ledger: Ledger, stopped: Any, asked: list[Any]) -> tuple[list[Any], Any]:
-    """Sends one request of an operation; returns the next, or what the operation ended with."""
-    try:
-        return stopped.send(ledger.store.send(asked)), None
-    except StopIteration as end:
-        return [], end.value
+@HISTORIES
+@given(history=histories(RedriveWorld), cluster=st.booleans())
+def test_a_stopped_redrive_tells_its_own_deeds_only(
+    valkey_url: str, history: list[Move], cluster: bool
+) -> None:
+    run_history(RedriveWorld, valkey_url, history, cluster=cluster)
 
 
 def test_a_step_goes_as_far_as_there_is_room_and_on_from_there(url: str) -> None:

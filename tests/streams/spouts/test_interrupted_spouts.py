@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import redis
 
@@ -17,8 +16,8 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import lost_trees, replays, settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.staging.staging import Staging
-from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines, pending, rows
-from tests.helpers.builders.streaming import counters, run_cut
+from tests.helpers.builders.kept_rows import HOW, consume, lines, pending, rows
+from tests.helpers.builders.streaming import counters
 from tests.helpers.models.leaks import kind_of
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -51,90 +50,6 @@ def test_a_spout_tells_an_empty_store_its_settings(ledger: Ledger, raw: "redis.R
     assert opened.core.spouts == {HOW.spout, "other"}
     consume(opened)
     assert settler.settle(opened) == Stepped(acked=10)
-
-
-def test_a_step_that_is_cut_anywhere_is_finished_once_by_another(valkey_url: str) -> None:
-    """The settler dies after each of its exchanges: every row is replayed once, every outcome reported."""
-    cuts = 0
-    for after in range(200):
-        ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2, slab_limit=10)
-        how = SpoutOptions("s", "lines", "id", attempts=2, outcomes=True)
-        StreamSpout(ledger, how).write(lines(30))
-        fail(ledger, lambda row: row["id"] % 3 == 0)
-        cut = run_cut(ledger, replays.step(ledger.core, "s"), after)
-        cuts += cut
-        settler.settle(ledger)
-        assert sorted(row["id"] for row in rows(ledger)) == list(range(0, 30, 3)), after
-        assert pending(ledger)["pending"] == 10
-        reported = rows(ledger, "s.outcomes")
-        assert len(reported) == 30
-        assert sorted(row["message_id"] for row in reported if row["final"]) == sorted(
-            b"%d" % n for n in range(30) if n % 3
-        )
-        fail(ledger, lambda row: True)
-        cut = run_cut(ledger, replays.step(ledger.core, "s"), after)
-        settler.settle(ledger)
-        assert len(letters(ledger)) == 10
-        assert pending(ledger) == {"pending": 0, "acked": 20, "replayed": 10, "dead": 10}
-        assert {name: n for name, n in counters(ledger).items() if name != "duplicates"} == {
-            "tracked": 40, "acked": 20, "failed": 20, "late": 20,
-        }  # fmt: skip
-        if not cut:
-            break
-    assert 15 < cuts < 100
-
-
-def test_a_write_that_is_cut_anywhere_is_finished_once(valkey_url: str, valkey_raw: "redis.Redis") -> None:
-    table = lines(35)
-    names = [None if n == 7 else "x" * (2_000 if n % 10 == 3 else 20) + str(n) for n in range(35)]
-    table = table.append_column("name", pa.array(names, pa.string()))
-    how = SpoutOptions("s", "lines", "name")
-    for after in range(100):
-        ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=8, slab_limit=10)
-        made, staged = ledger.run(
-            replays.emit_recorded(ledger.core, how, Staging("lines"), table.to_batches())
-        )
-        what = Commit((staged,), made)
-        cut = run_cut(ledger, commit.commit(ledger.core, "w", 0, what), after)
-        settler.settle(ledger)
-        for _ in range(2):
-            ledger.run(commit.commit(ledger.core, "w", 0, what))
-        reported = {name: n for name, n in counters(ledger).items() if name != "duplicates"}
-        assert reported == {"tracked": 35, "failed": 5}
-        assert len(rows(ledger)) == 30
-        consume(ledger)
-        assert counters(ledger)["acked"] == 30
-        settler.settle(ledger)
-        assert pending(ledger) == {"pending": 0, "acked": 30, "replayed": 0, "dead": 5}
-        assert sorted(letter.row["id"] for letter in letters(ledger)) == [3, 7, 13, 23, 33]  # type: ignore[type-var]
-        assert not [key for key in valkey_raw.scan_iter() if kind_of(key) == "made"], after
-        if not cut:
-            return
-    raise AssertionError("it never came to its end")
-
-
-def test_a_settler_that_is_overtaken_anywhere_replays_nothing_again(valkey_url: str) -> None:
-    """Another settler does all there is to do, after each exchange of this one in turn."""
-    for after in range(100):
-        ledger = open_ledger(Store(valkey_url), f"race{after}", ackers=2, slab_limit=10)
-        StreamSpout(ledger, HOW).write(lines(15))
-        fail(ledger, lambda row: row["id"] < 5)
-        slow, replies, exchanges = replays.step(ledger.core, "s"), None, 0
-        try:
-            while True:
-                requests = slow.send(replies)  # type: ignore[arg-type]
-                if exchanges == after:
-                    settler.settle(ledger)
-                replies = ledger.store.send(requests)
-                exchanges += 1
-        except StopIteration:
-            pass
-        settler.settle(ledger)
-        assert sorted(row["id"] for row in rows(ledger)) == list(range(5)), after
-        assert pending(ledger) == {"pending": 5, "acked": 10, "replayed": 5, "dead": 0}
-        if exchanges < after:
-            return
-    raise AssertionError("it never came to its end")
 
 
 def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
