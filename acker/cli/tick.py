@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-import threading
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,10 +10,11 @@ import typer
 from acker.cli.shared.options import Json, OfStore
 from acker.cli.shared.output import one_line, row, show, show_json, table
 from acker.cli.shared.statuses import Status
-from acker.cli.shared.stopping import stop_on_signals
+from acker.cli.shared.stopping import stop_on_signals, wait_until
 from acker.errors import AckerError, StoreUnavailable, UnknownTopology
 from acker.ledger.calls.calls import Ticked
 from acker.ledger.client import open_ledger
+from acker.ledger.loops import Threads
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.topologies import names as topology_names
 from acker.ledger.tick.tick import tick as run_tick
@@ -43,21 +43,18 @@ def tick(
     hooks = _hooks()
     if once:
         return _once(store, names, hooks, as_json)
-    stop = stop_on_signals()
     logging.basicConfig(level=logging.INFO, format="acker: %(message)s", stream=sys.stderr)
     if names is not None:
         for name in names:
             open_ledger(store, name, create=False)
+    stop = stop_on_signals()  # from here on: until then a signal ends it at once
     sys.stderr.write(f"acker: ticking {', '.join(names) if names else 'all topologies'}; Ctrl-C stops it\n")
-    threads = [threading.Thread(target=one.run, args=(stop,)) for one in _settling(store, names)]
-    for thread in threads:
-        thread.start()
-    try:
-        Ticker(store, names, on_tick=_show_one_json if as_json else _show_one, hooks=hooks).run(stop)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+    threads = Threads(stop)
+    ticker = Ticker(store, names, on_tick=_show_one_json if as_json else _show_one, hooks=hooks)
+    for one in (*_settling(store, names), ticker):
+        threads.start(one.run, stop)
+    wait_until(stop)
+    threads.end()
     return stop.status
 
 

@@ -17,6 +17,7 @@ from acker.drpc.registry import Description
 from acker.errors import AckerError
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
+from acker.ledger.loops import Threads
 from acker.ledger.outcomes.outcomes import READ_ENTRIES, OutcomeReader
 from acker.ledger.trees import trees
 from acker.store.operation import Operation
@@ -34,8 +35,8 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
     ended = threading.Event()
     bell = Bell(ledger.store, ended)
     woken = bell.listen(OutcomeReader(ledger.core, what.name).keys())
-    ringing = threading.Thread(target=bell.run, daemon=True)
-    ringing.start()
+    ringing = Threads(ended)
+    ringing.start(bell.run)
     readings: dict[str, SettleProgress] = {}
     looked = kept = recovered = 0.0
     more = False
@@ -68,7 +69,7 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
             _log.warning("answers of function %s wait: %s", what.name, error, exc_info=unforeseen)
             stop.wait(_PAUSE)
     bell.end()
-    ringing.join()
+    ringing.end()
 
 
 def answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None:

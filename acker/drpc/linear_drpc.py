@@ -18,6 +18,7 @@ from acker.drpc.out import Out
 from acker.drpc.registry import Description
 from acker.errors import ValidationError, shown
 from acker.ledger.client import Ledger
+from acker.ledger.loops import Threads
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.settings import check_number
 from acker.ledger.slabs.sections import SECTIONS
@@ -302,16 +303,14 @@ class LinearDRPC:
         """
         check_threads(threads)
         line = self.register(topology)
-        stop = threading.Event()
+        answering = Threads()
         what = self.description(topology.ledger.config.name)
-        answering = threading.Thread(target=answers.run, args=(line.ledger, what, stop), daemon=True)
-        with line.working(threads, stop):
-            answering.start()
+        with line.working(threads, answering.stop):
+            answering.start(answers.run, line.ledger, what, answering.stop)
             try:
-                yield stop
+                yield answering.stop
             finally:
-                stop.set()
-                answering.join()
+                answering.end()
 
 
 def _claim(ledger: Ledger, name: str) -> Operation[None]:

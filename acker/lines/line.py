@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Unpack
 
 from acker.errors import AckerError, FunctionConflict, LineConflict, ValidationError, shown
 from acker.ledger.client import Ledger, remake
+from acker.ledger.loops import Threads
 from acker.ledger.outcomes.outcomes import READ_ENTRIES, OutcomeReader
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.settings import check_number
@@ -143,30 +144,26 @@ class Line:
         row_columns.load_pandas()
         bell = Bell(self.ledger.store, stop)
         workers = [worker for _ in range(threads) for worker in self.workers()]
-        running = [self._thread(_run, worker, stop, self._listening(bell, worker)) for worker in workers]
+        running: list[tuple[Any, ...]] = [
+            (_run, worker, stop, self._listening(bell, worker)) for worker in workers
+        ]
         # Where one server has all outcomes, it waits for them itself.
         outcomes = OutcomeReader(self.ledger.core, SPOUT).keys() if self.ledger.store.cluster else ()
         woken = bell.listen(outcomes)
-        running.append(self._thread(coordinate, self.ledger, stop, woken))
-        running.append(self._thread(_look_after, self, workers, stop))
-        running.append(self._thread(_renew, self, workers, stop))
-        running.append(self._thread(bell.run))
+        running += [(coordinate, self.ledger, stop, woken), (bell.run,)]
+        running += [(_look_after, self, workers, stop), (_renew, self, workers, stop)]
+        loops = Threads(stop)
         with room.OF_PROCESS.shared_by(len(workers)):
-            for thread in running:
-                thread.start()
+            for one in running:
+                loops.start(*one)
             try:
                 yield
             finally:
                 bell.end()
-                for thread in running:
-                    thread.join()
+                loops.end()
 
     def _listening(self, bell: Bell, worker: Worker) -> threading.Event:
         return bell.listen([keys.Stream(self.ledger.config.name, worker.step.reads).entries])
-
-    @staticmethod
-    def _thread(target: Callable[..., object], *args: object) -> threading.Thread:
-        return threading.Thread(target=target, args=args, daemon=True)
 
 
 def check_threads(threads: int) -> None:
@@ -286,4 +283,5 @@ def look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) -> 
 
     _attempt(line, keep)
     for worker in {one.step.name: one for one in workers}.values():  # one of a step sees to all of its
-        _attempt(line, worker.recover)
+        if not stop.is_set():
+            _attempt(line, worker.recover)

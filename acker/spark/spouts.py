@@ -3,7 +3,6 @@
 import json
 import logging
 import secrets
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, fields
@@ -17,6 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from acker.errors import MissingRights, SchemaMismatch, SpoutPendingFull, ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.ledger.fields import plain
+from acker.ledger.loops import Threads
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.suggestions import meant
 from acker.lines.coordinate_all import Coordinating
@@ -308,18 +308,13 @@ def settling(
     """
     ledger = _ledger(url, topology, settings)
     settler = Settler(ledger.store, [topology], spout=spout, on_outcomes=on_outcomes)
-    stop, threads = threading.Event(), list[threading.Thread]()
-    for run in (settler.run, Coordinating(ledger.store, [topology]).run):
-        threads.append(
-            threading.Thread(target=run, args=(stop,), name=f"acker settles {topology}", daemon=True)
-        )
-        threads[-1].start()
+    threads = Threads()
+    for one in (settler, Coordinating(ledger.store, [topology])):
+        threads.start(one.run, threads.stop, name=f"acker settles {topology}")
     try:
         yield settler
     finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+        threads.end()
 
 
 def _ledger(url: str, topology: str, settings: dict[str, object]) -> Ledger:

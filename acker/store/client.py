@@ -5,6 +5,7 @@ operations (`acker.store.operation`); what it sends may be sent again until the 
 """
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -136,6 +137,14 @@ class Store:
 
     def send(self, requests: Sequence[Request]) -> list[Reply]:
         """Sends a flight, again and again until each request has its reply or the time is over."""
+        thread = threading.get_ident()
+        _waiting[thread] = time.monotonic()
+        try:
+            return self._send(requests)
+        finally:
+            _waiting.pop(thread, None)
+
+    def _send(self, requests: Sequence[Request]) -> list[Reply]:
         flight, client = Flight(requests, self.url, self.timeout), _client(self)
         waits: Iterator[float] | None = None
         while True:
@@ -295,6 +304,13 @@ class _Sent(NamedTuple):
 
 
 _clients: dict[tuple[int, str, bool, float], _Client] = {}
+_waiting: dict[int, float] = {}
+"""Threads that wait for a store, and since when."""
+
+
+def waiting_since(thread: threading.Thread) -> float | None:
+    """Since when a thread waits for an answer of a store, by the monotonic clock; None where it does not."""
+    return _waiting.get(thread.ident or 0)
 
 
 def _client(store: Store) -> _Client:

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from acker.drpc.answer_all import Answering
 from acker.inspect.operate.ticker_hooks import HOOKS
+from acker.ledger.loops import Threads
 from acker.ledger.tick.async_ticker import AsyncTicker
 from acker.lines.coordinate_all import Coordinating
 from acker.store.client import Store
@@ -16,7 +16,6 @@ from api.service.service import Service
 from api.streams.live import Live
 
 _ATTEMPTS = 20
-_THREAD = "thread"
 _log = logging.getLogger(__name__)
 
 
@@ -25,16 +24,14 @@ async def running(service: Service, live: Live) -> AsyncIterator[None]:
     """Runs all of it meanwhile."""
     settings = service.settings
     tasks: list[asyncio.Task[None]] = [asyncio.create_task(live.run(), name="live")]
-    stop = threading.Event()
+    threads = Threads()
     if settings.ticker:
         ticker = AsyncTicker(service.store, hooks=HOOKS)
         tasks.append(asyncio.create_task(ticker.run(asyncio.Event()), name="ticker"))
         # These are made for threads; they have connections of their own.
         store = Store(settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster)
-        tasks += [
-            asyncio.create_task(asyncio.to_thread(one.run, stop), name=_THREAD)
-            for one in (Coordinating(store), Settler(store), Answering(store))
-        ]
+        for one in (Coordinating(store), Settler(store), Answering(store)):
+            threads.start(one.run, threads.stop)
     if settings.otel:
         from api.background.otel import Exporter, otlp
 
@@ -42,16 +39,14 @@ async def running(service: Service, live: Live) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        stop.set()
-        await _end(tasks)
+        await asyncio.gather(asyncio.to_thread(threads.end), _end(tasks))
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
     """Cancels tasks until they have ended: one that is just connecting may pass over being cancelled."""
     for _ in range(_ATTEMPTS):
         for task in tasks:
-            if task.get_name() != _THREAD:  # which has been asked to end
-                task.cancel()
+            task.cancel()
         _, left = await asyncio.wait(tasks, timeout=0.5)
         if not left:
             break

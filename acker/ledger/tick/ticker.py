@@ -88,12 +88,17 @@ class Schedule:
         self._known: dict[str, _Known] = {}
         self._failures = 0
 
-    def round(self) -> Operation[float]:
-        """Ticks what is due, drains a bounded piece of it; returns seconds until the next round."""
+    def round(self, stopped: Callable[[], bool] = lambda: False) -> Operation[float]:
+        """Ticks what is due, drains a bounded piece of it; returns seconds until the next round.
+
+        stopped: whether the topologies that are left are to wait.
+        """
         names = self.names if self.names is not None else (yield from topologies.names())
         self._known = {name: self._known.get(name) or _Known() for name in names}
         # What waits longest comes first: the shard of one may lie on the one node that hangs.
         for name, known in sorted(self._known.items(), key=lambda item: item[1].due):
+            if stopped():
+                break
             if known.due > time.monotonic():
                 continue
             try:
@@ -213,17 +218,17 @@ class Ticker:
         self.store = store
         self._schedule = Schedule(names, on_tick, hooks)
 
-    def step(self) -> float:
-        """One round; returns the seconds after which the next one is due."""
+    def step(self, stopped: Callable[[], bool] = lambda: False) -> float:
+        """One round, which ends early where it is to stop; returns seconds until the next one is due."""
         try:
-            return self.store.run(self._schedule.round())
+            return self.store.run(self._schedule.round(stopped))
         except (StoreUnavailable, StoreMisconfigured, StoreError) as error:
             return self._schedule.failed(error)
 
     def run(self, stop: threading.Event) -> None:
         """Ticks until `stop` is set; while the store is away, that takes up to its time-out to be seen."""
         while not stop.is_set():
-            stop.wait(self.step())
+            stop.wait(self.step(stop.is_set))
 
 
 def due(core: Core) -> Operation[float | None]:

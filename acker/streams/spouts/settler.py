@@ -18,12 +18,11 @@ from acker.errors import (
     StoreError,
     TrackRejected,
     is_interrupt,
-    text_of,
 )
 from acker.ledger.client import Ledger, follow
+from acker.ledger.loops import Rounds
 from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
-from acker.ledger.slabs.causes import log_error, said_by
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, Reply, command
@@ -36,7 +35,6 @@ T = TypeVar("T")
 PAUSE = 0.2
 """Seconds between two looks for outcomes."""
 _STEPS = 100
-_LONGEST_PAUSE = 5.0
 _LONGEST_STEP = 60.0
 _WAIT = 0.1
 
@@ -188,13 +186,15 @@ def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = N
                 time.sleep(_WAIT)
 
 
-class Settler:
+class Settler(Rounds):
     """Settles the outcomes of topologies of a store (all, where `names` is None), until `stop`.
 
     spout: only of this one. on_outcomes: is called with each batch of outcomes
     (`acker.streams.spouts.replays.OUTCOMES`) before they are settled; where it raises, they come again. Where
     several settle at once, each may get the same. A store that is away is waited for.
     """
+
+    what, all_wait, longest, log = "outcomes of topology %s wait", "outcomes wait", 5.0, _log
 
     def __init__(
         self,
@@ -204,20 +204,13 @@ class Settler:
         spout: str | None = None,
         on_outcomes: OnOutcomes | None = None,
     ) -> None:
-        self.store = store
-        self.names = None if names is None else [check_name(name, "topology") for name in names]
+        super().__init__(store, names)
         self.spout = spout
         self.on_outcomes = on_outcomes
         self._stepping = threading.RLock()  # reentrant only so that it knows its owner
         self._ledgers: dict[str, Ledger] = {}
-        self._trouble: dict[str, str] = {}
         self._looked: dict[str, float] = {}
         self._readings: dict[str, dict[str, SettleProgress]] = {}
-
-    @property
-    def troubled(self) -> tuple[str, ...]:
-        """The topologies whose outcomes wait since the last step; the log has the reasons."""
-        return tuple(self._trouble)
 
     def step(self) -> int:
         """Settles what there is now; returns how many rows. Trouble with one topology is logged.
@@ -240,26 +233,15 @@ class Settler:
 
     def _step(self) -> int:
         names = self.names if self.names is not None else self.store.run(topologies.names())
-        settled = 0
-        for name in names:
-            try:
-                ledger = self._ledger(name)
-                _, done = _each([partial(self._recover, ledger), partial(self._settle, ledger)])
-                settled += done
-                self._trouble.pop(name, None)
-            except (
-                BaseException
-            ) as error:  # `on_outcomes` is the user's: it may raise anything, SystemExit, too
-                if is_interrupt(error):
-                    raise
-                self._ledgers.pop(name, None)
-                said = said_by(error)
-                if self._trouble.get(name) != said:
-                    self._trouble[name] = said
-                    ours = issubclass(type(error), AckerError)
-                    what = text_of(error) or said
-                    log_error(_log, None if ours else error, "outcomes of topology %s wait: %s", name, what)
-        return settled
+        return self._each(names, self._settle_topology)
+
+    def _settle_topology(self, name: str) -> int:
+        ledger = self._ledger(name)
+        _, done = _each([partial(self._recover, ledger), partial(self._settle, ledger)])
+        return done
+
+    def _forget(self, name: str) -> None:
+        self._ledgers.pop(name, None)
 
     def _recover(self, ledger: Ledger) -> int:
         name = ledger.config.name
@@ -277,15 +259,3 @@ class Settler:
         known = self._ledgers.get(name)
         found = self._ledgers[name] = follow(known, self.store, name, create=False)
         return found
-
-    def run(self, stop: threading.Event) -> None:
-        """Settles until `stop` is set."""
-        pause = PAUSE
-        while not stop.wait(pause):
-            try:
-                self.step()
-                pause = PAUSE
-            except AckerError as error:
-                if pause == PAUSE:
-                    _log.warning("outcomes wait: %s", error)
-                pause = min(_LONGEST_PAUSE, 2 * pause)
