@@ -16,6 +16,7 @@ from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings import topologies
+from acker.ledger.slabs.slabs import NewSlab
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.tick import tick
@@ -31,8 +32,9 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from tests.helpers.builders.ledgers import Trees, confirm_all, opened, reported
 from tests.helpers.builders.streaming import run_cut, take
+from tests.helpers.faults.simulator import moment, set_back
 from tests.helpers.models.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
-from tests.helpers.servers.servers import raw_clients
+from tests.helpers.servers.servers import Raw, raw_clients
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -43,8 +45,9 @@ def lasting(url: str, name: str) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     for client in raw_clients(url):
         with client:
-            mine = [key for key in client.scan_iter(count=1000) if own.match(key)]
-            found |= {key: client.dump(key) for key in mine if client.ttl(key) == -1}
+            found |= {
+                key: dump for key, (dump, left) in moment(client).items() if own.match(key) and not left
+            }
     return found
 
 
@@ -152,10 +155,12 @@ def test_trees_are_not_removed_by_mistake(url: str) -> None:
     assert not lasting(url, "words")
 
 
-def test_a_removal_that_is_cut_anywhere_is_finished_by_another(valkey_url: str) -> None:
-    store = Store(valkey_url)
+def test_a_removal_that_is_cut_anywhere_is_finished_by_another(valkey_url: str, valkey_raw: Raw) -> None:
+    store, ledger = Store(valkey_url), filled(valkey_url, "words")
+    whole = moment(valkey_raw)
     for after in count():
-        cut = run_cut(filled(valkey_url, "words"), remove("words", force=True), after)
+        set_back(valkey_raw, whole)
+        cut = run_cut(ledger, remove("words", force=True), after)
         if store.run(topologies.names()) or lasting(valkey_url, "words").keys() & {keys.config("words")}:
             store.run(remove("words", force=True))
         assert not lasting(valkey_url, "words"), after
@@ -173,8 +178,8 @@ def test_a_topology_without_tracking_can_be_removed(url: str) -> None:
 
 def test_many_slabs_go_in_steps(valkey_url: str) -> None:
     ledger = opened(valkey_url, "words", ackers=1)
-    for _ in range(1100):
-        Trees(2).track(ledger)
+    slabs = [Trees(2) for _ in range(1100)]
+    ledger.track_slabs([NewSlab(one.anchors, one.values, one.message_ids) for one in slabs], spout="s")
     assert len(lasting(valkey_url, "words")) > 1100
     ledger.run(bounded(remove("words", force=True)))
     assert not lasting(valkey_url, "words")
