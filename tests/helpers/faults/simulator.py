@@ -27,6 +27,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, ClassVar, TypeAlias, cast
 
 import pytest
@@ -104,17 +105,6 @@ class Killed(BaseException):
     """Ends the process of an actor."""
 
 
-class _Wire(Store):
-    """The store of an actor: each request waits for its turn."""
-
-    simulator: "Simulator"
-
-    def send(self, requests: Sequence[Request]) -> list[Reply]:
-        """Sends a flight, one request after another, as moves have it."""
-        actor = self.simulator.current()
-        return super().send(requests) if actor is None else actor.send(requests, super().send)
-
-
 class _Actor:
     """A process: a thread that runs only while it has the turn."""
 
@@ -125,7 +115,7 @@ class _Actor:
         self.next: Sequence[str] = ()
         self._fault = ""
         self._turn, self._done = threading.Semaphore(0), threading.Semaphore(0)
-        self._ledger, self._known = simulator.world.open(simulator), dict[bytes, Any]()
+        self._ledger, self._known = open_ledger(Store(simulator.world.url), "t"), dict[bytes, Any]()
         self._thread = threading.Thread(target=self._run, name=f"actor {name}", daemon=True)
         self._thread.start()
 
@@ -309,12 +299,6 @@ class World:
         self.ledger = open_ledger(Store(url), "t", **self.settings)
         self.simulator = Simulator(self, cluster)
 
-    def open(self, simulator: "Simulator") -> Ledger:
-        """A ledger of a process of its own."""
-        wire = _Wire(self.url)
-        wire.simulator = simulator
-        return open_ledger(wire, "t")
-
     def begin(self, name: str, ledger: Ledger) -> None:
         """Runs an actor."""
         self.begun[name] += 1
@@ -337,9 +321,15 @@ def run_history(
 
     cluster: chains of scripts are refused, as by a cluster. A failure has a note of how to repeat it.
     """
-    with _seeded(seed):
+    with _seeded(seed), pytest.MonkeyPatch.context() as patch:
         made = world(url, cluster, seed)
-        simulator = made.simulator
+        simulator, send = made.simulator, Store.send
+
+        def in_turn(store: Store, requests: Sequence[Request]) -> list[Reply]:
+            actor = simulator.current()
+            return send(store, requests) if actor is None else actor.send(requests, partial(send, store))
+
+        patch.setattr(Store, "send", in_turn)
         try:
             simulator.play(history)
             simulator.calm()
