@@ -39,7 +39,8 @@ Made = tuple[Operation[Any], int]
 @pytest.fixture
 def ledger(url: str) -> Ledger:
     # Nothing waits for a job here: what does not expire is kept by its commit.
-    return open_ledger(Store(url), "t", ackers=3, downtime=0)
+    # And a commit is not taken for dead where the machine is slow: three heartbeats are 15 s.
+    return open_ledger(Store(url), "t", ackers=3, downtime=0, message_timeout=600.0)
 
 
 def ticks(ledger: Ledger, rounds: int = 6, alive: bool = True) -> int:
