@@ -7,7 +7,7 @@ import operator
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -16,7 +16,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
     create_model,
@@ -52,15 +51,6 @@ MESSAGE_ID_PATTERN = (
 """Exactly the base64 texts of at most 1,024 bytes."""
 
 
-def instant(seconds: float) -> datetime:
-    """A time from Unix seconds."""
-    return datetime.fromtimestamp(seconds, UTC)
-
-
-def _instant_text(value: datetime) -> str:
-    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _bytes_at_most(limit: int) -> AfterValidator:
     def check(text: str) -> str:
         if len(text.encode()) > limit:
@@ -78,17 +68,12 @@ Id = Annotated[
         examples=["-4611686018427387903"],
     ),
 ]
-Instant = Annotated[
-    datetime,
-    PlainSerializer(_instant_text, return_type=str),
-    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T03:04:05.678Z"]}),
-]
-"""ISO 8601 in UTC, to the millisecond."""
+_INSTANT = WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T03:04:05.678Z"]})
+Instant = Annotated[datetime, _INSTANT]
+"""A time that a client gives, as ISO 8601."""
+At = Annotated[str, _INSTANT]
+"""A time as `acker.ledger.fields.instant` writes it."""
 InstantText = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
-"""The same, as text already."""
-At = Annotated[
-    str, WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T03:04:05.678Z"]})
-]
 _OTHER = "[A-Za-z0-9_-]"
 _ANY = "[A-Za-z0-9._-]"
 NAME_PATTERN = f"^({_OTHER}{_ANY}{{0,63}}|[.]{_OTHER}{_ANY}{{0,62}}|[.][.]{_ANY}{{1,62}})$"

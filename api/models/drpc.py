@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from acker.drpc.linear_drpc import MOST_TIMEOUT
-from api.fields import Answer, Instant, Numbers
+from api.fields import Answer, At, Numbers
 
 LONGEST_WAIT = 300.0
 """Seconds for which a call waits at most for its answer."""
@@ -40,7 +40,7 @@ class Pending(Answer):
     """A call that has no answer yet."""
 
     request: RequestId
-    deadline: Instant | None = Field(description="Until when it is answered; null where that is not known.")
+    deadline: At | None = Field(description="Until when it is answered; null where that is not known.")
     waits_for: list[str] = Field(
         description="The steps that have not done all of it; empty where that is not known (yet)."
     )

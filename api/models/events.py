@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from acker.ledger.trees.buckets import Bucket
-from api.fields import Answer, Count, Instant, counted, with_fields
+from api.fields import Answer, At, Count, counted, with_fields
 from api.models.answers import Health, Latency, Outcome
 from api.models.stats import COUNTED
 
@@ -12,7 +12,7 @@ from api.models.stats import COUNTED
 class Sample(Answer):
     """Event `sample`, once a second: what changed since the one before. Its id resumes the stream."""
 
-    at: Instant
+    at: At
     seconds: float | None = Field(description="Since the reading before; null where there was none.")
     pending: Count
     held: Count
@@ -26,7 +26,7 @@ class Sample(Answer):
 class OutcomeSummary(Answer):
     """Event `outcomes`, in place of the single ones beyond 20 a second."""
 
-    at: Instant
+    at: At
     failed: Count = Field(description="How many more failed than were reported one by one.")
     expired: Count
 

@@ -23,8 +23,9 @@ from acker.inspect.functions import call_progress
 from acker.inspect.functions.call_progress import CallHead, Progress
 from acker.inspect.functions.function_state import FunctionState, function_state
 from acker.ledger.async_ledger import AsyncLedger
+from acker.ledger.fields import instant
 from api.asgi.logs import note
-from api.fields import Model, Name, instant
+from api.fields import Model, Name
 from api.models.answers import CallProgress, Calls, Function, Functions
 from api.models.drpc import Answered, CallBody, Cancelled, Pending, RequestId
 from api.problems import Refused, declared

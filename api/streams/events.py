@@ -10,9 +10,9 @@ from acker.inspect.topology.health import Health
 from acker.inspect.topology.history import Reading
 from acker.inspect.topology.series import series
 from acker.inspect.trees.failure import Failure
+from acker.ledger.fields import instant
 from acker.ledger.outcomes.latency_histogram import Latency
 from acker.ledger.trees.buckets import BUCKETS
-from api.fields import instant
 from api.models.answers import Outcome
 from api.models.events import OutcomeSummary, Sample
 from api.models.stats import COUNTED
