@@ -15,6 +15,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.drpc import calls, keeping
 from acker.drpc.registry import Description
 from acker.errors import AckerError
+from acker.ledger import loops
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.ledger.loops import Threads
@@ -39,35 +40,29 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
     ringing.start(bell.run)
     readings: dict[str, SettleProgress] = {}
     looked = kept = recovered = 0.0
-    more = False
-    while not stop.is_set():
-        often = ledger.config.message_timeout / 4
-        woken.wait(0 if more else min(_PAUSE, often))
-        woken.clear()
-        more = False
-        try:
-            answered = partial(answer_outcomes, ledger, what)
-            now = time.monotonic()
-            due = now - looked >= min(_LOOK, often)
-            done = settler.settle(
-                ledger, what.name, answered, steps=1, readings=readings, claimed=not due
-            ).all
-            # What comes from now on rings the bell; what was there and was not read yet does not.
-            reading = readings.get(what.name)
-            more = done >= READ_ENTRIES or (not done and reading is not None and reading.more)
-            if due:
-                looked = now
-                late = ledger.run(calls.overdue(ledger.core, what))
-                if late or now - kept >= often:
-                    kept = now
-                    ledger.run(keeping.look_after(ledger.core, what))
-            if now - recovered >= ledger.config.message_timeout / 2:
-                recovered = now
-                settler.recover(ledger, what.name)
-        except Exception as error:  # noqa: BLE001 - nobody would be answered any more
-            unforeseen = None if isinstance(error, AckerError) else error
-            _log.warning("answers of function %s wait: %s", what.name, error, exc_info=unforeseen)
-            stop.wait(_PAUSE)
+
+    def step() -> float:
+        nonlocal looked, kept, recovered
+        often, now = ledger.config.message_timeout / 4, time.monotonic()
+        answered, due = partial(answer_outcomes, ledger, what), now - looked >= min(_LOOK, often)
+        done = settler.settle(ledger, what.name, answered, steps=1, readings=readings, claimed=not due).all
+        # What comes from now on rings the bell; what was there and was not read yet does not.
+        reading = readings.get(what.name)
+        more = done >= READ_ENTRIES or (not done and reading is not None and reading.more)
+        if due:
+            looked = now
+            late = ledger.run(calls.overdue(ledger.core, what))
+            if late or now - kept >= often:
+                kept = now
+                ledger.run(keeping.look_after(ledger.core, what))
+        if now - recovered >= 2 * often:
+            recovered = now
+            settler.recover(ledger, what.name)
+        return 0.0 if more else min(_PAUSE, often)
+
+    waits = f"answers of function {what.name} wait"
+    pause = min(_PAUSE, ledger.config.message_timeout / 4)
+    loops.run(stop, step, log=_log, what=waits, pause=pause, longest=_LOOK, woken=woken)
     bell.end()
     ringing.end()
 

@@ -24,14 +24,22 @@ def run(
     what: str,
     pause: float,
     longest: float,
+    first: float | None = None,
+    woken: threading.Event | None = None,
 ) -> None:
     """Calls a step until `stop` is set, with pauses of as many seconds as it returns; `pause` for None.
+
+    first: seconds before the first call, where these are others. woken: ends a pause; it is set with `stop`.
 
     What it raises is logged once, until it succeeds again: "outcomes wait: ..." for a `what` of "outcomes
     wait". The pauses after that grow up to `longest`.
     """
-    wait, failures = pause, 0
-    while not stop.wait(wait):
+    wait, failures, bell = pause if first is None else first, 0, woken or stop
+    while True:
+        bell.wait(wait)
+        if stop.is_set():
+            return
+        bell.clear()
         try:
             asked = step()
             wait, failures = pause if asked is None else asked, 0

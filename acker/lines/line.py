@@ -151,7 +151,10 @@ class Line:
         outcomes = OutcomeReader(self.ledger.core, SPOUT).keys() if self.ledger.store.cluster else ()
         woken = bell.listen(outcomes)
         running += [(coordinate, self.ledger, stop, woken), (bell.run,)]
-        running += [(_look_after, self, workers, stop), (_renew, self, workers, stop)]
+        renewals = leases.Renewals()
+        for worker in workers:
+            worker.renewals = renewals
+        running += [(each, self, workers, renewals, stop) for each in (_look_after, _renew)]
         loops = Threads(stop)
         with room.OF_PROCESS.shared_by(len(workers)):
             for one in running:
@@ -243,16 +246,17 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
         _log.warning("step %s: %s", worker.step.name, error)
 
 
-def _look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) -> None:
+def _look_after(
+    line: Line, workers: Sequence[Worker], renewals: leases.Renewals, stop: threading.Event
+) -> None:
     while not stop.wait(leases.LEASE / 4):
+        # First: after a step that held the interpreter, the workers of this process are not to count as dead.
+        renew(line, workers, renewals)
         look_after(line, workers, stop)
 
 
-def _renew(line: Line, workers: Sequence[Worker], stop: threading.Event) -> None:
+def _renew(line: Line, workers: Sequence[Worker], renewals: leases.Renewals, stop: threading.Event) -> None:
     """Says again and again that workers live, in a thread of its own: nothing else keeps that waiting."""
-    renewals = leases.Renewals()
-    for worker in workers:
-        worker.renewals = renewals
     while not stop.wait(renewals.period(line.ledger.core)):
         renew(line, workers, renewals)
 

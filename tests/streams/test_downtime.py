@@ -13,7 +13,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.streams import Stream, downtime
 from acker.streams.commits.contents import Commit
-from acker.streams.log import subscriptions
+from acker.streams.log import fencing, subscriptions
 from acker.streams.log.subscriptions import Range
 from tests.helpers.builders.streaming import ack, commit, consume, counters, emit, stage, take, track
 from tests.helpers.builders.tickers import running
@@ -108,6 +108,18 @@ def test_rows_of_an_ended_query_wait_for_another(ledger: Ledger, other: float | 
     assert rotate(ledger) == lost
     ack(ledger, batch)
     assert counters(ledger).get("acked", 0) == 10 - lost
+
+
+def test_what_a_silent_query_has_made_counts_when_it_ends(ledger: Ledger) -> None:
+    """It was paused, or held its interpreter, for longer than three heartbeats: nobody else has its rows."""
+    emit(ledger, 10)
+    batch = take(ledger, "lines")
+    ledger.run(subscriptions.log(ledger.core, batch.stream, batch.slot, batch.reader, anew=True))
+    beat(ledger, batch, ago=1000.0)
+    assert rotate(ledger) == 0
+    assert ledger.run(fencing.recover(ledger.core, batch.stream, batch.slot)) == 0
+    assert commit(ledger, 0, Commit(inputs=(batch,)))
+    assert counters(ledger)["acked"] == counters(ledger)["tracked"] == 10
 
 
 def test_what_was_given_back_waits(ledger: Ledger) -> None:

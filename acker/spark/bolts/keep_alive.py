@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import getLogger
-from threading import Event, Thread
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from acker.errors import AckerError
 from acker.ledger.calls import traces
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
+from acker.ledger.loops import Threads
 from acker.ledger.steps import step_totals
 
 _log = getLogger(__name__)
@@ -38,7 +38,7 @@ class Resets:
     @contextmanager
     def keeping(self, anchors: Ids) -> Iterator[None]:
         """Resets the timeout of trees now and again until the block ends, by a thread."""
-        ended = Event()
+        threads = Threads()
 
         def reset() -> None:
             while True:
@@ -46,13 +46,11 @@ class Resets:
                     self.reset(anchors)
                 except AckerError as error:  # the next reset may reach the store
                     _log.warning("trees of a batch of %s were not kept alive: %s", self._step, error)
-                if ended.wait(self._ledger.config.message_timeout / 4):
+                if threads.stop.wait(self._ledger.config.message_timeout / 4):
                     return
 
-        thread = Thread(target=reset, name="acker-keep-alive", daemon=True)
-        thread.start()
+        threads.start(reset, name="acker-keep-alive")
         try:
             yield
         finally:
-            ended.set()
-            thread.join()
+            threads.end()

@@ -8,8 +8,9 @@ import logging
 import threading
 import weakref
 
-from acker.errors import AckerError
+from acker.ledger import loops
 from acker.ledger.client import Ledger
+from acker.ledger.loops import Threads
 from acker.streams import downtime
 from acker.streams.log import heartbeats
 
@@ -27,7 +28,7 @@ class Heartbeat:
         self._stream = stream
         self._whose: tuple[int, str] | None = None
         self._stopped = threading.Event()
-        self._trouble = False
+        weakref.finalize(self, self._stopped.set)
 
     def __reduce__(self) -> tuple[type, tuple[Ledger, str]]:
         return type(self), (self._ledger, self._stream)  # where it goes it has not begun
@@ -37,38 +38,27 @@ class Heartbeat:
         first, self._whose = self._whose is None, (slot, reader)
         if first:
             self._beat(self._whose)
-            period = heartbeats.period(self._ledger.core)
-            threading.Thread(
-                target=_run,
-                args=(weakref.ref(self), self._stopped, period),
-                name=f"acker beats for {self._stream}",
-                daemon=True,
-            ).start()
+            args = weakref.ref(self), self._stopped, self._stream, heartbeats.period(self._ledger.core)
+            Threads().start(_run, *args, name=f"acker beats for {self._stream}")
 
     def stop(self) -> None:
         """Ends it: what the query has taken waits from then on, until it is started again."""
         self._stopped.set()
 
     def beat(self) -> None:
-        """Beats; where the store is away it says so once, and the next beat may reach it."""
-        if self._whose is None:
-            return
-        try:
+        """Beats, where it has begun."""
+        if self._whose is not None:
             self._beat(self._whose)
-            self._trouble = False
-        except AckerError as error:
-            if not self._trouble:
-                _log.warning("the heartbeat of stream %s waits: %s", self._stream, error)
-            self._trouble = True
 
     def _beat(self, whose: tuple[int, str]) -> None:
         self._ledger.run(downtime.beat(self._ledger.core, self._stream, *whose))
 
 
-def _run(whose: "weakref.ref[Heartbeat]", stopped: threading.Event, period: float) -> None:
-    while not stopped.wait(period):
+def _run(whose: "weakref.ref[Heartbeat]", stopped: threading.Event, stream: str, period: float) -> None:
+    def step() -> None:
         heartbeat = whose()
-        if heartbeat is None:
-            return
-        heartbeat.beat()
-        del heartbeat
+        if heartbeat is not None:
+            heartbeat.beat()
+
+    what = f"the heartbeat of stream {stream} waits"
+    loops.run(stopped, step, log=_log, what=what, pause=period, longest=period)
