@@ -27,7 +27,7 @@ from acker.ledger.steps import step_registry
 from acker.ledger.trees import cursors
 from acker.lines import definition
 from acker.spark.options.options import Options
-from acker.spark.queries import batch_roots, read_ranges
+from acker.spark.queries import batch_inputs, batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.queries.plan_check import Verdict
 from acker.store import address
@@ -212,7 +212,7 @@ def _options(data: bytes) -> None:
 
 
 def _notes(data: bytes) -> None:
-    answered(read_ranges.ranges(core(), MicroBatch("q", 1, "r")), [parts(data)])
+    answered(batch_inputs.ranges(core(), MicroBatch("q", 1, "r")), [parts(data)])
 
 
 def _readers(data: bytes) -> None:

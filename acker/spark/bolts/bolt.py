@@ -23,26 +23,18 @@ from acker.spark.bolts import bolt_function, committing
 from acker.spark.bolts.collector import Collector
 from acker.spark.options import options
 from acker.spark.queries import (
-    batch_roots,
+    batch_inputs,
     conflicts,
     lateness,
     microbatches,
     plan_check,
-    plans,
-    read_ranges,
     renamed,
     store_loss,
 )
-from acker.spark.queries import (
-    stateful_operators as state,
-)
+from acker.spark.queries.batch_inputs import BatchInputs
 from acker.spark.queries.microbatches import MicroBatch
-from acker.spark.queries.plan_check import Verdict
-from acker.spark.queries.plans import Plan
 from acker.spark.runtime.pickling import Shipped
 from acker.streams.commits import commit as commits
-from acker.streams.commits import record
-from acker.streams.commits.origins import Origin
 from acker.streams.log.segments import ANCHORS
 from acker.streams.log.subscriptions import Range
 from acker.streams.sources.roots import Roots
@@ -65,7 +57,7 @@ class Bolt(Shipped):
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Runs the function on a batch, or finishes what an earlier run of the batch has stored."""
         bolt_function.check_called(batch, batch_id)
-        if operator := plans.part_by(batch):
+        if operator := batch_inputs.part_by(batch):
             raise AckerError(
                 f"bolt {self.name!r} was called with a part of its batch ({operator}), and would ack all of "
                 "it: hand it the batch as it came, and choose rows in the bolt's function"
@@ -80,32 +72,28 @@ class Bolt(Shipped):
         store_loss.check_commits(ledger, at, last, self._options.after_loss)
         if last is None and at.number:
             renamed.look(ledger, at, self.name)
-        plan = plans.planned(batch.sparkSession, at.query)
-        origin = plan.origin if plan is not None else _origin(ledger, batch, at)
-        finish = functools.partial(commits.finish, core, at.query, at.number, origin)
+        reads = BatchInputs(ledger, batch, at, self._root)
+        finish = functools.partial(commits.finish, core, at.query, at.number, reads.origin)
         if not settler.with_room(ledger, lambda: ledger.run(finish())):
-            self._check_topology(ledger, plan)
-            found = self._verdict(batch.sparkSession, at)
+            reads.check_topology(self.name)
+            found = plan_check.of_batch(batch.sparkSession, at, self._root)
             if found is not None:
-                plan_check.check(ledger, found, plan.named if plan is not None else ())
+                plan_check.check(ledger, found, reads.ranges)
             collector = self._collector(batch.sparkSession, at)
-            with committing.discarding(ledger, collector), plans.same_rows(batch, plan):
+            with committing.discarding(ledger, collector), reads.same_rows():
                 failed = committing.failure(
                     self.name,
                     at.number,
                     lambda: bolt_function.call(self.function, self.name, batch, collector),
                 )
                 collector.life.end(wait=failed is None)
-                inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
+                inputs = reads.read(failed=failed is not None, staged=bool(collector.staged))
                 plan_check.check_inputs(ledger, found, inputs, stateless=self._options.stateless)
                 self._check_read(inputs)
-            if origin is None:
-                ranges = [one for one in inputs if isinstance(one, Range)]
-                origin = Origin.of(ranges, batch_roots.time_of(ledger, at), whole=False)
-            hint = "" if _has_anchors(batch) else _NO_COLUMN
+            hint = "" if reads.anchored else _NO_COLUMN
             by = ledger.run(step_totals.mark(core, self.name, at.number))
             what = replace(
-                committing.commit_of(ledger, collector, at, inputs, failed, hint), origin=origin, by=by
+                committing.commit_of(ledger, collector, at, inputs, failed, hint), origin=reads.origin, by=by
             )
             late = list[Late]()
             commit = functools.partial(commits.commit, core, at.query, at.number, what, late.append)
@@ -118,7 +106,7 @@ class Bolt(Shipped):
                 if what.roots():
                     store_loss.mark(ledger, at)
                     conflicts.look_for_trackers(ledger, at, (one.how.spout for one in what.roots()))
-        batch_roots.forget(ledger, at)
+        batch_inputs.forget(ledger, at)
         _note_done(ledger, at, self.name)
 
     def _collector(self, spark: SparkSession, at: MicroBatch) -> Collector:
@@ -127,28 +115,6 @@ class Bolt(Shipped):
     def _check_read(self, inputs: tuple[Range | Roots, ...]) -> None:
         """Raises AckerError where the batch is not one of the bolt's: any is."""
 
-    def _check_topology(self, ledger: Ledger, plan: Plan | None) -> None:
-        """Raises AckerError where a batch reads streams that the bolt's commit cannot ack."""
-        others = ", ".join(sorted(plan.topologies - {ledger.config.name})) if plan is not None else ""
-        if others:
-            raise AckerError(
-                f"bolt {self.name!r} is of topology {ledger.config.name!r}, so it cannot ack what its batch "
-                f"reads of {others}: a query reads the streams of one topology"
-            )
-
-    def _verdict(self, spark: SparkSession, at: MicroBatch) -> Verdict | None:
-        """The verdict on the plan of the query; None where Spark does not tell."""
-        if at.run not in _verdicts:
-            if hasattr(spark, "sparkContext"):
-                found = state.of_query(spark, at.query)
-                known = found.verdict() if found is not None else None
-            else:
-                known = state.explained(self._root, at.query) if self._root else None
-            _verdicts[at.run] = known
-            if len(_verdicts) > _MOST_QUERIES:
-                del _verdicts[next(iter(_verdicts))]
-        return _verdicts[at.run]
-
     @classmethod
     def _unpacked(cls, state: dict[str, Any]) -> Self:
         """On a Spark Connect server: just now the active session is the one that has started the query."""
@@ -156,58 +122,8 @@ class Bolt(Shipped):
         made._root = SparkSession.getActiveSession()
         return made
 
-    def _inputs(
-        self, ledger: Ledger, batch: DataFrame, at: MicroBatch, plan: Plan | None, failed: bool, staged: bool
-    ) -> tuple[Range | Roots, ...]:
-        """What the batch is made of: as the tasks that read it have noted."""
-        inputs = _read(ledger, at, plan)
-        if not self._read_in_whole(plan, at, inputs, failed, staged):
-            # Returning acks, and failing fails, also what the function has not read.
-            batch.write.format("noop").mode("overwrite").save()
-            inputs = _read(ledger, at, plan)
-        if not inputs and _has_anchors(batch) and not batch.isEmpty():
-            raise AckerError(batch_roots.unread(ledger, at))
-        return inputs
-
-    def _read_in_whole(
-        self, plan: Plan | None, at: MicroBatch, inputs: tuple[Range | Roots, ...], failed: bool, staged: bool
-    ) -> bool:
-        """Whether the function has read all of its batch, so that all inputs are known.
-
-        Where that cannot be known, one that has emitted or failed rows is taken to have.
-        """
-        if not inputs:
-            return False
-        ranges = [one for one in inputs if isinstance(one, Range)]
-        if plan is not None:
-            # How many tasks make roots, nobody tells: those of a failed batch have to be known.
-            return plan.noted(ranges) and not (failed and plan.others)
-        if staged and not failed:
-            return True
-        sources = plans.sources(self._root, at.query)
-        return sources is not None and sources <= len(ranges)
-
-
-def _origin(ledger: Ledger, batch: DataFrame, at: MicroBatch) -> Origin | None:
-    """What a batch of no known plan reads; None where no earlier run of it has stored a commit.
-
-    Otherwise its tasks tell, who read it for that alone: the function is not called again.
-    """
-    if not ledger.run(record.known(ledger.core, at.query, at.number)):
-        return None
-    batch.write.format("noop").mode("overwrite").save()
-    return Origin.of(read_ranges.noted(ledger, at), batch_roots.time_of(ledger, at))
-
-
-def _read(ledger: Ledger, at: MicroBatch, plan: Plan | None) -> tuple[Range | Roots, ...]:
-    """What tasks have noted that the batch is made of, as far as its plan has it."""
-    found = batch_roots.inputs(ledger, at)
-    return tuple(one for one in found if plan is None or isinstance(one, Roots) or plan.reads(one))
-
 
 _MOST_QUERIES = 1_000
-_verdicts: dict[str, Verdict | None] = {}
-"""Run of a query -> what is known of its plan."""
 _done: dict[tuple[str, str, str], tuple[int, str]] = {}
 """Topology, query and run -> the last batch that a bolt of this process was done with, and which bolt."""
 
@@ -266,7 +182,3 @@ _NO_COLUMN = (
     f". The batch itself has no column {ANCHORS}: its query names a schema without it, or was started before "
     "its stream had trees; then start it again"
 )
-
-
-def _has_anchors(batch: DataFrame) -> bool:
-    return any(name.lower() == ANCHORS for name in batch.columns)

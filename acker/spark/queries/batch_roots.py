@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from acker.errors import AckerError, StagingExpired
 from acker.ledger.client import Ledger
-from acker.spark.queries import microbatches, read_ranges
+from acker.spark.queries import microbatches
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.runtime.pickling import Shipped
 from acker.store import keys, records
@@ -25,7 +25,6 @@ from acker.streams.commits import origins
 from acker.streams.commits.record import RECORD_TTL
 from acker.streams.log import segments
 from acker.streams.log.segments import ANCHORS
-from acker.streams.log.subscriptions import Range
 from acker.streams.sources import roots
 from acker.streams.sources import scripts as spouts_lua
 from acker.streams.sources.roots import Roots
@@ -200,11 +199,6 @@ def _roots_of(batch: MicroBatch, fields: Mapping[str, str]) -> Iterator[Roots]:
             yield from (one for one in found if not one.untracked)
 
 
-def inputs(ledger: Ledger, batch: MicroBatch) -> tuple[Range | Roots, ...]:
-    """What a batch is made of, as its tasks have noted: ranges of streams, and roots."""
-    return (*read_ranges.noted(ledger, batch), *registered(ledger, batch))
-
-
 def sources(ledger: Ledger, batch: MicroBatch) -> set[str]:
     """The calls of `track` whose rows a batch has read."""
     [found] = ledger.store.send([command("HKEYS", _key(ledger, batch))])
@@ -217,19 +211,8 @@ def time_of(ledger: Ledger, batch: MicroBatch) -> str:
     return "" if found is None else origins.at(found.decode())
 
 
-def unread(ledger: Ledger, batch: MicroBatch) -> str:
-    """The error of a batch of anchored rows of which nobody knows where it was read."""
-    return (
-        f"nobody knows what batch {batch.number} was read from, so rows cannot be anchored to it: is its "
-        f"stream of another topology than {ledger.config.name!r}? Or do its rows come from Spark's own state "
-        "(an aggregate, a join of streams)? What went into that was acked when it was read: collector.hold "
-        "keeps rows for a later batch"
-    )
-
-
 def forget(ledger: Ledger, batch: MicroBatch) -> None:
     """Drops what tasks have noted of a batch."""
-    read_ranges.forget(ledger, batch)
     ledger.store.send([command("UNLINK", _key(ledger, batch))])
 
 

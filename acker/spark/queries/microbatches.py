@@ -6,7 +6,7 @@ own. On Spark Connect, such a function runs in a process of its own that learns 
 number: it looks for its query among those of the session, and tells its tasks by a tag, which Spark hands on.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import cast
@@ -114,19 +114,12 @@ def of_job(spark: SparkSession, topology: str) -> Iterator[None]:
     """While the block lasts, tasks of this thread can tell that they are of a job of a topology."""
     prefix = f"{_JOB}:{topology}:"
     if not hasattr(spark, "sparkContext"):
-        spark.addTag(prefix)
-        try:
+        with _tagged(spark, prefix):
             yield
-        finally:
-            spark.removeTag(prefix)
         return
     context = spark.sparkContext
-    before = context.getLocalProperty(_JOB)
-    context.setLocalProperty(_JOB, prefix + _place(context.getLocalProperty))
-    try:
+    with _given(context, {_JOB: prefix + _place(context.getLocalProperty)}):
         yield
-    finally:
-        context.setLocalProperty(_JOB, cast(str, before))  # None removes it
 
 
 @contextmanager
@@ -138,24 +131,14 @@ def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: s
     """
     if not hasattr(spark, "sparkContext"):
         batch = _remote(root, number, bolt)
-        tag = _TAG + _text(batch)
-        spark.addTag(tag)
-        try:
+        with _tagged(spark, _TAG + _text(batch)):
             yield batch
-        finally:
-            spark.removeTag(tag)
         return
-    context = spark.sparkContext
-    batch = _local(context, number)
-    before = {name: context.getLocalProperty(name) for name in (_OWN, *_GROUP)}
-    context.setLocalProperty(_OWN, _text(batch))
-    try:
+    batch = _local(spark.sparkContext, number)
+    # The thread is the query's: a job group that the bolt has left would hide the next batch, also from
+    # Spark, which stops the jobs of a query by their group.
+    with _given(spark.sparkContext, {_OWN: _text(batch)}, *_GROUP):
         yield batch
-    finally:
-        # The thread is the query's: a job group that the bolt has left would hide the next batch, also from
-        # Spark, which stops the jobs of a query by their group.
-        for name, value in before.items():
-            context.setLocalProperty(name, cast(str, value))  # None removes it
 
 
 @contextmanager
@@ -163,22 +146,32 @@ def joined(spark: SparkSession, batch: MicroBatch) -> Iterator[None]:
     """Makes the tasks of this thread the batch's while the block lasts: Spark tells them by the thread."""
     text = _text(batch)
     if not hasattr(spark, "sparkContext"):
-        tag = _TAG + text
-        if tag in spark.getTags():
+        with _tagged(spark, _TAG + text):
             yield
-            return
-        spark.addTag(tag)
-        try:
-            yield
-        finally:
-            spark.removeTag(tag)
-        return
-    context = spark.sparkContext
-    if context.getLocalProperty(_OWN) == text:
-        yield
         return
     own = {_OWN: text, _QUERY: batch.query, _NUMBER: str(batch.number), _RUN: batch.run}
-    before = {name: context.getLocalProperty(name) for name in own}
+    there = spark.sparkContext.getLocalProperty(_OWN) == text
+    with _given(spark.sparkContext, {} if there else own):
+        yield
+
+
+@contextmanager
+def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
+    """Spark Connect hands a tag on to tasks. One that is there already stays."""
+    if tag in spark.getTags():
+        yield
+        return
+    spark.addTag(tag)
+    try:
+        yield
+    finally:
+        spark.removeTag(tag)
+
+
+@contextmanager
+def _given(context: SparkContext, own: Mapping[str, str], *others: str) -> Iterator[None]:
+    """Gives this thread local properties. Afterwards these, and the others named, are as they were."""
+    before = {name: context.getLocalProperty(name) for name in (*own, *others)}
     for name, value in own.items():
         context.setLocalProperty(name, value)
     try:

@@ -20,7 +20,7 @@ from acker.errors import AckerError
 from acker.ledger.client import Ledger
 from acker.spark.options.options import OPTIONS, Options
 from acker.spark.queries import catching_up, plan_check
-from acker.spark.queries.stateful_operators import AnalyzedPlan, Source
+from acker.spark.queries.plan_check import AnalyzedPlan, Source
 from acker.spark.runtime.versions import LEARNS_OFFSETS
 from acker.store.client import Store
 from acker.streams.commits import release

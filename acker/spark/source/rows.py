@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from acker.errors import SegmentGone, ValidationError
 from acker.spark.options.options import Options
-from acker.spark.queries import microbatches, read_ranges
+from acker.spark.queries import batch_inputs, microbatches
 from acker.spark.records.anchors import named_schema
 from acker.spark.runtime.versions import arrow_schema
 from acker.spark.source.partitions import SegmentsPartition
@@ -51,7 +51,7 @@ class Rows:
         if not isinstance(part, SegmentsPartition):
             return
         if part.batch is not None and (at := microbatches.of_task()):
-            read_ranges.note(self.ledger, at, part.batch)
+            batch_inputs.note(self.ledger, at, part.batch)
         for segment in part.members:
             [payload] = self.ledger.run(reader.payload_of(self.ledger, self.options.stream, [segment]))
             if payload is None:

@@ -20,7 +20,15 @@ from acker.ledger.client import Ledger
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.spark.options.options import Options
-from acker.spark.queries import batch_roots, conflicts, lateness, microbatches, plan_check, store_loss
+from acker.spark.queries import (
+    batch_inputs,
+    batch_roots,
+    conflicts,
+    lateness,
+    microbatches,
+    plan_check,
+    store_loss,
+)
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.queries.plan_check import Verdict
 from acker.spark.records.anchors import check_names, named_schema
@@ -125,7 +133,7 @@ class _Stager:
         """Raises AckerError for a write in a batch that is run again, or acked, by itself."""
         within, batch = next(((one.within, one.batch) for one in messages if one is not None), ("", None))
         what = f"a write to stream {self.how.stream!r} {within}"
-        read = batch_roots.inputs(self.ledger, batch) if within and batch is not None else ()
+        read = batch_inputs.noted(self.ledger, batch) if within and batch is not None else ()
         if within == microbatches.IN_JOB or (within == microbatches.IN_BOLT and read):
             raise AckerError(
                 f"{what} commits by itself, so a rerun would write its rows again, and what the step acks "
@@ -145,10 +153,10 @@ class _Stager:
     def commit_batch(self, batch: MicroBatch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
         store_loss.check_commits(self.ledger, batch, None, self.after_loss, self.of_spout is not None)
-        read = batch_roots.inputs(self.ledger, batch)
+        read = batch_inputs.noted(self.ledger, batch)
         what = self._what(messages, read)
         if not what.inputs and any(segment.shards for _, segment in what.segments()):
-            raise AckerError(batch_roots.unread(self.ledger, batch))
+            raise AckerError(batch_inputs.unread(self.ledger, batch))
         found = self.ledger.run(plan_check.read(self.ledger.core, batch))
         origin = self._check_plan(batch, read, what, found)
         self._check(what, read, batch_roots.untracked(self.ledger, batch, what.staged))
@@ -161,7 +169,7 @@ class _Stager:
         if what.roots():
             store_loss.mark(self.ledger, batch)
             conflicts.look_for_trackers(self.ledger, batch, (one.how.spout for one in what.roots()))
-        batch_roots.forget(self.ledger, batch)
+        batch_inputs.forget(self.ledger, batch)
 
     def _check(self, what: Commit, inputs: tuple[Range | Roots, ...], untracked: bool) -> None:
         """Raises AckerError where rows do not belong to what was read.

@@ -8,7 +8,7 @@ from acker.errors import UnreadableRecord
 from acker.inspect.topology.totals import unreadable
 from acker.ledger.client import Ledger
 from acker.spark import Collector, bolt, job
-from acker.spark.queries import batch_roots, read_ranges
+from acker.spark.queries import batch_inputs, batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.streams import StreamReader
@@ -74,16 +74,16 @@ def test_what_tasks_noted_and_cannot_be_read_is_a_typed_error(
     ledger: Ledger, valkey_raw: "redis.Redis", broken: dict[str, str]
 ) -> None:
     batch, read = MicroBatch("q", 3, "run"), Range("lines", 0, "only", 0, 7)
-    read_ranges.note(ledger, batch, read)
+    batch_inputs.note(ledger, batch, read)
     batch_roots.end(ledger, batch)
-    assert batch_roots.inputs(ledger, batch) == (read,)
+    assert batch_inputs.noted(ledger, batch) == (read,)
     tracked = keys.tracked("t", batch.query, batch.run, batch.number)
     valkey_raw.hset(tracked, mapping=broken)  # type: ignore[arg-type]
     with pytest.raises(UnreadableRecord, match="what was tracked of batch 3 cannot be read"):
-        batch_roots.inputs(ledger, batch)
+        batch_inputs.noted(ledger, batch)
     valkey_raw.delete(tracked)
     valkey_raw.sadd(keys.notes("t", batch.query, batch.run, batch.number), "[7]")
     with pytest.raises(UnreadableRecord, match="not a range of a stream: b'\\[7]'"):
-        batch_roots.inputs(ledger, batch)
-    read_ranges.forget(ledger, batch)
-    assert batch_roots.inputs(ledger, batch) == ()
+        batch_inputs.noted(ledger, batch)
+    batch_inputs.forget(ledger, batch)
+    assert batch_inputs.noted(ledger, batch) == ()

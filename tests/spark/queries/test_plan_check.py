@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from acker.spark import Collector, bolt, track
-from acker.spark.queries.stateful_operators import of_text
+from acker.spark.queries.plan_check import of_text
 from acker.streams import Stream, StreamWriter
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.servers import wait_until
