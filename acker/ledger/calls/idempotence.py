@@ -18,6 +18,9 @@ from acker.store.operation import Operation
 
 T = TypeVar("T")
 
+SENDING = 0.9
+"""For so much of the time in which the store remembers a silent writer a call is sent."""
+
 
 def send(core: Core, submission: Submission[T]) -> Operation[T]:
     """Sends a submission (`submit`); returns its result."""
@@ -27,7 +30,7 @@ def send(core: Core, submission: Submission[T]) -> Operation[T]:
 
 def expired(core: Core, sent_at: float) -> bool:
     """Whether the store may have forgotten what it did of a call that was sent then (`time.monotonic`)."""
-    return time.monotonic() - sent_at > 0.9 * core.horizon
+    return time.monotonic() - sent_at > SENDING * core.horizon
 
 
 def submit(core: Core, calls: Sequence[Call]) -> Operation[None]:
@@ -37,12 +40,12 @@ def submit(core: Core, calls: Sequence[Call]) -> Operation[None]:
     StoreError after that, and where a shard refuses a call; WritersFull where a shard can remember no further
     writer.
     """
-    if any(call.stamp and call.reply is None and expired(core, call.sent_at) for call in calls):
-        raise StoreError("the call was sent too long ago: the store may not know any more that it had it")
     taken: list[Writer] = []
     lanes: list[Writer] = []
     attempts = 0
     while sending := flight(calls):
+        if any(call.stamp and call.reply is None and expired(core, call.sent_at) for call in calls):
+            raise StoreError("the call was sent too long ago: the store may not know any more that it had it")
         position: dict[int, int] = {}
         for call in sending:
             lane = position[call.shard] = position.get(call.shard, -1) + 1

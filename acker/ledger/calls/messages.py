@@ -1,6 +1,7 @@
 """The acker's own messages, many of them in one call: for a service, whose clients speak any language."""
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
@@ -90,8 +91,10 @@ def send(core: Core, messages: Messages, key: str | None = None) -> Operation[Se
         taken = yield from idempotency_keys.take(core, key, f"{COSTS} {messages.text()}")
         if taken.seconds < _LAST_SECONDS:
             raise KeyConflict("the key was used nearly an hour ago: the store is about to forget what for")
+        forgotten_at = time.monotonic() + taken.seconds - _LAST_SECONDS
         for number, call in enumerate(submission.calls):
             call.stamp = taken.writer_of(number), 1
+            call.sent_at = forgotten_at - idempotence.SENDING * core.horizon
     sent = yield from idempotence.send(core, submission)
     if core.config.traces:
         yield from traces.note(core, _events(core, messages, name, sent))

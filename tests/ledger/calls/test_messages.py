@@ -1,7 +1,9 @@
 """Many messages in a call: once for each key, and all or nothing for each tree."""
 
 import random
+import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -160,6 +162,26 @@ def test_a_call_does_all_else_where_a_shard_takes_no_further_spout(ledger: Ledge
         assert {
             raw.hget(ledger.core.shards[0].ones, name) for name in raw.hkeys(ledger.core.shards[0].ones)
         } == {b"\5" + bytes(7)}
+
+
+def test_a_sender_that_pauses_for_hours_sends_nothing_more(
+    ledger: Ledger, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else has sent it all meanwhile, and the shards have forgotten the parts."""
+    monkeypatch.setattr("acker.ledger.calls.calls.FLIGHT_CALLS", 1)
+    trees = tracks(6_000)
+    ledger.run(messages.send(ledger.core, Messages(trees)))
+    what = Messages(acks=[(tree.anchor, tree.value ^ 7) for tree in trees])
+    paused = messages.send(ledger.core, what, "k")
+    batch = paused.send(ledger.store.send(next(paused)))
+    replies = ledger.store.send(batch)
+    ledger.run(messages.send(ledger.core, what, "k"))
+    raw.delete(*raw.keys("*:writers*"))
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 7200)
+    monkeypatch.setattr("acker.ledger.calls.idempotence.time", later)
+    with pytest.raises(StoreError, match="too long ago"):
+        paused.send(replies)
+    assert set(states(raw, trees).values()) == {7}
 
 
 def test_what_contradicts_itself_changes_nothing(ledger: Ledger) -> None:
