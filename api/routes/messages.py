@@ -81,29 +81,21 @@ async def _numbers(service: Service, ledger: AsyncLedger, body: MessagesBody) ->
 
 def _messages(body: MessagesBody, numbers: dict[str, int]) -> Messages:
     tracks: list[messages.Track] = []
-    acks: list[tuple[int, int]] = []
-    fails: list[tuple[int, str]] = []
+    acks: list[tuple[int, int, int | None]] = []
+    fails: list[tuple[int, str, int | None]] = []
     resets: list[int] = []
-    acks_by: list[tuple[int, int, int]] = []
-    fails_by: list[tuple[int, str, int]] = []
     for message in body.messages:
         anchor = int(message.anchor)
         if isinstance(message, Track):
             tracks.append(messages.Track(anchor, int(message.value), _message_id(message), message.spout))
         elif isinstance(message, Ack):
-            if message.step in numbers:
-                acks_by.append((anchor, int(message.value), numbers[message.step]))
-            else:
-                acks.append((anchor, int(message.value)))
+            acks.append((anchor, int(message.value), numbers.get(message.step or "")))
         elif isinstance(message, Fail):
             cause = Cause(message.reason, message.step or "", message.retry).text()
-            if message.step in numbers:
-                fails_by.append((anchor, cause, numbers[message.step]))
-            else:
-                fails.append((anchor, cause))
+            fails.append((anchor, cause, numbers.get(message.step or "")))
         else:
             resets.append(anchor)
-    return Messages(tracks, acks, fails, resets, acks_by, fails_by)
+    return Messages(tracks, acks, fails, resets)
 
 
 def _message_id(message: Track) -> bytes:

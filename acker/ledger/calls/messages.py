@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
-from acker.errors import KeyConflict, UnreadableRecord, ValidationError
+import numpy as np
+
+from acker.errors import KeyConflict, StoreError, UnreadableRecord, ValidationError
 from acker.ledger import ids
-from acker.ledger.calls import idempotence, idempotency_keys, parts, traces
-from acker.ledger.calls.calls import Failed, Submission, Updated, sums, unreadable
+from acker.ledger.calls import idempotence, idempotency_keys, parts, scripts, traces
+from acker.ledger.calls.calls import Call, Failed, Submission, Updated, sums, unreadable
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.idempotency_keys import NAME_BYTES
 from acker.ledger.calls.marks import Mark
-from acker.ledger.calls.parts import COSTS
+from acker.ledger.calls.parts import COSTS, FAIL, RESET, TRACK, UPDATE
 from acker.ledger.calls.traces import Event
 from acker.ledger.settings.config import check_message_id
-from acker.ledger.slabs import causes
+from acker.ledger.slabs import causes, sections
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.slabs.slabs import NewSlab
 from acker.store.operation import Operation
@@ -41,16 +43,14 @@ class Track:
 class Messages:
     """Messages for one topology: trees, (anchor, delta), (anchor, cause), and anchors to be reset.
 
-    A cause is text, as of `acker.ledger.slabs.causes`. acks_by, fails_by: those of steps, with the number of
-    the step (`acker.ledger.calls.marks`) as a third.
+    A cause is text, as of `acker.ledger.slabs.causes`. The number of the step that acks or fails may stand as
+    a third (`acker.ledger.calls.marks`).
     """
 
     tracks: Sequence[Track] = ()
-    acks: Sequence[tuple[int, int]] = ()
-    fails: Sequence[tuple[int, str]] = ()
+    acks: Sequence[tuple[int, int] | tuple[int, int, int | None]] = ()
+    fails: Sequence[tuple[int, str] | tuple[int, str, int | None]] = ()
     resets: Sequence[int] = ()
-    acks_by: Sequence[tuple[int, int, int]] = ()
-    fails_by: Sequence[tuple[int, str, int]] = ()
 
     def text(self) -> str:
         """The messages as text: equal for equal messages in the same order."""
@@ -107,8 +107,7 @@ def _events(core: Core, messages: Messages, name: str, sent: Sent) -> list[Event
         track for track in messages.tracks
         if sent.letters[ids.anchor_at(ids.slab_of(track.anchor), 0)] in "AD"
     ]  # fmt: skip
-    acks = [*((*one, None) for one in messages.acks), *messages.acks_by]
-    fails = [*((*one, None) for one in messages.fails), *messages.fails_by]
+    acks, fails = _with_steps(messages.acks), _with_steps(messages.fails)
     resets = messages.resets if sent.slabs_reset else ()
     named = [*(one.anchor for one in tracks), *(one[0] for one in acks), *(one[0] for one in fails), *resets]
     picked = set(traces.picked(core, ids.as_ids(named)).tolist())
@@ -151,40 +150,69 @@ def _slabs(tracks: Sequence[Track]) -> dict[str, list[NewSlab]]:
     return slabs
 
 
-def _submission(core: Core, messages: Messages, slabs: Mapping[str, Sequence[NewSlab]]) -> Submission[Sent]:
+def _submission(core: Core, wanted: Messages, slabs: Mapping[str, Sequence[NewSlab]]) -> Submission[Sent]:
     """Messages in parts, which are the same, and in the same order, whenever they are made."""
-    wanted = [message for spout, part in slabs.items() for message in parts.tracks(core, spout, part)]
-    wanted += parts.updates(core, messages.acks)
-    for step, acks in _by_step(messages.acks_by).items():
-        wanted += parts.updates(core, acks, step)
-    texts = [(anchor, causes.checked_text(cause)) for anchor, cause in messages.fails]
-    wanted += parts.fails(core, texts)
-    texts_by = [(anchor, causes.checked_text(cause), step) for anchor, cause, step in messages.fails_by]
-    for step, fails in _by_step(texts_by).items():
-        wanted += parts.fails(core, fails, step)
-    wanted += parts.resets(core, messages.resets)
-    calls = parts.Calls()
-    for part in parts.cut(wanted):
-        calls.add(core, part)
-    return Submission(calls.sent, lambda _: _result(calls))
+    fails = [(anchor, causes.checked_text(cause), step) for anchor, cause, step in _with_steps(wanted.fails)]
+    everywhere = np.unique(sections.everywhere(ids.as_ids(wanted.resets))).tolist()
+    messages = [
+        *(message for spout, own in slabs.items() for message in parts.tracks(core, spout, own)),
+        *parts.others(core, UPDATE, _with_steps(wanted.acks)),
+        *parts.others(core, FAIL, fails),
+        *parts.others(core, RESET, [(anchor, None, None) for anchor in everywhere]),
+    ]
+    sent: list[Call] = []
+    together: list[tuple[Call, list[Call]]] = []
+    tracks: list[tuple[list[int], Submission[list[str]]]] = []
+    of_kind: dict[int, list[Call]] = {UPDATE: [], FAIL: [], RESET: []}
+    for part in parts.cut(messages):
+        ahead: list[Call] = []
+        members: list[Call] = []
+        for kind, by, contents in parts.by_kind(part):
+            if kind == TRACK:
+                tracked = core.track(contents, by)
+                tracks.append(([int(slab.anchors[0]) for slab in contents], tracked))
+                ahead += [call for call in tracked.calls if call.script.name == "stage_ids"]
+                members += [call for call in tracked.calls if call.script.name == "track"]
+            else:
+                calls = parts.calls(core, kind, by, contents)
+                of_kind[kind] += calls
+                members += calls
+        whole = members[0]
+        if len(members) > 1:
+            whole = scripts.apply_calls(core.shards[whole.shard], members)
+            together.append((whole, members))
+        whole.turn = 1 if ahead else 0
+        sent += [*ahead, whole]
+
+    def result(_: list[Call]) -> Sent:
+        for whole, members in together:
+            _answer(whole, members)
+        letters: dict[int, str] = {}
+        for firsts, submission in tracks:
+            letters |= dict(zip(firsts, submission.result(), strict=True))
+        found = Sent(
+            letters,
+            Updated(*sums(of_kind[UPDATE], 2)),
+            Failed(*sums(of_kind[FAIL], 3)),
+            sums(of_kind[RESET], 1)[0],
+        )
+        refused = [first for first, letter in letters.items() if letter == "U"]
+        if refused:
+            raise UnreadableRecord(unreadable(refused), refused)
+        return found
+
+    return Submission(sent, result)
 
 
-def _by_step(messages: Sequence[tuple[int, T, int]]) -> dict[int, list[tuple[int, T]]]:
-    found: dict[int, list[tuple[int, T]]] = {}
-    for anchor, content, step in messages:
-        found.setdefault(step, []).append((anchor, content))
-    return found
+def _answer(whole: Call, members: Sequence[Call]) -> None:
+    """Gives calls that were sent as one the replies of each."""
+    for call, reply in zip(members, (whole.reply or b"").split(b"\n"), strict=True):
+        if reply.startswith(b"!"):
+            raise StoreError(reply[1:].decode("utf-8", "replace"))
+        call.reply = reply
 
 
-def _result(calls: parts.Calls) -> Sent:
-    calls.answer()
-    letters: dict[int, str] = {}
-    for firsts, submission in calls.tracks:
-        letters |= dict(zip(firsts, submission.result(), strict=True))
-    sent = Sent(
-        letters, Updated(*sums(calls.updates, 2)), Failed(*sums(calls.fails, 3)), sums(calls.resets, 1)[0]
-    )
-    refused = [first for first, letter in letters.items() if letter == "U"]
-    if refused:
-        raise UnreadableRecord(unreadable(refused), refused)
-    return sent
+def _with_steps(
+    messages: Sequence[tuple[int, T] | tuple[int, T, int | None]],
+) -> list[tuple[int, T, int | None]]:
+    return [(one[0], one[1], one[2] if len(one) == 3 else None) for one in messages]

@@ -6,39 +6,30 @@ So nobody sees a tree with a part of its acks and fails.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from acker.errors import StoreError
 from acker.ledger import ids
 from acker.ledger.calls import encoding, scripts
-from acker.ledger.calls.calls import Call, Submission
+from acker.ledger.calls.calls import Call
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.marks import Mark
-from acker.ledger.slabs import sections
 from acker.ledger.slabs.slabs import NewSlab
 
 TRACK, UPDATE, FAIL, RESET = range(4)
 """Kinds of messages, in the order in which a part has them."""
 
 _SCRIPT = 1 / 50
-_SLAB = 1 / encoding.CALL_SLABS
-_WORD = 1 / encoding.CALL_WORDS
-_BYTE = 1 / encoding.CALL_BYTES
-_ACK = 1 / encoding.CALL_TREES
-_ACK_OF_MANY = 2 / encoding.CALL_TREES
-_DENSE = encoding.DENSE_WORDS / encoding.CALL_WORDS
-_FAIL = 1 / encoding.CALL_FAILS
-_FAIL_OF_MANY = 1 / encoding.CALL_MANY
+_SLAB, _WORD, _BYTE = 1 / encoding.CALL_SLABS, 1 / encoding.CALL_WORDS, 1 / encoding.CALL_BYTES
+_ACK, _DENSE = 1 / encoding.CALL_TREES, encoding.DENSE_WORDS / encoding.CALL_WORDS
+_FAIL, _FAIL_OF_MANY = 1 / encoding.CALL_FAILS, 1 / encoding.CALL_MANY
 _RESET = 1 / encoding.CALL_RESETS
-COSTS = _SCRIPT, _SLAB, _WORD, _BYTE, _ACK, _ACK_OF_MANY, _DENSE, _FAIL, _FAIL_OF_MANY, _RESET
-"""Costs of messages, of the 1 that a part may cost: a call of one kind that is as large as it may be.
+COSTS = "1", _SCRIPT, _SLAB, _WORD, _BYTE, _ACK, _DENSE, _FAIL, _FAIL_OF_MANY, _RESET
+"""How messages are cut: a version, and costs of the 1 that a part may cost.
 
-A key is taken for messages that are cut by these costs, so a version that cuts otherwise refuses it.
+1 is a call of one kind that is as large as it may be. A key is taken for messages that are cut in this way,
+so a version that cuts in another refuses it.
 """
 
 
@@ -46,11 +37,11 @@ class Message(NamedTuple):
     """A message, with its place and its cost.
 
     place: shard, slab, and index of the tree; -1 for what is of the whole slab. kind: what it does, and the
-    spout or the number of the step that does it. content: what the call of its kind takes.
+    spout or the number of the step that does it. content: a slab, or an anchor and what is done to it.
     """
 
     place: tuple[int, bytes, int]
-    kind: tuple[int, Any]
+    kind: tuple[int, str | int | None]
     cost: float
     content: Any
 
@@ -61,47 +52,29 @@ def tracks(core: Core, spout: str, slabs: Iterable[NewSlab]) -> Iterator[Message
         slab.check()
         name, count = ids.slab_of(int(slab.anchors[0])), len(slab.anchors)
         cost = _SLAB + count * _WORD + sum(map(len, slab.message_ids)) * _BYTE
-        yield Message(_place(core, name), (TRACK, spout), cost, slab)
+        yield Message((_shard(core, name), name, -1), (TRACK, spout), cost, slab)
 
 
-def updates(core: Core, acks: Sequence[tuple[int, int]], step: int | None = None) -> Iterator[Message]:
-    """Messages that XOR deltas into the ack values of trees."""
-    per_slab = _per_slab([anchor for anchor, _ in acks])
-    for ack in acks:
-        slab = ids.slab_of(ack[0])
-        cost = (
-            _ACK
-            if ids.is_one(slab)
-            else _ACK_OF_MANY + (_DENSE / per_slab[slab] if per_slab[slab] > 1 else 0)
-        )
-        yield Message(_place(core, slab, ids.index_of(ack[0])), (UPDATE, step), cost, ack)
+def others(core: Core, kind: int, messages: Sequence[tuple[int, Any, int | None]]) -> Iterator[Message]:
+    """Messages of another kind: anchor, what is done to it, and the number of the step that does it."""
+    ids.check_anchors(ids.as_ids([anchor for anchor, _, _ in messages]))
+    names = [ids.slab_of(anchor) for anchor, _, _ in messages]
+    of_slab, cost = Counter(names), _COST_OF[kind]
+    for name, (anchor, content, step) in zip(names, messages, strict=True):
+        place = _shard(core, name), name, -1 if kind == RESET else ids.index_of(anchor)
+        yield Message(place, (kind, step), cost(ids.is_one(name), of_slab[name]), (anchor, content))
 
 
-def fails(core: Core, causes: Sequence[tuple[int, bytes]], step: int | None = None) -> Iterator[Message]:
-    """Messages that fail trees."""
-    per_slab = _per_slab([anchor for anchor, _ in causes])
-    for fail in causes:
-        slab = ids.slab_of(fail[0])
-        cost = _FAIL + (0 if ids.is_one(slab) else _FAIL_OF_MANY / per_slab[slab])
-        yield Message(_place(core, slab, ids.index_of(fail[0])), (FAIL, step), cost, fail)
+_COST_OF: dict[int, Callable[[bool, int], float]] = {
+    UPDATE: lambda alone, count: _ACK if alone else 2 * _ACK + (_DENSE / count if count > 1 else 0),
+    FAIL: lambda alone, count: _FAIL + (0 if alone else _FAIL_OF_MANY / count),
+    RESET: lambda _, count: _ACK + _RESET / count,
+}
+"""The cost of a message by its kind. alone: its tree is a slab of one; count: of messages for its slab."""
 
 
-def resets(core: Core, anchors: Sequence[int]) -> Iterator[Message]:
-    """Messages that reset slabs, of lines in all their sections."""
-    everywhere = np.unique(sections.everywhere(ids.as_ids(anchors))).tolist()
-    per_slab = _per_slab(everywhere)
-    for anchor in everywhere:
-        slab = ids.slab_of(anchor)
-        yield Message(_place(core, slab), (RESET, None), _RESET / per_slab[slab] + _ACK, anchor)
-
-
-def _per_slab(anchors: Sequence[int]) -> Counter[bytes]:
-    ids.check_anchors(ids.as_ids(anchors))
-    return Counter(map(ids.slab_of, anchors))
-
-
-def _place(core: Core, slab: bytes, index: int = -1) -> tuple[int, bytes, int]:
-    return ids.shard_of(slab, core.config.ackers), slab, index
+def _shard(core: Core, slab: bytes) -> int:
+    return ids.shard_of(slab, core.config.ackers)
 
 
 def cut(messages: Iterable[Message]) -> Iterator[list[Message]]:
@@ -123,7 +96,7 @@ def cut(messages: Iterable[Message]) -> Iterator[list[Message]]:
 
 def _units(messages: Sequence[Message]) -> Iterator[list[Message]]:
     """The messages of each slab, or of each tree where those of its slab are too many for a part."""
-    for _, group in groupby(messages, _slab_of):
+    for _, group in groupby(messages, lambda message: message.place[1]):
         of_slab = list(group)
         if _cost(of_slab, frozenset()) <= 1:
             yield of_slab
@@ -133,80 +106,31 @@ def _units(messages: Sequence[Message]) -> Iterator[list[Message]]:
 
 def _cost(unit: Sequence[Message], kinds: frozenset[tuple[int, Any]]) -> float:
     """The cost of messages. kinds: of those that the part has already."""
-    scripts_more = {message.kind for message in unit} - kinds
-    return sum(message.cost for message in unit) + len(scripts_more) * _SCRIPT
+    more = {message.kind for message in unit} - kinds
+    return sum(message.cost for message in unit) + len(more) * _SCRIPT
 
 
 def _place_of(message: Message) -> tuple[int, bytes, int]:
     return message.place
 
 
-def _slab_of(message: Message) -> bytes:
-    return message.place[1]
+def by_kind(part: Sequence[Message]) -> list[tuple[int, Any, list[Any]]]:
+    """The kinds of messages that a part has, in order: what they do, who does it, and their contents."""
+    contents: dict[tuple[int, Any], list[Any]] = {}
+    for message in part:
+        contents.setdefault(message.kind, []).append(message.content)
+    ordered = sorted(contents.items(), key=lambda item: (item[0][0], str(item[0][1])))
+    return [(kind, by, found) for (kind, by), found in ordered]
 
 
-@dataclass(slots=True)
-class Calls:
-    """The calls that parts are sent as, and those that they are made of, by kind.
-
-    tracks: the first anchors of slabs, and the submission that tracks them.
-    """
-
-    sent: list[Call] = field(default_factory=list)
-    tracks: list[tuple[list[int], Submission[list[str]]]] = field(default_factory=list)
-    updates: list[Call] = field(default_factory=list)
-    fails: list[Call] = field(default_factory=list)
-    resets: list[Call] = field(default_factory=list)
-    together: list[tuple[Call, list[Call]]] = field(default_factory=list)
-
-    def add(self, core: Core, part: Sequence[Message]) -> None:
-        """Adds the calls of a part: one, and those that send long message ids ahead of it."""
-        contents: dict[tuple[int, Any], list[Any]] = {}
-        for message in part:
-            contents.setdefault(message.kind, []).append(message.content)
-        members: list[Call] = []
-        for (kind, by), found in sorted(contents.items(), key=_first_in_order):
-            members += self._add(core, kind, by, found)
-        ahead = [call for call in members if call.script.name == "stage_ids"]
-        members = [call for call in members if call.script.name != "stage_ids"]
-        [whole] = (
-            members if len(members) == 1 else [scripts.apply_calls(core.shards[part[0].place[0]], members)]
-        )
-        whole.turn = 1 if ahead else 0
-        self.sent += [*ahead, whole]
-        if len(members) > 1:
-            self.together.append((whole, members))
-
-    def _add(self, core: Core, kind: int, by: Any, contents: list[Any]) -> list[Call]:
-        mark = None if by is None or kind == TRACK else Mark(by)
-        if kind == TRACK:
-            tracked = core.track(contents, by)
-            self.tracks.append(([int(slab.anchors[0]) for slab in contents], tracked))
-            return tracked.calls
-        if kind == RESET:
-            named = encoding.reset_calls(ids.as_ids(contents), core.config.ackers)
-            calls = [scripts.reset_timeout(core.shards[one.shard], one) for one in named]
-            self.resets += calls
-            return calls
-        anchors = ids.as_ids([anchor for anchor, _ in contents])
-        if kind == UPDATE:
-            deltas = ids.as_ids([delta for _, delta in contents])
-            calls = core.update(anchors, deltas, 0, mark, 0 if mark is None else len(contents)).calls
-            self.updates += calls
-        else:
-            calls = core.fail_each(anchors, [cause for _, cause in contents], mark).calls
-            self.fails += calls
-        return calls
-
-    def answer(self) -> None:
-        """Gives each call the reply that it got as one of several."""
-        for whole, members in self.together:
-            for call, reply in zip(members, (whole.reply or b"").split(b"\n"), strict=True):
-                if reply.startswith(b"!"):
-                    raise StoreError(reply[1:].decode("utf-8", "replace"))
-                call.reply = reply
-
-
-def _first_in_order(content: tuple[tuple[int, Any], list[Any]]) -> tuple[int, str]:
-    (kind, by), _ = content
-    return kind, str(by)
+def calls(core: Core, kind: int, step: int | None, contents: Sequence[tuple[int, Any]]) -> list[Call]:
+    """The calls that do what messages of one kind say; not of tracks."""
+    mark = None if step is None else Mark(step)
+    anchors = ids.as_ids([anchor for anchor, _ in contents])
+    if kind == UPDATE:
+        deltas = ids.as_ids([delta for _, delta in contents])
+        return core.update(anchors, deltas, 0, mark, 0 if mark is None else len(contents)).calls
+    if kind == FAIL:
+        return core.fail_each(anchors, [cause for _, cause in contents], mark).calls
+    named = encoding.reset_calls(anchors, core.config.ackers)  # already of all sections
+    return [scripts.reset_timeout(core.shards[call.shard], call) for call in named]

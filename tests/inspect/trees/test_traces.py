@@ -216,9 +216,9 @@ def test_messages_note_what_becomes_of_trees_once_under_their_key(url: str) -> N
     assert step is not None
     wanted = Messages(
         [messages.Track(anchor, own, b"m", "s") for anchor in (good, bad, slow)],
+        acks=[(good, own, step.step)],
         fails=[(bad, Cause("too late", "split").text())],
         resets=[slow],
-        acks_by=[(good, own, step.step)],
     )
     for _ in range(2):
         ledger.run(messages.send(ledger.core, wanted, "key"))

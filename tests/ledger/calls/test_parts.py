@@ -24,9 +24,9 @@ def wanted(sizes: list[int], copies: int, every: int, steps: int) -> list[Messag
     named = np.concatenate(slabs)[::every].tolist()
     found = list(parts.tracks(CORE, "s", news))
     for step in range(steps):
-        found += parts.updates(CORE, [(anchor, 7) for anchor in named[step::steps]], step)
-        found += parts.fails(CORE, [(anchor, b"bad") for anchor in named[step::steps]], step)
-    return found + list(parts.resets(CORE, named))
+        found += parts.others(CORE, UPDATE, [(anchor, 7, step) for anchor in named[step::steps]])
+        found += parts.others(CORE, FAIL, [(anchor, b"bad", step) for anchor in named[step::steps]])
+    return found + list(parts.others(CORE, RESET, [(anchor, None, None) for anchor in named]))
 
 
 @given(SLABS, st.integers(1, 50), st.integers(1, 7), st.integers(1, 8))
