@@ -169,7 +169,7 @@ def _publish(ledger: Ledger, rows: DataFrame, number: int) -> list[int]:
 
 def _streams(ledger: Ledger) -> set[str]:
     [found] = ledger.store.send([command("SMEMBERS", keys.streams(ledger.config.name))])
-    return {name.decode() for name in found}
+    return {name.decode("utf-8", "replace") for name in found}
 
 
 def _split(row: Row, by_anchor: dict[int, Row]) -> tuple[Row, list[Row]]:

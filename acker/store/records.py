@@ -34,11 +34,8 @@ from typing import (
 
 from acker.errors import UnreadableRecord, ValidationError
 
-UNREADABLE = (
-    AttributeError, LookupError, NotImplementedError, OverflowError, RecursionError, TypeError, ValueError,
-    struct.error, zlib.error,
-)  # fmt: skip
-"""What a record that is not what was written raises, somewhere."""
+UNREADABLE = (LookupError, NotImplementedError, OverflowError, ValueError, struct.error, zlib.error)
+"""What raises that reads a record which is not what was written."""
 MOST_BYTES = 64 << 20
 """Bytes of a record at most, where its type says nothing else."""
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -106,7 +103,7 @@ class Codec(Generic[_T]):
             text = _ENCODER.encode(self._form.write(value))
             if len(text) > self.most:
                 raise ValueError(f"expected at most {self.most:,} bytes, got {len(text):,}")
-        except UNREADABLE as error:
+        except (RecursionError, TypeError, *UNREADABLE) as error:
             raise ValidationError(f"{self._what} cannot be stored: {error!s:.200}") from error
         return text
 
@@ -117,7 +114,7 @@ class Codec(Generic[_T]):
                 raise ValueError(f"expected at most {self.most:,} bytes, got {len(stored):,}")
             text = stored if isinstance(stored, str) else stored.decode("ascii")
             value: _T = self._form.read(json.loads(text, parse_constant=float))
-        except UNREADABLE as error:
+        except (RecursionError, TypeError, *UNREADABLE) as error:
             raise UnreadableRecord(f"not {self._what}: {stored[:200]!r}: {error!s:.200}") from error
         return value
 

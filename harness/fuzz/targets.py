@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 
 from acker.collectors.tuples import Tuple
-from acker.drpc.registry import Description, Step
 from acker.errors import AckerError
 from acker.inspect.topology import history, series
 from acker.inspect.trees import failures, find_record, pages
@@ -29,15 +28,10 @@ from acker.lines import definition
 from acker.spark.options.options import Options
 from acker.spark.queries import batch_inputs, batch_roots
 from acker.spark.queries.microbatches import MicroBatch
-from acker.spark.queries.plan_check import Verdict
 from acker.store import address
-from acker.streams.commits.contents import Commit
-from acker.streams.commits.origins import Origin
 from acker.streams.dead_letters import dead_letters
 from acker.streams.dead_letters import pages as dead_letters_pages
 from acker.streams.log import fencing, schemas, segments, subscriptions
-from acker.streams.log.gathers import Gathering
-from acker.streams.log.segments import Segment
 from acker.streams.log.stream_totals import stream_totals
 from acker.streams.log.subscriptions import Range
 from acker.streams.sources import dead_letter_store
@@ -254,7 +248,6 @@ def _watermark(data: bytes) -> None:
 def _samples() -> dict[str, tuple[bytes, ...]]:
     slab = b"\0\0\0\0\0\x01\x10\0"
     roots = Roots("ab" * 16, 4, 5, 2, SpoutOptions("s", "lines", "id"), 1, {"p": (0, 3)})
-    segment = Segment("cd" * 16, 3, 7, 100, (0,), (0,))
     rows = segments.encode(pa.table({"id": ["a"], "n": [1]}).to_batches(), "lz4")
     entry = [
         b"whole", b"\x05\0\0\0\x01\0" + slab, b"part", slab + b"\x05\0\0\0\x02\0\0\0\x01\0",
@@ -279,8 +272,6 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
     reading = history.HEAD.pack(history.VERSION, 1, *([1.0] * len(history.COLUMNS))) + b"\x10" + bytes(8)
     position = cursors.Position(1, 2, 3, 4, [slab])
     schema = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string()))])
-    commit = Commit((), (roots,), settled=None, origin=Origin(frozenset({("only", 0, 7)}), "digest"))
-    verdict = Verdict({"lines": "limit"}, "distinct", ("lines",), 3)
     own = {
         "slots": "1,2", "next": "3", "name:a": "1", "slot:1": "a", "slot:2": "c", "cursor:1": "1-0",
         "rows:1": "7", "acked:1": "3", "dropped:1": "0", "segments": "2", "bytes": "99", "max_age": "60.5",
@@ -296,28 +287,12 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
             b"rediss+sentinel://a,b:2/x/1?ssl_cert_reqs=none",
             b"unix:///a?db=1",
         ),
-        "commit": (commit.dump().encode(),),
         "cursor": (cursors.encode(position, ("q",)).encode(),),
         "dead letter": (
             packed(packed(*(x for name, value in letter.items() for x in (name.encode(), value))), dead_row),
         ),
         "search of records": (str(find_record.encoded(searches, b"m")).encode(),),
         "page of dead letters": (dead_letters_pages.encoded(letters_at, dead_letters.Filter()).encode(),),
-        "function": (
-            Description(
-                "f",
-                "t",
-                (Step("one", columns=(("n", "int64"),)), Step("two", True, 2, ("n",))),
-                True,
-                3,
-                1.0,
-                2.0,
-                9,
-            )
-            .dump()
-            .encode(),
-        ),
-        "gathering": (b'[1,2,3,["a","b"]]',),
         "header": (bytes([2, 0, 5, 0]) + bytes(20),),
         "history": (packed(reading, reading),),
         "line": (b'7 [["rows",3,["a"]],["counts",1,[]]]',),
@@ -328,30 +303,24 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "failure": (packed(*kept),),
         "readers": (packed(b"only", b"1 1699999999000", b"died", b"0 1699999999000"),),
         "registered": (packed(*(x.encode() for pair in reported.items() for x in pair)),),
-        "roots": (roots.dump().encode(),),
         "rows": (rows, segments.encode(pa.table({"n": [1]}).to_batches(), "none")),
         "schema": (base64.b64encode(schema.serialize().to_pybytes()),),
         "search": (packed(bytes([2, 0, 2, 0]) + bytes(20), b"\x02\0\x02\0m0m1"),),
-        "segment": (segment.dump().encode(),),
         "staged": (packed(b"0", b"\x01\0", slab),),
         "steps": (packed(b"split q", b"17 " + step.dump().encode()),),
         "subscriptions": (packed(*(x.encode() for pair in own.items() for x in pair)),),
         "topology": (packed(*(x.encode() for pair in config.items() for x in pair)),),
         "tuple": (b"4096:5,-7:-8", b""),
-        "verdict": (verdict.dump().encode(),),
         "watermark": (packed(b"p", b"7", roots.dump().encode()), packed(b"p", b"7")),
     }
 
 
 _FEEDS: dict[str, Callable[[bytes], object]] = {
     "address": lambda data: address.parse(text(data)),
-    "commit": Commit.load,
     "cursor": _cursor,
     "dead letter": _dead_letter,
     "page of dead letters": _page_of_dead_letters,
     "search of records": _search_of_records,
-    "function": Description.load,
-    "gathering": Gathering.load,
     "header": _header,
     "history": _history,
     "line": lambda data: definition.parse("a", data),
@@ -362,17 +331,14 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "failure": _failure,
     "readers": _readers,
     "registered": _registered,
-    "roots": Roots.load,
     "rows": _rows,
     "schema": _schema,
     "search": _search,
-    "segment": Segment.load,
     "staged": _staged,
     "steps": _steps,
     "subscriptions": _subscriptions,
     "topology": _topology,
     "tuple": _tuple,
-    "verdict": Verdict.load,
     "watermark": _watermark,
 }
 

@@ -10,8 +10,6 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.errors import UnreadableRecord
 from acker.inspect.trees import failures, pages
-from acker.ledger import ids
-from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.ledger.outcomes.outcomes import Receipt, digest
@@ -38,72 +36,8 @@ from tests.helpers.models.ledger_state import shard_key
 
 pytestmark = pytest.mark.cluster(slow=True)
 
-WAYS = [(1, 1), (5, 1), (400, 400)]
-"""Trees of a slab, and how many of them are updated: as a slab of one, sparse, dense."""
-
 
 # A call that names several slabs, one of which cannot be read
-
-
-@pytest.mark.parametrize("how", BROKEN)
-@pytest.mark.parametrize(("count", "touched"), WAYS)
-@pytest.mark.parametrize("by", [None, Mark(1, 7)])
-def test_an_update_passes_over_what_is_unreadable_and_does_the_rest_once(
-    url: str, raw: Any, how: str, count: int, touched: int, by: Mark | None
-) -> None:
-    ledger = opened(url)
-    members = [Trees(count).track(ledger) for _ in range(5)]
-    bad, good = members[2], members[:2] + members[3:]
-    break_header(ledger, raw, bad, how)
-    update = ledger.core.update(*together(members, touched), 0, by)
-    for _ in range(3):  # however often it is sent
-        with pytest.raises(UnreadableRecord, match="1 slabs cannot be read") as caught:
-            ledger.send(update)
-        assert caught.value.anchors == (first(bad),)
-        for call in update.calls:
-            call.reply = None
-    assert states(ledger, *good) == {"acked": 4 * touched}
-    assert states(ledger, bad) == {}
-    ledger.update(*together(good, touched))
-    assert ledger.counters()["late"] == 4 * touched
-
-
-def test_sparse_and_dense_updates_of_a_torn_vector_leave_the_others_right(url: str, raw: Any) -> None:
-    ledger = opened(url)
-    for touched in (slice(0, 400), slice(7, 8)):  # dense, sparse
-        cut, torn, longer, good = (Trees(400).track(ledger) for _ in range(4))
-        vector = ledger.core.shards[0].vector
-        raw.set(vector(slab_of(cut)), raw.get(vector(slab_of(cut)))[:32])
-        raw.set(vector(slab_of(torn)), raw.get(vector(slab_of(torn)))[:59])
-        raw.append(vector(slab_of(longer)), b"more than there was")
-        members = [cut, torn, longer, good]
-        anchors = np.concatenate([one.anchors[touched] for one in members])
-        values = np.concatenate([one.values[touched] for one in members])
-        with pytest.raises(UnreadableRecord) as caught:
-            ledger.update(anchors, values)
-        assert first(torn) in caught.value.anchors
-        assert first(good) not in caught.value.anchors
-        # What is gone of a vector was never acked.
-        assert states(ledger, cut)["acked"] == states(ledger, torn)["acked"] == 0
-        assert states(ledger, good) == {"acked": len(good.anchors[touched])}
-
-
-@pytest.mark.parametrize("by", [None, Mark(1, 7)])
-def test_slabs_of_one_with_torn_words_leave_others_right(url: str, raw: Any, by: Mark | None) -> None:
-    ledger = opened(url)
-    members = [Trees(1).track(ledger) for _ in range(40)]
-    bad, gone, good = members[3], members[20], members[:3] + members[4:20] + members[21:]
-    raw.hset(ledger.core.shards[0].ones, slab_of(bad), b"odd")
-    raw.hdel(shard_key(ledger, 0, "slabs"), slab_of(gone))
-    emitted = ids.new_ids(len(members))
-    anchors, values = together(members)
-    with pytest.raises(UnreadableRecord) as caught:
-        ledger.send(ledger.core.update(anchors, emitted, 0, by))
-    assert caught.value.anchors == (first(bad),)
-    with pytest.raises(UnreadableRecord) as caught:
-        ledger.send(ledger.core.update(anchors, emitted ^ values, 0, by))
-    assert set(caught.value.anchors) == {first(bad), first(gone)}
-    assert states(ledger, *good) == {"acked": len(good)}
 
 
 @pytest.mark.parametrize("how", BROKEN)

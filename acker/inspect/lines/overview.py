@@ -19,7 +19,7 @@ from acker.lines.definition import Definition
 from acker.lines.gather import Gather
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, command
-from acker.store.records import Bounds
+from acker.store.records import Bounds, passing_over, reading
 from acker.store.replies import milliseconds, whole
 from acker.streams.log.gathers import MOST_SEGMENTS
 
@@ -127,7 +127,10 @@ def _gather(core: Core, gather: Gather) -> Operation[GatherSeen]:
     scored = list(places) if places and isinstance(places[0], list | tuple) else list(_pairs(places))
     groups = [bytes(name).partition(b":")[0] for name, _ in scored[:_LOOK]]
     oldest = (milliseconds(instant) - float(scored[0][1])) / 1000 if scored else None
-    first = ids.anchor_at(bytes.fromhex(groups[0].decode()), 0) if groups else None
+    first = None
+    for group in groups[:1]:
+        with passing_over(f"{core.config.name}, stream {gather.stream}"), reading(f"group {group!r:.100}"):
+            first = ids.anchor_at(bytes.fromhex(group.decode())[: ids.SLAB_BYTES], 0)
     waiting = int(rows) if rows and rows.lstrip(b"-").isdigit() else 0
     return GatherSeen(
         gather, bool(slots), max(0, waiting), len(set(groups)), len(scored) > _LOOK, oldest, first

@@ -133,7 +133,7 @@ def _remove_streams(core: Core) -> Operation[None]:
     with _with_pyarrow(core, "streams"):
         from acker.streams.upkeep.removal import remove_stream
     for name in names:
-        yield from remove_stream(core, name.decode())
+        yield from remove_stream(core, name.decode("utf-8", "replace"))
 
 
 def _remove_kept(core: Core, spout: str) -> Operation[None]:

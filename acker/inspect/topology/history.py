@@ -198,7 +198,7 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
 def _emitted(core: Core) -> Operation[int]:
     """Tuples emitted into all streams of a topology."""
     [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
-    streams = [keys.Stream(core.config.name, name.decode()) for name in names]
+    streams = [keys.Stream(core.config.name, name.decode("utf-8", "replace")) for name in names]
     replies = yield [command("HGET", stream.subscriptions, "emitted") for stream in streams]
     return sum(whole(reply, "a stream's count of tuples") for reply in replies)
 

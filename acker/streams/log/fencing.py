@@ -111,7 +111,7 @@ def take_back(
             )
         ]
         back += int(number)
-        texts = [text.decode() for text in left]
+        texts = [text.decode("utf-8", "replace") for text in left]
         bound += [Bound(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)]
         more = len(found) == MOST_GIVEN
         start = found[-1].number if found else start

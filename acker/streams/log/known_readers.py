@@ -38,4 +38,6 @@ def note(core: Core, stream: str, key: bytes, life: bytes | None, slots: bytes |
     [found] = yield [command("HMGET", key, *(b"slot:" + slot for slot in slots.split(b",")))]
     if len(core.read_by) >= MOST:
         core.read_by.clear()
-    core.read_by[stream] = _Readers(life, slots, tuple(name.decode() for name in found if name is not None))
+    core.read_by[stream] = _Readers(
+        life, slots, tuple(name.decode("utf-8", "replace") for name in found if name is not None)
+    )

@@ -247,6 +247,7 @@ def having(key: bytes, reply: Reply, to: str, wanted: frozenset[bytes]) -> list[
     if states is None:
         return []
     with _reading(key):
+        layout, names = layout or b"", names or b""
         counts = np.frombuffer(layout, dtype="<u2").tolist()
         if len(counts) != len(states) or sum(counts) * 8 != len(names):
             raise ValueError(f"{len(names)} bytes of names")
@@ -279,6 +280,7 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
     if states is None:
         return []
     with _reading(key):
+        layout, names = layout or b"", names or b""
         ends = list(
             itertools.accumulate(8 * count for count in struct.unpack(f"<{len(layout) // 2}H", layout))
         )

@@ -124,7 +124,6 @@ def test_a_segment_holds_no_column_of_digests(ledger: Ledger) -> None:
     ledger.run(schemas.record(ledger.core, "words", rows.drop_columns(EFFECT).schema))
     staged = ledger.run(staging.stage(ledger.core, Staging("words"), rows.to_batches()))
     assert not staged.effects + staged.released
-    assert Staged.load(staged.dump()) == staged
     assert staged.segments[0].rows == 2
 
 

@@ -121,7 +121,6 @@ def test_segments_left_out_by_two_plans_stay_out(valkey_url: str, valkey_raw: "r
     together = {"c": {b"slab...1": b"\1\0\2\0", b"slab...2": ALL}}
     assert found == Skipped(frozenset({"a", "d"}), frozenset({"b"}), together)
     assert ledger.run(skipped.read(core, batch)) == NOTHING
-    assert Range.load(replace(batch, skipped=tokens[0]).dump()) == replace(batch, skipped=tokens[0])
     assert all(valkey_raw.ttl(name) > 0 for name in valkey_raw.scan_iter("*skipped*"))
 
 
