@@ -44,7 +44,7 @@ class StreamReader:
         self._reader = segments.new_token()
         self._at = 0
         self._read: dict[str, bool] = {}
-        """Segments that were read, by their tokens, and whether their rows were given."""
+        """Segments that were read, by their tokens, and whether their rows were given: these are acked."""
 
     def schema(self) -> pa.Schema:
         """The schema of the rows; raises UnknownStream before the first is written."""
@@ -61,7 +61,8 @@ class StreamReader:
         Segments that someone else consumes meanwhile are passed over. Yields nothing for an unknown stream.
         """
         for entry, segment, table in self._tables(max(1, segments_at_a_time)):
-            self._note(entry, segment, given=True)
+            # At once, and as the last thing before: what an interrupt keeps from the caller is not acked.
+            self._read[segment.token], self.position = True, entry
             yield table
 
     def rows(self) -> Iterator[dict[str, object]]:
@@ -75,7 +76,7 @@ class StreamReader:
                 for row in segments.values(batch):
                     left -= 1
                     if not left:
-                        self._note(entry, segment, given=True)
+                        self._read[segment.token], self.position = True, entry
                     yield row
 
     def ack(self) -> int:
@@ -92,6 +93,8 @@ class StreamReader:
     def _tables(self, most: int) -> Iterator[tuple[str, Segment, pa.Table]]:
         """Entries, segments and rows after `position`, which the caller notes when it gives them."""
         while True:
+            while len(self._read) > _KNOWN:
+                del self._read[next(iter(self._read))]
             found, unread = self.ledger.run(_page(self.ledger, self.stream, self.position, most))
             if unread is not None and unread.token not in self._read:
                 self.position = FIRST  # the newest entry up to there is one that came since, below it
@@ -108,19 +111,13 @@ class StreamReader:
             for entry, segment in found:
                 payload = payloads.get(segment)
                 if payload is None:
-                    self._note(entry, segment, given=self._read.get(segment.token, False))
+                    given = self._read.get(segment.token, False)
+                    self._read[segment.token], self.position = given, entry
                     continue
                 batches = [segments.conform(batch, schema) for batch in segments.decode(payload)]
                 yield entry, segment, pa.Table.from_batches(batches, schema)
                 if segment.token not in self._read:  # without rows
-                    self._note(entry, segment, given=True)
-
-    def _note(self, entry: str, segment: Segment, *, given: bool) -> None:
-        """Notes that a segment was read. given: it is to be acked, now and where the store has lost that."""
-        self.position = entry
-        self._read[segment.token] = given
-        if len(self._read) > _KNOWN:
-            del self._read[next(iter(self._read))]
+                    self._read[segment.token], self.position = True, entry
 
     def _ack(self, end: str, *, everything: bool) -> Operation[int]:
         core, reader, acked = self.ledger.core, self._reader, 0
