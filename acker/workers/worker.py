@@ -61,12 +61,14 @@ class Worker:
         """The signs of life of its process: how long each holds."""
         self.more = True
         """Whether its stream may have more than it has taken last."""
+        self._left_behind = ""
+        """Its reader before it began anew without knowing what came of a commit: that gives all back."""
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         self.reader = segments.new_token()
         self._at = self._number = 0
-        self._leased = False
+        self._leased = self._unsure = False
         self._begun = ""
         """What it has noted to have begun, until that is committed."""
         self._emits: tuple[str, ...] = ()
@@ -91,10 +93,14 @@ class Worker:
                 self._note_uncommitted(error)
             self._begin_anew()
             return 0
-        except Exception as error:
+        except BaseException as error:
             if self._once and self._leased:
-                self._note_uncommitted(error)
+                if isinstance(error, Exception):
+                    self._note_uncommitted(error)
                 self._begin_anew()  # what it may have begun ends with the lease that it had
+            elif self._unsure:
+                self._left_behind = self.reader
+                self._begin_anew()
             raise
 
     def _note_uncommitted(self, error: Exception) -> None:
@@ -117,6 +123,9 @@ class Worker:
             if self.step.fair_by:
                 yield from fairness.declare(core, stream, self.step.fair_by, slot)
             self._slot = slot
+        if self._left_behind:
+            yield from leases.end(core, stream, self._slot, self._left_behind)
+            self._left_behind = ""
         told, looked = Told(), dict[str, Look]()
         end = yield from self._claim(told, looked)
         self.more = told.more
@@ -184,9 +193,9 @@ class Worker:
                 made = self.step.run(self._number, read, careful)
         count = sum(batch.num_rows for one in read for batch in one.rows)
         self._adapt(count, time.monotonic() - begun_at)
-        self._at = yield from self._commit(made, what, found, heads, looked, again)
-        self._begun = ""
-        self._number += 1
+        self._unsure = True
+        at = yield from self._commit(made, what, found, heads, looked, again)
+        self._at, self._number, self._begun, self._unsure = at, self._number + 1, "", False
         return len(found)
 
     def _note(self, begun: str) -> None:

@@ -1,17 +1,15 @@
-"""An interrupt at any step of who reads and writes streams in plain Python: no row is lost, or acked unseen."""
+"""An interrupt at any step of a reader or writer in plain Python: no row is lost, or acked unseen."""
 
 import itertools
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger import ids
-from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store.client import Store
 from acker.streams import SpoutOptions, Stream, StreamReader, StreamSpout, StreamWriter
 from acker.streams.spouts import settler
+from acker.streams.spouts.backoff import SettleProgress
 from tests.helpers.builders.streaming import counters, rows, track
 from tests.helpers.faults.interrupts import each
 
@@ -29,7 +27,7 @@ class Reading:
         self.by = by
         self.writer, self.reader = StreamWriter(ledger, "lines"), StreamReader(ledger, "lines")
         self.written = self.tracked = 0
-        self.seen: set[int] = set()
+        self.seen: set[object] = set()
 
     def write(self) -> None:
         for _ in range(2):
@@ -87,7 +85,8 @@ def test_a_spout_goes_on_and_tells_each_outcome(ledger: Ledger) -> None:
     how = SpoutOptions("numbers", "lines", "n", attempts=2, backoff=0.0)
     spout, reader = StreamSpout(ledger, how), StreamReader(ledger, "lines")
     numbers = itertools.count()
-    told, written, progress = set(), set(), {}
+    told, written = set[int](), set[int]()
+    progress: dict[str, SettleProgress] = {}
 
     def outcomes(table: pa.Table) -> None:
         told.update(int(one) for one in table.column("message_id").to_pylist())

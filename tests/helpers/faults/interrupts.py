@@ -5,10 +5,15 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from threading import Thread
+from contextlib import contextmanager, suppress
+from threading import Thread, current_thread
 from types import CodeType, FrameType
 from typing import Any
+
+import pytest
+
+from acker.store.client import Store
+from acker.store.operation import Reply, Request
 
 Line = tuple[CodeType, int]
 Moment = tuple[Line, ...]
@@ -141,14 +146,48 @@ def each(files: Sequence[str], work: Callable[[], object], check: Callable[[], o
     struck = 0
     for turn, moment in enumerate(moments(files, work, signals=True)):
         error = TimeoutError if turn % 3 == 2 else KeyboardInterrupt
-        try:
-            struck += interrupted(files, work, moment, error, signals=True)
-            ended: Future[object] = Future()
-            Thread(target=_run, args=(check, ended), daemon=True).start()
-            ended.result(_PATIENCE)
-        except Exception as fault:
-            raise AssertionError(f"after an interrupt at {shown(moment[0])}") from fault
+        struck += interrupted(files, work, moment, error, signals=True)
+        _checked(check, f"at {shown(moment[0])}")
     return struck
+
+
+def each_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    work: Callable[[], object],
+    check: Callable[[], object],
+    error: BaseException,
+) -> int:
+    """Interrupts work whenever the store has answered it, before it has the answer; checks as `each`."""
+    send, caller = Store.send, current_thread()
+    number, left, struck = -1, 0, True
+
+    def answered(store: Store, requests: Sequence[Request]) -> list[Reply]:
+        nonlocal left, struck
+        replies = send(store, requests)
+        if current_thread() is caller:
+            struck = struck or left == 0
+            left -= 1
+            if left == -1:
+                raise error
+        return replies
+
+    while struck:
+        number += 1
+        left, struck = number, False
+        with monkeypatch.context() as patch, suppress(type(error)):
+            patch.setattr(Store, "send", answered)
+            work()
+        _checked(check, f"after answer {number}")
+    return number
+
+
+def _checked(check: Callable[[], object], where: str) -> None:
+    ended: Future[object] = Future()
+    Thread(target=_run, args=(check, ended), daemon=True).start()
+    try:
+        ended.result(_PATIENCE)
+    except BaseException as fault:
+        raise AssertionError(f"after an interrupt {where}") from fault
 
 
 def _run(work: Callable[[], object], ended: "Future[object]") -> None:
