@@ -5,7 +5,6 @@ does not allow is refused before it is stored. Text that is not exactly such a r
 so what is read is what was written, whole. `Annotated[..., Bounds(low, high)]` bounds a number, or a length.
 """
 
-import binascii
 import json
 import logging
 import re
@@ -21,7 +20,6 @@ from typing import (
     Annotated,
     Any,
     Generic,
-    Literal,
     NamedTuple,
     Self,
     TypeAlias,
@@ -156,10 +154,6 @@ def _form(kind: Any, bounds: _Bounds = None) -> _Form:
         return _real(bounds)
     if kind in _SCALARS:
         return _same(_SCALARS[kind](bounds))
-    if kind is bool or origin is Literal:
-        return _same(_choice(args or (False, True)))
-    if kind is bytes:
-        return _bytes(bounds or Bounds(0))
     if origin in (Union, UnionType):
         return _union(args)
     if is_dataclass(kind):
@@ -225,35 +219,18 @@ def _matching(what: Matching) -> Callable[[Any], str]:
     return check
 
 
-_SCALARS: dict[Any, Callable[[Bounds | None], Callable[[Any], Any]]] = {int: _whole, str: _text}
-
-
-def _choice(values: Collection[object]) -> Callable[[Any], Any]:
-    kinds = {type(one) for one in values}
-
-    def check(value: Any) -> Any:
-        if type(value) not in kinds or value not in values:
-            raise ValueError(f"expected one of {values}, got {_shown(value)}")
+def _flag(_: Bounds | None) -> Callable[[Any], bool]:
+    def check(value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise TypeError(f"expected true or false, got {_shown(value)}")
         return value
 
     return check
 
 
-def _bytes(bounds: Bounds) -> _Form:
-    """As base64."""
-    low, high = bounds.to(_MOST_LENGTH)
-    text = _text(Bounds(4 * -(-low // 3), 4 * -(-high // 3)))
-
-    def read(value: Any) -> bytes:
-        made = binascii.a2b_base64(text(value), strict_mode=True)
-        if encoded(made) != value:  # some bits of the last character are not used
-            raise ValueError("expected base64")
-        return made
-
-    def encoded(value: bytes) -> str:
-        return binascii.b2a_base64(value, newline=False).decode()
-
-    return _Form(lambda value: text(encoded(value)), read)
+_SCALARS: dict[Any, Callable[[Bounds | None], Callable[[Any], Any]]] = {
+    int: _whole, str: _text, bool: _flag,
+}  # fmt: skip
 
 
 def _union(kinds: tuple[Any, ...]) -> _Form:

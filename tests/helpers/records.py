@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
@@ -47,10 +47,8 @@ def values(kind: Any, bounds: Any = None) -> st.SearchStrategy[Any]:
         return st.floats(*((low, high) if bounds else ()), allow_nan=False, allow_infinity=False)
     if kind is str:
         return TEXT.filter(lambda text: low <= len(text) <= high)
-    if kind is bytes:
-        return st.binary(min_size=low, max_size=min(20, high))
-    if kind is bool or origin is Literal:
-        return st.sampled_from(args or (False, True))
+    if kind is bool:
+        return st.booleans()
     if origin in (Union, UnionType):
         return st.one_of(*(st.none() if one is NoneType else values(one) for one in args))
     if kind is SpoutOptions:
