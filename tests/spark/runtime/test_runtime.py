@@ -124,7 +124,7 @@ def test_only_the_same_version_unpacks_what_was_packed(tmp_path: Path) -> None:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     assert unpack(packed, tmp_path, ROOT).stdout.split() == [b"7"]
     with (tmp_path / "lua" / "ledger" / "calls" / "track.lua").open("a") as script:
-        script.write("-- another version\n")
+        script.write("return 'another version'\n")
     reported = unpack(packed, tmp_path, ROOT).stderr.decode()
     assert f"VersionMismatch: the driver runs acker {version()}, this executor on " in reported
     assert "give both the same wheel" in reported
