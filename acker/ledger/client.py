@@ -133,9 +133,16 @@ class Ledger:
 
     def outcomes(self, reader: OutcomeReader, timeout: float = 0.0) -> list[Entry]:
         """The next outcomes of a spout; waits up to `timeout` seconds for the first."""
-        deadline = time.monotonic() + timeout
+        before = reader.position
+        try:
+            return self._outcomes(reader, time.monotonic() + timeout)
+        except BaseException:
+            reader.position = before  # what an interrupt has taken from the caller is read again
+            raise
+
+    def _outcomes(self, reader: OutcomeReader, deadline: float) -> list[Entry]:
         if not self.config.ackers:
-            time.sleep(max(0.0, timeout))
+            time.sleep(max(0.0, deadline - time.monotonic()))
             return []
         while True:
             found = self.run(reader.read())
