@@ -43,7 +43,11 @@ def run(
         try:
             asked = step()
             wait, failures = pause if asked is None else asked, 0
-        except Exception as error:
+        except (
+            BaseException
+        ) as error:  # code of the user's may raise anything, and nobody else does this work
+            if is_interrupt(error):
+                raise
             if not failures:
                 log.warning("%s: %s", what, error, exc_info=None if isinstance(error, AckerError) else error)
             failures += 1

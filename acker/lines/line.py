@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, Unpack
 
 from acker.errors import AckerError, FunctionConflict, LineConflict, ValidationError, shown
+from acker.ledger import loops
 from acker.ledger.client import Ledger, remake
 from acker.ledger.loops import Threads
 from acker.ledger.outcomes.outcomes import READ_ENTRIES, OutcomeReader
@@ -32,6 +33,7 @@ FORGET = 1.0
 """Seconds after which it is seen to that what is known of groups that have gone is not kept for long."""
 _PAUSE = 0.2
 """Seconds between two looks that nothing has called for: a bell rings for what comes."""
+_LONGEST_PAUSE = 1.0
 _AGAIN = 0.05
 """Seconds after which outcomes are looked at again that were not as they were read: another was quicker."""
 _COUNT = 0.5
@@ -155,15 +157,15 @@ class Line:
         for worker in workers:
             worker.renewals = renewals
         running += [(each, self, workers, renewals, stop) for each in (_look_after, _renew)]
-        loops = Threads(stop)
+        started = Threads(stop)
         with room.OF_PROCESS.shared_by(len(workers)):
             for one in running:
-                loops.start(*one)
+                started.start(*one)
             try:
                 yield
             finally:
                 bell.end()
-                loops.end()
+                started.end()
 
     def _listening(self, bell: Bell, worker: Worker) -> threading.Event:
         return bell.listen([keys.Stream(self.ledger.config.name, worker.step.reads).entries])
@@ -189,7 +191,8 @@ def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) ->
             reader, memory = OutcomeReader(core, SPOUT), coordinator.Memory()
         try:
             if ledger.store.cluster:
-                _stopped(stop, woken, pause)
+                woken.wait(pause)
+                woken.clear()
             else:
                 come = _awaited(ledger, reader)
             # All are counted now and then: by what comes, nobody learns that the store was set back.
@@ -222,24 +225,14 @@ def _awaited(ledger: Ledger, reader: OutcomeReader) -> Reply:
     return come
 
 
-def _stopped(stop: threading.Event, woken: threading.Event, pause: float) -> bool:
-    """Waits until there may be something to do; returns whether it is to stop."""
-    woken.wait(pause)
-    woken.clear()
-    return stop.is_set()
-
-
 def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
-    pause = _PAUSE
-    while not _stopped(stop, woken, pause):
-        try:
-            found = worker.work(again=True)
-        except BaseException as error:  # noqa: BLE001 - a thread that has ended would keep what it has taken
-            unforeseen = None if isinstance(error, AckerError) else error
-            _log.warning("step %s waits: %s", worker.step.name, error, exc_info=unforeseen)
-            found = 0
+    def step() -> float:
+        found = worker.work(again=True)
         # As for outcomes. So who has taken all that there was leaves the store to those who work on it.
-        pause = 0 if found and worker.more else _PAUSE
+        return 0.0 if found and worker.more else _PAUSE
+
+    what = f"step {worker.step.name} waits"
+    loops.run(stop, step, log=_log, what=what, pause=_PAUSE, longest=_LONGEST_PAUSE, woken=woken)
     try:
         worker.end()
     except AckerError as error:  # its lease ends

@@ -128,12 +128,14 @@ def test_a_worker_looks_again_at_the_bell(job: Job, monkeypatch: pytest.MonkeyPa
     for name in "ab":
         job.ask(1, name=name)
 
-    def noting(stop: threading.Event, woken: threading.Event, pause: float) -> bool:
-        del stop, woken
-        pauses.append(pause)
-        return len(pauses) > 4
+    class Noting(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0)
+            if len(pauses) > 4:
+                stop.set()
+            return False
 
-    monkeypatch.setattr(line, "_stopped", noting)
-    line._run(worker, threading.Event(), threading.Event())
+    stop = threading.Event()
+    line._run(worker, stop, Noting())
     wait = line._PAUSE
     assert pauses == [wait, 0, wait, wait, wait], "the first, the second, which is the last, and nothing"
