@@ -25,7 +25,8 @@ Function = Callable[..., Any]
 class Mutant:
     """A mechanism, and what removes it: text in Lua scripts, or in functions of Python, that is replaced.
 
-    backs, cluster: the kind of histories that need the mechanism. seed: of the search that finds it.
+    backs, cluster: the kind of histories that need the mechanism. seed: of the search that finds it. known: a
+    history that does, where a search takes long.
     """
 
     mechanism: str
@@ -34,6 +35,7 @@ class Mutant:
     backs: tuple[str, ...] = ()
     cluster: bool = False
     seed: int = 0
+    known: tuple[Move, ...] = ()
 
     @contextmanager
     def living(self) -> Iterator[None]:
@@ -66,6 +68,8 @@ class Mutant:
         )
         drawn = histories(self.world, backs=self.backs)
         with self.living():
+            if self.known and fails(list(self.known)):
+                return list(self.known)
             try:
                 return find(drawn, fails, settings=bounded, random=Random(self.seed))
             except NoSuchExample:

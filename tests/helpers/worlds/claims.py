@@ -8,6 +8,7 @@ import pyarrow as pa
 from acker.errors import PermanentFailure
 from acker.ledger.client import Ledger
 from acker.streams import SpoutOptions, StreamReader, StreamSpout
+from acker.streams.log.heartbeats import Lease
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from acker.workers.out import Out
@@ -135,9 +136,9 @@ class OnceWorld(ClaimWorld):
 def take_for_dead(raw: Any) -> None:
     """All workers are taken for dead: those that have died, and those that were paused for so long."""
     for key in raw.scan_iter("*:workers:*"):
-        for reader in raw.hkeys(key):
-            if not reader.startswith((b"!", b"?")):
-                raw.hset(key, reader, 1)
+        for reader, text in raw.hgetall(key).items():
+            if (lease := Lease.parse(text)) is not None and not reader.startswith((b"!", b"?")):
+                raw.hset(key, reader, b"%d %d" % (lease.until - 60_000, lease.length))
 
 
 def vars_of(stepped: Stepped) -> dict[str, int]:

@@ -142,6 +142,11 @@ class SettleWorld(World):
         assert self.written <= names <= self.written | self.unknown
         for name in sorted(f"{one}{n}" for one in names for n in range(ROWS)):
             self.check_row(name, name in letters)
+        if self.ticks < 2 and names <= self.written and not self.replayed:
+            last = Counter[str]()
+            for name, attempt in self.attempts:
+                last[name] = max(last[name], attempt)
+            assert self.ledger.counters()["tracked"] == last.total()
         assert_settled(self.raw)
 
     def recover(self) -> None:

@@ -209,18 +209,6 @@ def test_trees_without_a_look_expire_all_the_same(ledger: Ledger, monkeypatch: p
     assert reason(ledger, anchor) == ""
 
 
-def test_a_ticker_that_dies_while_it_looks_leaves_the_trees_to_the_next_one(ledger: Ledger) -> None:
-    anchors = emit(ledger, 3)
-    expire(ledger, 2)
-    for after in range(60):
-        ticking = tick.tick(ledger.core, explain=explain, force=not after)
-        if not run_cut(ledger, ticking, after):
-            break
-    assert expire(ledger, 3) + ledger.counters()["expired"] >= 3
-    assert ledger.counters()["expired"] == 3
-    assert reason(ledger, anchors[0]).startswith("in stream lines for")
-
-
 def test_what_is_set_aside_after_a_look_is_left_to_those_who_look_after_that(ledger: Ledger) -> None:
     anchors = emit(ledger, 3)
 

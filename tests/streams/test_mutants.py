@@ -1,0 +1,78 @@
+"""Mutants: acker without a mechanism of exactness. The simulator finds each, by the seed that stands here."""
+
+import pytest
+
+from acker.streams.commits import under_way
+from acker.workers import leases
+from tests.helpers.faults.mutants import Mutant
+from tests.helpers.worlds.calls import CallWorld
+from tests.helpers.worlds.claims import OnceWorld
+from tests.helpers.worlds.commits import CommitWorld
+from tests.helpers.worlds.settles import SettleWorld
+
+pytestmark = [pytest.mark.slow, pytest.mark.damage]
+
+STORED = "return {state, stored or ''} end\nlocal last"
+GIVEN_BACK = "tonumber(redis.call('HGET', KEYS[1], 'given_back') or 0)"
+MUTANTS = [
+    Mutant(
+        "stamps: a call takes effect once",
+        CallWorld,
+        [(None, "if sequence <= last then", "if false then")],
+    ),
+    Mutant(
+        "prepared record: what is stored first is carried out",
+        CommitWorld,
+        [(None, f"if state then {STORED}", f"if state == 'done' then {STORED}")],
+    ),
+    Mutant(
+        "state of staged vectors: a chunk is applied once",
+        CommitWorld,
+        [(None, "if not state or was >= to or again then", "if not state then")],
+        cluster=True,
+    ),
+    Mutant(
+        "made: inputs are acked only where all that was made is there",
+        CommitWorld,
+        [(None, "return (tonumber(call('HGET', key, 'made') or 0) or 0) >= tonumber(count)", "return true")],
+        backs=("part",),
+        cluster=True,
+        seed=1,
+    ),
+    Mutant(
+        "fences: no commit becomes final of what was given back",
+        CommitWorld,
+        [(None, f"if tonumber(ARGV[4]) < {GIVEN_BACK}", "if false")],
+    ),
+    Mutant(
+        "bindings: what a commit has is not given back",
+        CommitWorld,
+        [(None, "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])\nredis.call('EXPIRE'", "redis.call('EXPIRE'")],
+        seed=1,
+    ),
+    Mutant(
+        "tombstones: a slab that is over is not tracked again",
+        SettleWorld,
+        [(None, "if once and (ended or call('HEXISTS', staged, 'tracked:' .. slab) == 1)", "if false")],
+        cluster=True,
+        known=(
+            *(("write", 500), ("work", 1), ("settle", 500), ("work", 1), ("settle", 500), ("day", 1)),
+            ("again", "track"),
+        ),
+    ),
+    Mutant(
+        "commit heartbeat: nothing expires of a commit under way",
+        CommitWorld,
+        [(under_way.slabs, "if one.age >=", "if True or one.age >=")],
+    ),
+    Mutant(
+        "begun rows: who takes over does not begin them again",
+        OnceWorld,
+        [(leases._end_begun, "if (yield from commits.finish(core, reader, number)):", "if True:")],
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.mechanism.partition(":")[0])
+def test_the_simulator_finds_a_mechanism_that_is_missing(valkey_url: str, mutant: Mutant) -> None:
+    assert mutant.found(valkey_url, 100) is not None
