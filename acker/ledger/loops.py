@@ -34,18 +34,17 @@ def run(
     What it raises is logged once, until it succeeds again: "outcomes wait: ..." for a `what` of "outcomes
     wait". The pauses after that grow up to `longest`.
     """
-    wait, failures, bell = pause if first is None else first, 0, woken or stop
+    wait, failures = pause if first is None else first, 0
     while True:
-        bell.wait(wait)
+        (woken or stop).wait(wait)
         if stop.is_set():
             return
-        bell.clear()
+        if woken is not None:  # never `stop`, which may be set just now
+            woken.clear()
         try:
             asked = step()
             wait, failures = pause if asked is None else asked, 0
-        except (
-            BaseException
-        ) as error:  # code of the user's may raise anything, and nobody else does this work
+        except BaseException as error:  # code of the user's may raise anything, SystemExit, too
             if is_interrupt(error):
                 raise
             if not failures:
