@@ -1,11 +1,12 @@
 """Worlds of commits: drivers of one batch, others that take it over, and whoever reads what is published."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from acker.errors import AckerError
+from acker.errors import AckerError, UnknownSubscription
 from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.ledger import ids
 from acker.ledger.client import Ledger
@@ -21,6 +22,7 @@ from acker.streams.log.subscriptions import DEFAULT, RERUN_TTL, Range
 from acker.streams.staging import effects, staging
 from acker.streams.staging.effects import EFFECT
 from acker.streams.staging.staging import FAILED, Staged, Staging
+from acker.streams.upkeep import retention
 from tests.helpers.builders.ledgers import confirm_all
 from tests.helpers.builders.streaming import emit, take
 from tests.helpers.builders.tickers import silence
@@ -58,7 +60,7 @@ class CommitWorld(World):
     that one of them has made, once, and nothing else.
     """
 
-    actors: ClassVar = ("first", "second", "other")
+    actors: ClassVar[tuple[str, ...]] = ("first", "second", "other")
     events: ClassVar = ("consume", "tick", "silence", "unregister", "day")
     scripts: ClassVar = (
         "stage", "begin_commit", "bind_reader", "advance_commit", "apply_staged", "fail", "record_effects",
@@ -76,6 +78,7 @@ class CommitWorld(World):
         self.committed = set[str]()
         self.ticks = 0
         self.silent, self.fails = False, seed % 4 == 3
+        self.also = set[str]()
         self.read_before = False
         """Whether rows were read that the store may have lost since."""
 
@@ -218,7 +221,8 @@ class CommitWorld(World):
         assert self.seen == Counter(word for words in self.made_by(name).values() for word in words)
         assert self.committed <= {name}
         for place, anchor in enumerate(self.anchors):
-            assert outcomes.of(anchor) in ("failed" if place == 1 else "acked", "expired" * (self.ticks > 2))
+            late = {"expired"} if self.ticks > 2 else set()
+            assert outcomes.of(anchor) in {"failed" if place == 1 else "acked", *late, *self.also}
         digests = [self.digest(one, place) for one in self.actors for place in (1, 2)]
         known, *_ = self.ledger.run(effects.known(self.ledger.core, HORIZON, digests))
         assert known == {self.digest(name, 2)}
@@ -262,3 +266,33 @@ def pass_a_day(world: World) -> None:
     for key in list(raw.scan_iter("acker:{t*")):
         if 0 < raw.ttl(key) <= RERUN_TTL + 60:
             raw.delete(key)
+
+
+class DropWorld(CommitWorld):
+    """The same, with a second subscription of what is published, which somebody drops meanwhile.
+
+    Rows that wait for it are acked for it, or their trees fail, by the seed; all are there for the first.
+    """
+
+    actors: ClassVar = ("first", "second", "drop", "drop_too")
+    settings: ClassVar = {"ackers": 1}
+
+    def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:
+        super().__init__(url, cluster, seed)
+        self.ledger.run(subscriptions.subscribe(self.ledger.core, "words", "second"))
+        self.also = {"failed"} if seed % 2 else set()
+
+    def drop(self, ledger: Ledger) -> Operation[None]:
+        """Drops the subscription; another may have, or have died in the middle."""
+        with suppress(UnknownSubscription):
+            yield from retention.unsubscribe(ledger.core, "words", "second", ack=not self.also)
+
+    def drop_too(self, ledger: Ledger) -> Operation[None]:
+        """Drops it, too."""
+        return self.drop(ledger)
+
+    def check(self) -> None:
+        """It is dropped in the end."""
+        self.rerun()
+        self.ledger.run(self.drop(self.ledger))
+        super().check()

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.helpers.faults.simulator import HISTORIES, Move, histories, run_history
-from tests.helpers.worlds.commits import CommitWorld
+from tests.helpers.worlds.commits import CommitWorld, DropWorld
 
 SEEDS = st.integers(0, 99)
 
@@ -29,3 +29,11 @@ def test_a_commit_acks_nothing_that_a_store_has_lost(valkey_url: str, history: l
 @given(history=histories(CommitWorld, backs=("part",)), seed=SEEDS)
 def test_a_commit_acks_nothing_that_a_node_has_lost(valkey_url: str, history: list[Move], seed: int) -> None:
     run_history(CommitWorld, valkey_url, history, cluster=True, seed=seed)
+
+
+@HISTORIES
+@given(history=histories(DropWorld), cluster=st.booleans(), seed=SEEDS)
+def test_what_is_published_while_a_subscription_is_dropped_is_there_for_the_others(
+    valkey_url: str, history: list[Move], cluster: bool, seed: int
+) -> None:
+    run_history(DropWorld, valkey_url, history, cluster=cluster, seed=seed)

@@ -1,8 +1,6 @@
 """Subscriptions of one stream: each has all of it, from when it joined until it is dropped."""
 
-from collections.abc import Callable
 from itertools import count
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +11,6 @@ from acker.errors import AckerError, UnknownSubscription, ValidationError
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store.client import Store
-from acker.store.operation import Operation
 from acker.streams import Stream, StreamWriter
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
@@ -189,56 +186,6 @@ def test_rows_without_subscriptions_left_are_for_the_next(ledger: Ledger, lines:
     assert behind(lines) == {None: 5}
     assert consume(ledger, "lines", "next") == 3
     assert counters(ledger) == {"tracked": 3, "acked": 3}
-
-
-def _dropped_at(ledger: Ledger, operation: Operation[object], after: int, drop: Callable[[], object]) -> bool:
-    """Drops something when an operation has made so many exchanges; returns whether it had still to go on."""
-    replies: list[Any] | None = None
-    for exchange in count():
-        if exchange == after:
-            drop()
-        try:
-            requests = operation.send(replies)  # type: ignore[arg-type]
-        except StopIteration:
-            return exchange > after
-        replies = ledger.store.send(requests)
-    raise AssertionError
-
-
-@pytest.mark.parametrize("want", [False, True])
-@pytest.mark.parametrize("ends", [False, True], ids=["goes on", "is cut"])
-def test_a_subscription_dropped_in_a_commit_leaves_no_tree(valkey_url: str, want: bool, ends: bool) -> None:
-    results = set()
-    for after in count():
-        ledger = open_ledger(Store(valkey_url), f"drop{after}", ackers=2)
-        words = Stream(ledger, "words")
-        for name in ("a", "b"):
-            words.subscribe(name)
-        anchors = emit(ledger, 30)
-        what = Commit((stage(ledger, np.repeat(anchors, 2), rows=25),), (take(ledger, "lines"),))
-        operation = commits.commit(ledger.core, "writer", 0, what)
-
-        def drop(words: Stream = words) -> None:
-            words.unsubscribe("b", ack=want)
-
-        if ends:
-            left = run_cut(ledger, operation, after)
-            drop()
-            commit(ledger, 0, what)
-        else:
-            left = _dropped_at(ledger, operation, after, drop)
-        consume(ledger, "words", "a")
-        total = counters(ledger)
-        done = {name: total.get(name, 0) for name in ("tracked", "acked", "failed")}
-        results.add(tuple(done.values()))
-        assert done["acked"] + done["failed"] == 30, (after, total)
-        assert done["failed"] == 0 or not want
-        for word in (b"staged", b"payload", b"owed"):
-            assert not kept(valkey_url, word), after
-        if not left:
-            break
-    assert after > 8
-    assert results == ({(30, 30, 0)} if want else {(30, 30, 0), (30, 0, 30)})
 
 
 def test_trees_of_rows_that_are_for_nobody_any_more_fail_and_say_so(ledger: Ledger) -> None:
