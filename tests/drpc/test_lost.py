@@ -21,8 +21,8 @@ from acker.store.operation import Request
 from acker.streams.spouts import settler
 from acker.workers import leases
 from tests.helpers.builders.counting import Count, counting, fan
-from tests.helpers.faults.cuts import before_script
 from tests.helpers.faults.simulator import Moment, moment, set_back
+from tests.helpers.faults.stepping import before_script
 from tests.helpers.servers.servers import wait_until
 
 

@@ -14,7 +14,7 @@ from acker.store import keys
 from acker.store.operation import command
 from acker.streams.log import subscriptions
 from tests.helpers.builders.counting import Count, N, counting, fan
-from tests.helpers.faults.cuts import before_script
+from tests.helpers.faults.stepping import before_script
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.servers.servers import raw_client, wait_until
 

@@ -1,9 +1,15 @@
-"""Operations that are run step by step, so that others come in between."""
+"""Operations that are run step by step, and calls that are stopped, so that others come in between."""
 
-from collections.abc import Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
 
+import pytest
+
+from acker.errors import AckerError
 from acker.ledger.client import Ledger
-from acker.store.operation import Operation, Request
+from acker.store.client import Store
+from acker.store.operation import Operation, Reply, Request
 from tests.helpers.faults.simulator import scripts_of
 
 
@@ -26,3 +32,22 @@ class Stepping:
         """Goes on until it would send a script of a name."""
         while script not in scripts_of(self._asked):
             self._asked = self._operation.send(self._ledger.store.send(self._asked))
+
+
+def before_script(
+    monkeypatch: pytest.MonkeyPatch, name: str, instead: Callable[[], object], act: Callable[[], object]
+) -> None:
+    """Does something, and something else just before its first script of a name goes to the store."""
+    send, left, own = Store.send, [instead], threading.get_ident()
+
+    def stopped(store: Store, requests: Sequence[Request]) -> list[Reply]:
+        if threading.get_ident() == own and name in scripts_of(requests):
+            while left:
+                left.pop()()
+        return send(store, requests)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "send", stopped)
+        with contextlib.suppress(AckerError):
+            act()
+    assert not left
