@@ -37,6 +37,7 @@ UNREADABLE = (LookupError, NotImplementedError, OverflowError, ValueError, struc
 MOST_BYTES = 64 << 20
 """Bytes of a record at most, where its type says nothing else."""
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_DECODER = json.JSONDecoder(parse_constant=float)
 _S = TypeVar("_S")
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class Codec(Generic[_T]):
             if len(stored) > self.most:
                 raise ValueError(f"expected at most {self.most:,} bytes, got {len(stored):,}")
             text = stored if isinstance(stored, str) else stored.decode("ascii")
-            value: _T = self._form.read(json.loads(text, parse_constant=float))
+            value: _T = self._form.read(_DECODER.decode(text))
         except (RecursionError, TypeError, *UNREADABLE) as error:
             raise UnreadableRecord(f"not {self._what}: {stored[:200]!r}: {error!s:.200}") from error
         return value

@@ -227,7 +227,7 @@ def _subscriptions(data: bytes) -> None:
         pass
     limits = [known.get(name) for name in (b"max_age", b"max_bytes", b"bytes", b"segments", b"gather")]
     answered(retention.retain(core(), "lines"), [limits, [], [], [b"1700000000", b"5"]])
-    told = [known.get(b"slots"), known.get(b"next"), known.get(b"gather"), known.get(b"fair")]
+    told = [known.get(name) for name in (b"slots", b"next", b"gather", b"fair", b"life")]
     slots = answered(subscriptions.slots(core(), "lines"), [told])
     assert slots is None or len(slots) <= subscriptions.MOST  # type: ignore[arg-type]
     answered(subscriptions.find(core(), "lines", "a"), [known.get(b"name:a", b"0")])
