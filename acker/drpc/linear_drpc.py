@@ -306,8 +306,8 @@ class LinearDRPC:
         answering = Threads()
         what = self.description(topology.ledger.config.name)
         with line.working(threads, answering.stop):
-            answering.start(answers.run, line.ledger, what, answering.stop)
             try:
+                answering.start(answers.run, line.ledger, what, answering.stop)
                 yield answering.stop
             finally:
                 answering.end()

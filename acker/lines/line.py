@@ -159,9 +159,9 @@ class Line:
         running += [(each, self, workers, renewals, stop) for each in (_look_after, _renew)]
         started = Threads(stop)
         with room.OF_PROCESS.shared_by(len(workers)):
-            for one in running:
-                started.start(*one)
             try:
+                for one in running:
+                    started.start(*one)
                 yield
             finally:
                 bell.end()

@@ -1,0 +1,30 @@
+"""An interrupt at any step of a process that works on a line: none of its threads goes on."""
+
+import threading
+
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
+from tests.helpers.builders.line_job import Job
+from tests.helpers.faults.interrupts import each
+from tests.helpers.servers.servers import wait_until
+
+
+def test_an_interrupt_at_any_step_leaves_no_thread_at_work(valkey_url: str) -> None:
+    line = Job(open_ledger(Store(valkey_url), "t", ackers=2)).line
+
+    def work() -> None:
+        with line.work():
+            pass
+
+    work()
+    before = threading.active_count() + 1  # the thread that checks
+
+    def ended() -> bool:
+        return threading.active_count() <= before
+
+    def check() -> None:
+        wait_until(ended, timeout=10.0)
+        with line.work():
+            assert threading.active_count() > before
+
+    assert each(("acker/lines/line.py",), work, check) > 10
