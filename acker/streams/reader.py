@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import UnknownStream
+from acker.errors import ReaderFenced, UnknownStream
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
 from acker.store import keys
@@ -120,13 +120,18 @@ class StreamReader:
                     self._read[segment.token], self.position = True, entry
 
     def _ack(self, end: str, *, everything: bool) -> Operation[int]:
-        core, reader, acked = self.ledger.core, self._reader, 0
+        core, acked = self.ledger.core, 0
         slot = yield from subscriptions.subscribe(core, self.stream, self.subscription)
         yield from fencing.recover(core, self.stream, slot)
         while True:
-            last = yield from subscriptions.claim(
-                core, self.stream, slot, reader, self._at, name=self.subscription, end=end
-            )
+            reader = self._reader
+            try:
+                last = yield from subscriptions.claim(
+                    core, self.stream, slot, reader, self._at, name=self.subscription, end=end
+                )
+            except ReaderFenced:  # a call before was cut, and what it had taken was given back since
+                self._begin_anew()
+                continue
             if last == self._at:
                 break
             what = Range(self.stream, slot, reader, self._at, last)
@@ -135,12 +140,15 @@ class StreamReader:
             for first in range(0, len(own), _FLIGHT):
                 part = own[first : first + _FLIGHT]
                 acked += (yield from acks.ack(core, what, part))[0]
+            self._at = last  # before it forgets: numbers that are forgotten are not given again
             yield from subscriptions.forget(core, what)
-            self._at = last
         back, _ = yield from fencing.take_back(core, self.stream, slot, reader)
         if back:  # a reader whose segments were given back takes none any more
-            self._reader, self._at = segments.new_token(), 0
+            self._begin_anew()
         return acked
+
+    def _begin_anew(self) -> None:
+        self._reader, self._at = segments.new_token(), 0
 
 
 def _bounded(found: list[tuple[str, Segment]]) -> list[tuple[str, Segment]]:

@@ -23,10 +23,12 @@ from tests.helpers.builders.streaming import (
     emit,
     kept,
     record_requests,
+    slot_of,
     take,
     taken,
 )
 from tests.helpers.faults.simulator import moment, set_back
+from tests.helpers.faults.stepping import Stepping
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -245,6 +247,39 @@ def test_a_segment_is_acked_when_all_of_its_rows_were_given(ledger: Ledger) -> N
     assert list(reader.rows())[:2] == first
     assert reader.ack() == 1
     assert ledger.counters()["acked"] == 3
+
+
+def test_a_reader_acks_more_after_an_ack_that_was_cut_anywhere(ledger: Ledger) -> None:
+    reader = StreamReader(ledger, "lines")
+    reader.ack()
+    emit(ledger, 10)
+    for exchanges in range(100):
+        emit(ledger, 10)
+        assert list(reader.tables())
+        cut = Stepping(ledger, reader._ack(reader.position, everything=False))
+        cut.go_on(exchanges)
+        if cut.ended:
+            break
+        cut.lose_reply()
+        emit(ledger, 10)
+        assert list(reader.tables())
+        reader.ack()
+        found = counters(ledger)
+        assert found["acked"] == found["tracked"]
+    assert 5 < exchanges < 99
+    assert not ledger.run(subscriptions.last_taken(ledger.core, "lines", slot_of(ledger), reader._reader))
+
+
+def test_a_reader_acks_what_was_given_back_of_it(ledger: Ledger) -> None:
+    reader = StreamReader(ledger, "lines")
+    reader.ack()
+    emit(ledger, 10)
+    list(reader.tables())
+    slot = slot_of(ledger)
+    ledger.run(subscriptions.claim(ledger.core, "lines", slot, reader._reader, 0, name="default"))
+    ledger.run(fencing.take_back(ledger.core, "lines", slot, reader._reader))
+    assert reader.ack() == 1
+    assert counters(ledger) == {"tracked": 10, "acked": 10}
 
 
 def test_a_reader_remembers_a_bounded_number(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
