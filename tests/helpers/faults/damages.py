@@ -35,7 +35,6 @@ DAMAGES: dict[str, Damage] = {
     "less than none": _field(SHARD.counters, "acked", str(-(2**40))),
     "thresholds": _of_another_kind(keys.health("damaged")),
     "steps": _of_another_kind(keys.steps("damaged")),
-    "name of a stream": lambda raw: raw.sadd(keys.streams("damaged"), b"\xff\xfe"),
 }
 
 

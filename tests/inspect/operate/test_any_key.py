@@ -190,6 +190,8 @@ def test_a_name_of_a_stream_that_is_no_text_ends_no_reading(valkey_url: str, val
     ledger = opened(valkey_url, "hurt")
     valkey_raw.sadd(keys.streams("hurt"), b"li\xe5es")
     assert ledger.run(history.record(ledger.core)) is not None
+    [stream] = ledger.run(graph(ledger.core)).nodes
+    assert stream.name == "li\ufffdes"
     ledger.run(remove("hurt", force=True))
     assert not valkey_raw.keys("acker:*hurt*")
 
