@@ -31,8 +31,8 @@ from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, abreast, command
 from acker.store.replies import milliseconds
 from acker.streams.commits import commit as commits
-from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.known import Ready
 from acker.streams.commits.record import SHARED
 from acker.streams.log import gathers, segments, subscriptions
 from acker.streams.log.gathers import FINISHED, MOST_SEGMENTS

@@ -15,8 +15,8 @@ from acker.ledger.settings.settings import check_number
 from acker.ledger.steps.registration import AtWork
 from acker.store.operation import Operation, Request
 from acker.streams.commits import commit
-from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.known import Ready
 from acker.streams.log import schemas
 from acker.streams.log.segments import conform
 from acker.streams.sources.roots import Drawn, Roots

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from acker.errors import ReaderFenced
+from acker.errors import CommitOrderError, ReaderFenced
 from acker.ledger.calls import idempotence
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
@@ -248,8 +248,11 @@ def _end_begun(
     """Finishes what a worker whose lease has ended had begun, or fails its trees: nobody begins it again."""
     core = ledger.core
     start, last, number = (whole(word, f"what worker {reader} has begun") for word in begun.split(b" "))
-    if (yield from commits.finish(core, reader, number)):
-        return
+    try:
+        if (yield from commits.finish(core, reader, number)):
+            return
+    except CommitOrderError:
+        pass  # a store that was set back has forgotten it since, with what it had made
     what = Range(stream, slot, reader, start, last)
     while found := (yield from subscriptions.taken(core, what)):
         for one in found:  # a segment at a time: they may be large

@@ -15,8 +15,8 @@ from acker.store.operation import Operation, Reply, Request, abreast
 from acker.streams import downtime
 from acker.streams.commits import commit as commits
 from acker.streams.commits import record
-from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.known import Ready
 from acker.streams.log import fairness, segments, subscriptions
 from acker.streams.log.gathers import LAST
 from acker.streams.log.subscriptions import Range, Taken, Told

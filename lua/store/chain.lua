@@ -7,7 +7,7 @@
 -- ARGV  name, keys, words, then its own ARGV  of each script: how many KEYS and ARGV it has
 -- Returns the replies of those that were run, in order; where fewer than were asked, the last one was refused
 -- or said no, and those after it were not run. In place of an error stands its text, after "!".
--- Bounded by the caller: at most 128 scripts a call (acker/streams/commits/at_once.py).
+-- Bounded by the caller: at most 128 scripts a call (acker/streams/commits/run.py).
 --- @chained_scripts
 local replies, next_key, next_word = {}, 1, 1
 while next_word <= #ARGV do

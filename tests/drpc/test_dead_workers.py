@@ -10,11 +10,12 @@ from acker.drpc import LinearDRPC, Out
 from acker.errors import DRPCFailed, StoreError, StoreUnavailable
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams.commits import at_once, holding
+from acker.streams.log import fencing
 from acker.streams.upkeep import stale
 from acker.workers import leases, worker
 from acker.workers.worker import Worker
 from tests.helpers.builders.counting import Count, N, counting, fan
+from tests.helpers.faults.cuts import as_in_a_cluster
 from tests.helpers.servers.new_server import NewServer
 
 
@@ -87,15 +88,15 @@ def test_what_a_dead_worker_had_begun_fails_or_runs_again(
 
 def test_committed_rows_are_not_run_again(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = Dying(topology, monkeypatch)
-    hold = holding.hold
-    monkeypatch.setattr(at_once, "MOST", 0)  # phase by phase, as in a cluster
+    bind = fencing.binding
 
-    def on_fan(core: Any, what: Any, writer: str, *more: Any) -> Any:
-        return die() if writer == dying.dead.reader else hold(core, what, writer, *more)
+    def on_fan(core: Any, ranges: Any, writer: str, *more: Any) -> Any:
+        return die() if writer == dying.dead.reader else bind(core, ranges, writer, *more)
 
-    monkeypatch.setattr(holding, "hold", on_fan)
-    dying.work(Killed)
-    monkeypatch.setattr(holding, "hold", hold)
+    with monkeypatch.context() as patch:
+        as_in_a_cluster(patch)
+        patch.setattr(fencing, "binding", on_fan)
+        dying.work(Killed)
     assert dying.find_out() == 0
     assert dying.answer() == 4
     assert dying.ran == [4]

@@ -17,10 +17,10 @@ from acker.store import keys, operation
 from acker.store.client import Store
 from acker.store.operation import Request
 from acker.streams import StreamReader
-from acker.streams.commits import at_once
+from acker.streams.commits import chunks, run
 from acker.streams.commits import commit as commits
-from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.known import Ready
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
@@ -29,6 +29,7 @@ from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
 from tests.helpers.builders.line_job import Job
 from tests.helpers.builders.streaming import counters
+from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.faults.simulator import Killed
 from tests.helpers.models.leaks import assert_settled
 
@@ -79,7 +80,7 @@ def test_a_commit_that_ends_after_any_of_its_scripts_takes_effect_once(
             job.coordinate()
         cut = Cut(members, killed=killed)
         with monkeypatch.context() as patched:
-            patched.setattr(at_once, "chain", cut.chain)
+            patched.setattr(run, "chain", cut.chain)
             patched.setattr(Store, "send", lambda store, asked, cut=cut: cut.send(store, asked))
             patched.setattr(leases, "LEASE", -1.0)
             try:
@@ -173,12 +174,13 @@ def test_a_chain_that_comes_again_much_later_changes_nothing(
     assert len(job.sums) == (2 if line else 0)
 
 
-@pytest.mark.parametrize("most", [at_once.MOST, 0], ids=["at once", "phase by phase"])
+@pytest.mark.parametrize("apart", [False, True])
 def test_a_commit_that_is_refused_takes_no_number(
-    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, most: int
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     """Another coordinator would go on after it, and a third one, which knows the number, still take it."""
-    monkeypatch.setattr(at_once, "MOST", most)
+    if apart:
+        script_by_script(monkeypatch)
     core = open_ledger(Store(valkey_url), "t", ackers=1).core
     gone = ledger_lua.check_outcomes(core.shards[0].outcomes(SPOUT), [(b"1-0", b"0" * 16)])
     ready = Ready(conditions=[gone])
@@ -187,10 +189,11 @@ def test_a_commit_that_is_refused_takes_no_number(
     assert not valkey_raw.exists(keys.commits("t", coordinator.WRITER))
 
 
-@pytest.mark.parametrize("most", [at_once.MOST, 0])
-def test_a_late_subscriber_gets_emits(valkey_url: str, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_late_subscriber_gets_emits(valkey_url: str, monkeypatch: pytest.MonkeyPatch, apart: bool) -> None:
     """A worker looks at the streams that it emits to before it works, and that may take an hour."""
-    monkeypatch.setattr(at_once, "MOST", most)
+    if apart:
+        script_by_script(monkeypatch)
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)
     found: dict[str, list[str]] = {"early": [], "late": []}
     early, late = (
@@ -231,6 +234,6 @@ def test_a_server_runs_a_bounded_number_of_scripts_at_once_however_many_shards_t
     monkeypatch.setattr(arrivals, "chain", measured)
     job.coordinate()
     assert len(sizes) > 1, "200 groups of a request each have outcomes in more than a hundred shards"
-    assert max(sizes) <= at_once.MOST
+    assert max(sizes) <= chunks.MOST
     job.work()
     assert job.sums == [1] * 200

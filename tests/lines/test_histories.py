@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.streams.commits import at_once
+from acker.streams.commits import chunks
 from acker.streams.log import fairness
 from tests.helpers.faults.simulator import HISTORIES, Move, examples, histories, run_history
 from tests.helpers.worlds.lines import LineWorld
@@ -37,7 +37,7 @@ def test_each_gather_has_all_rows_of_each_request_once(
 
 @pytest.mark.damage
 @HISTORIES
-@given(history=histories(LineWorld, backs=("back",)), seed=SEEDS, most=st.sampled_from([0, at_once.MOST]))
+@given(history=histories(LineWorld, backs=("back",)), seed=SEEDS, most=st.sampled_from([0, chunks.MOST]))
 @examples(
     [("work", "gather"), ("back", 9), ("work_too", 900), ("coordinate", 90)],
     [("work", "publish"), ("back", 5), ("work_too", 900)],
@@ -49,9 +49,7 @@ def test_each_gather_has_all_rows_of_each_request_once(
 def test_a_store_that_is_set_back_finishes_no_request_without_all_its_rows(
     valkey_url: str, history: list[Move], seed: int, most: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(at_once, "MOST", most)
-        run_history(LineWorld, valkey_url, history, seed=seed)
+    run_history(LineWorld, valkey_url, history, seed=seed, most=most)
 
 
 @pytest.mark.damage

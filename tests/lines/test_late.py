@@ -11,8 +11,8 @@ from acker.lines import coordinator
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Request
-from acker.streams.commits import at_once, scripts
 from acker.streams.commits import commit as commits
+from acker.streams.commits import scripts
 from acker.streams.commits.contents import Commit
 from acker.streams.log import schemas
 from acker.streams.sources.roots import Roots
@@ -20,6 +20,7 @@ from acker.streams.spouts import settler
 from acker.streams.staging import staging
 from acker.workers.steps import Made
 from tests.helpers.builders.line_job import Job
+from tests.helpers.faults.cuts import as_in_a_cluster, script_by_script
 from tests.helpers.models.leaks import assert_settled
 
 ROWS = keys.Stream("t", "rows")
@@ -47,11 +48,12 @@ def assert_dropped(job: Job, rows: int, raw: "redis.Redis") -> None:
     assert_settled(raw)
 
 
-@pytest.mark.parametrize("most", [at_once.MOST, 0], ids=["at once", "phase by phase"])
+@pytest.mark.parametrize("apart", [False, True])
 def test_a_step_that_ends_long_after_its_request_leaves_nothing(
-    job: Job, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, most: int
+    job: Job, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
-    monkeypatch.setattr(at_once, "MOST", most)
+    if apart:
+        script_by_script(monkeypatch)
     roots, worker = job.ask(3, 4), job.workers["fan"]
     run = worker.step.run
 
@@ -85,6 +87,7 @@ def test_what_a_look_says_of_a_group_holds_no_longer_than_it_is_known_to_be_over
         return gather(config, stream, ttl, known if len(said) > 1 else -1, *more)
 
     monkeypatch.setattr(scripts, "gather", paused)
+    as_in_a_cluster(monkeypatch)
     job.ledger.run(commits.commit(job.ledger.core, "late", 0, Commit((staged,))))
     assert said == [2000 * 30, 2000 * 30]
     assert valkey_raw.hget(ROWS.subscriptions.decode(), "waiting") == b"2"

@@ -12,6 +12,7 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.faults.attempts import Attempts, at_once, numbers, staged_by
+from tests.helpers.faults.cuts import as_in_a_cluster
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +79,8 @@ def test_a_run_that_is_cut_in_its_commit_is_finished_by_the_next_one_of_its_name
         raise RuntimeError("cut")
 
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "publish", cut)
+        as_in_a_cluster(patched)
+        patched.setattr(publishing, "divided", cut)
         with pytest.raises(RuntimeError, match="cut"):
             load(pipeline, 60, "monday")
     assert pipeline.counters()["tracked"] == 60

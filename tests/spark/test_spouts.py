@@ -23,6 +23,7 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.faults.attempts import Attempts, at_once, numbers, staged_by
+from tests.helpers.faults.cuts import as_in_a_cluster
 from tests.helpers.servers.sparks import several_batches
 
 
@@ -247,17 +248,17 @@ def test_a_batch_run_again_tracks_nothing_twice(pipeline: Pipeline, monkeypatch:
     with pytest.raises(Exception, match="on purpose"):
         pipeline.run_on(pipeline.tracked(source), "moody", moody)
     assert pipeline.counters() == {}
-    # Another call of track is what another driver has; and it cuts its commit after the trees are tracked.
-    whole = publishing.publish
 
+    # Another call of track is what another driver has; and it cuts its commit after the trees are tracked.
     def cut(*arguments: Any) -> Any:
         raise RuntimeError("cut")
 
-    monkeypatch.setattr(publishing, "publish", cut)
-    with pytest.raises(Exception, match="cut"):
-        pipeline.run_on(pipeline.tracked(source), "moody", moody)
+    with monkeypatch.context() as patch:
+        as_in_a_cluster(patch)
+        patch.setattr(publishing, "divided", cut)
+        with pytest.raises(Exception, match="cut"):
+            pipeline.run_on(pipeline.tracked(source), "moody", moody)
     assert pipeline.counters() == {"tracked": 30}
-    monkeypatch.setattr(publishing, "publish", whole)
     pipeline.run_on(pipeline.tracked(source), "moody", moody)
     assert len(calls) == 2
     assert len(pipeline.rows("copies")) == 30

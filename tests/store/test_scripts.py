@@ -52,8 +52,8 @@ def begin(number: int, what: str, attempt: str = "a") -> Request:
     return commit_scripts.begin_commit(CONFIG, "writer", number, what, 60, attempt, 1)
 
 
-def advance(number: int, what: str, start: str, to: str) -> Request:
-    return commit_scripts.advance_commit(CONFIG, "writer", number, what, start, to, "")
+def advance(number: int, start: str, to: str) -> Request:
+    return commit_scripts.advance_commit(CONFIG, "writer", number, start, to)
 
 
 ONE, TWO = keys.Shard("t", 0, 2).staged("a" * 32, 0), keys.Shard("t", 1, 2).staged("b" * 32, 0)
@@ -70,7 +70,7 @@ def sent(url: str, *members: Request) -> Reply:
 
 def test_each_script_gets_its_own_keys_and_arguments(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     """Of keys in several slots, and at first of scripts that the server does not have."""
-    asked = begin(0, "x"), staging(ONE), staging(TWO), advance(0, "x", "stored a", "tracked")
+    asked = begin(0, "x"), staging(ONE), staging(TWO), advance(0, "stored a", "tracked")
     assert sent(valkey_url, *asked) == [[b"stored a", b"x"], 1, 1, 1]
     assert [valkey_raw.hget(name, "field") for name in (ONE, TWO)] == [ONE, TWO]
     assert valkey_raw.hget(COMMITS, "0:state") == b"tracked"
@@ -80,7 +80,7 @@ def test_each_script_gets_its_own_keys_and_arguments(valkey_url: str, valkey_raw
     ("members", "replies"),
     [
         ([begin(0, "y", "b"), staging(ONE)], [[b"stored a", b"x"]]),
-        ([advance(0, "x", "held", "tracked"), staging(ONE)], [0]),
+        ([advance(0, "held", "tracked"), staging(ONE)], [0]),
         ([staging_scripts.hold_staged([b"{gone}"], 9), staging(ONE)], [0]),
         ([commit_scripts.check_taken(b"{taken}", "1-0", "2-0", "0" * 16), staging(ONE)], [0]),
         ([begin(-1, "y"), staging(ONE)], [b"!ACKER commit -1 comes after commit 0 of the same writer"]),

@@ -19,7 +19,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply, Request, command
 from acker.streams import SpoutOptions, Stream, StreamReader, StreamSpout
-from acker.streams.commits import at_once
+from acker.streams.commits import chunks
 from acker.streams.log.heartbeats import Lease
 from acker.streams.spouts import settler
 from acker.workers.steps import FunctionStep
@@ -34,9 +34,9 @@ from pathlib import Path
 from acker.ledger.client import open_ledger
 from acker.lines import Gather, Line
 from acker.store.client import Store
-from acker.streams.commits import at_once
+from acker.streams.commits import chunks
 url, lock, begun, most = sys.argv[1:]
-at_once.MOST = int(most)
+chunks.MOST = int(most)
 line = Line(open_ledger(Store(url), "t"), "line", [Gather("waiting")])
 
 @line.step("slow", reads="rows")
@@ -55,7 +55,7 @@ with line.work():
 class Slow:
     """A program whose step holds the interpreter until it is let go."""
 
-    def __init__(self, url: str, folder: Path, most: int = at_once.MOST) -> None:
+    def __init__(self, url: str, folder: Path, most: int = chunks.MOST) -> None:
         self._begun, lock = folder / "begun", folder / "lock"
         self._lock: IO[str] = lock.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -73,14 +73,14 @@ class Slow:
         self._lock.close()
 
 
-@pytest.fixture(params=[at_once.MOST, 0], ids=["at once", "phase by phase"])
+@pytest.fixture(params=[chunks.MOST, 0], ids=["at once", "phase by phase"])
 def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(at_once, "MOST", request.param)
+    monkeypatch.setattr(chunks, "MOST", request.param)
     return int(request.param)
 
 
 @contextmanager
-def slow(url: str, folder: Path, most: int = at_once.MOST) -> Iterator[Slow]:
+def slow(url: str, folder: Path, most: int = chunks.MOST) -> Iterator[Slow]:
     one = Slow(url, folder, most)
     try:
         yield one

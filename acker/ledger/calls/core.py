@@ -47,6 +47,11 @@ class Core:
     """The spouts that a shard tells outcomes to, as it has said last (acker/ledger/slabs/registries.py)."""
     read_by: dict[str, object] = field(default_factory=dict, compare=False)
     """Who reads a stream, as it has said last, where several do (acker/streams/log/known_readers.py)."""
+    one_server: bool | None = field(default=None, compare=False)
+    """Whether the store is one server.
+
+    None where nobody has learned that yet (acker/streams/commits/run.py).
+    """
 
     def __post_init__(self) -> None:
         ackers = self.config.ackers

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from acker.errors import AckerError, UnreadableRecord, ValidationError
 from acker.ledger import ids
 from acker.ledger.calls import scripts as calls_scripts
+from acker.ledger.calls.calls import Call
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import counts, scripts
 from acker.ledger.slabs import slabs as headers
@@ -294,6 +295,20 @@ class OutcomeReader:
         return found
 
 
+def confirming(core: Core, spout: str, entries: Sequence[Receipt]) -> list[Call]:
+    """The calls that confirm entries, in their order; each may leave some over (`confirm`)."""
+    by_shard: dict[int, list[Receipt]] = {}
+    for receipt in entries:
+        by_shard.setdefault(receipt.shard, []).append(receipt)
+    return [
+        scripts.confirm(
+            core.shards[shard], spout, [(one.id, one.digest) for one in its[first : first + CONFIRM_ENTRIES]]
+        )
+        for shard, its in by_shard.items()
+        for first in range(0, len(its), CONFIRM_ENTRIES)
+    ]
+
+
 def confirm(core: Core, spout: str, entries: Sequence[Receipt]) -> Operation[int]:
     """Confirms entries; returns how many trees. Confirming again changes nothing."""
     trees, most = 0, CONFIRM_ENTRIES
@@ -311,13 +326,18 @@ def confirm(core: Core, spout: str, entries: Sequence[Receipt]) -> Operation[int
             ]
         )
         for shard, (confirmed, seen, unreadable) in zip(shards, replies, strict=True):
-            for name in unreadable:
-                _log.error("%s, shard %d: %r cannot be read", core.config.name, shard, bytes(name))
+            log_unreadable(core, shard, unreadable)
             trees += confirmed
             del left[shard][:seen]
             if not left[shard]:
                 del left[shard]
     return trees
+
+
+def log_unreadable(core: Core, shard: int, names: Sequence[bytes]) -> None:
+    """Logs what a shard could not read of what it was to confirm."""
+    for name in names:
+        _log.error("%s, shard %d: %r cannot be read", core.config.name, shard, bytes(name))
 
 
 def drop(core: Core, spout: str, unreadable: Sequence[Receipt]) -> Operation[bool]:

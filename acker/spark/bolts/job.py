@@ -22,7 +22,7 @@ from acker.spark.options import options
 from acker.spark.queries import batch_roots, lateness, microbatches
 from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import commit as commits
-from acker.streams.commits import runs
+from acker.streams.commits import record
 from acker.streams.spouts import settler
 from acker.streams.staging.late import Late
 
@@ -53,7 +53,7 @@ def job(
     collector = Collector(spark, parsed, at, writer.replace(":", "@"), job=True)
     finish = functools.partial(commits.finish, ledger.core, writer, 0)
     begun = time.monotonic()
-    before = ledger.run(runs.find(ledger.core, writer))
+    before = ledger.run(record.find_run(ledger.core, writer))
     collector.committed = settler.with_room(ledger, lambda: ledger.run(finish()))
     failed = None
     with committing.discarding(ledger, collector):
@@ -79,11 +79,13 @@ def job(
         acks = lateness.report(ledger, f"job {name!r}", late, seconds)
         committing.register(ledger, spark, Step(name, "job", seconds=seconds, late=acks), what)
         if run is not None:
-            ledger.run(runs.note(ledger.core, writer, spark.conf.get("spark.app.id") or "", rows))
+            ledger.run(record.note_run(ledger.core, writer, spark.conf.get("spark.app.id") or "", rows))
     if tracked:
         batch_roots.end(ledger, at)
     if before is not None:
-        runs.tell(f"run {run!r} of job {name!r}", before, rows, kept=bool(collector.taken) or bool(failed))
+        record.tell_run(
+            f"run {run!r} of job {name!r}", before, rows, kept=bool(collector.taken) or bool(failed)
+        )
     if run is None:
         ledger.run(commits.forget(ledger.core, writer))
 

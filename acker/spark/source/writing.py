@@ -35,7 +35,7 @@ from acker.spark.records.anchors import check_names, named_schema
 from acker.spark.runtime.arrow import sound
 from acker.spark.runtime.pickling import Shipped
 from acker.spark.runtime.versions import DataSourceStreamArrowWriter, arrow_schema
-from acker.streams.commits import anchoring, holding, record, runs
+from acker.streams.commits import anchoring, holding, record
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
@@ -120,12 +120,12 @@ class _Stager:
         self._check_place(messages, named)
         what = self._what(messages, ())
         rows = sum(segment.rows for _, segment in what.segments())
-        before = self.ledger.run(runs.find(self.ledger.core, writer))
+        before = self.ledger.run(record.find_run(self.ledger.core, writer))
         self._commit(writer, 0, what)
         if before is not None:
-            runs.tell(f"run {writer.partition('/')[2]!r} of stream {self.how.stream!r}", before, rows)
+            record.tell_run(f"run {writer.partition('/')[2]!r} of stream {self.how.stream!r}", before, rows)
         elif named:
-            self.ledger.run(runs.note(self.ledger.core, writer, gethostname(), rows))
+            self.ledger.run(record.note_run(self.ledger.core, writer, gethostname(), rows))
         if not named:
             self.ledger.run(commits.forget(self.ledger.core, writer))
 

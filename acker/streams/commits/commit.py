@@ -1,34 +1,34 @@
 """Commits: what tasks staged takes effect, once for each writer and number, however often a batch is run.
 
 A commit is first stored as a whole. From then on whoever comes with the same writer and number finishes what
-is stored, in the same order: hold (nothing may run out of time any more), apply the vectors, fail what is to
-fail, record effects, publish, ack the inputs. Each step knows by the state of the keys what of it is done.
-What is staged is applied before the inputs are acked, so no tree looks complete in between. No tree of a
-commit expires while it is under way (under_way.py).
+is stored. plan.py has its steps in their order, and record.py the states it goes through; run.py says how the
+steps go to the store. What is staged is applied before the inputs are acked, so no tree looks complete in
+between. No tree of a commit expires while it is under way (under_way.py).
 """
 
 import hashlib
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from acker.errors import AckerError, CommitOrderError, StagingExpired
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, abreast, command
 from acker.store.replies import pairs, whole
-from acker.streams.commits import at_once, holding, record, under_way
-from acker.streams.commits.at_once import Ended, Ready
+from acker.streams.commits import chunks, holding, publishing, record, under_way
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.holding import Lack
+from acker.streams.commits.known import Ready
 from acker.streams.commits.origins import Origin
-from acker.streams.commits.phases import Phases
-from acker.streams.commits.trail import Forgotten, Trail
+from acker.streams.commits.plan import Plan, Refused, Turned
+from acker.streams.commits.publishing import RowsLost
+from acker.streams.commits.run import Forgotten, Found, InCluster, Run
+from acker.streams.log.subscriptions import HOLD_TTL
 from acker.streams.sources import tracking
-from acker.streams.staging import late
 from acker.streams.staging.late import Late
-from acker.streams.upkeep import retention
 
 _log = logging.getLogger(__name__)
+_GONE_ON = (Forgotten, Found, InCluster, Lack, RowsLost)
 
 
 def commit(
@@ -49,31 +49,40 @@ def commit(
     condition of it does not hold, nothing is committed, and it returns False.
     """
     tracking.check_room(core, what.roots())
-    own = what.dump()
-    if ready is not None and not ready.sent:
-        known_for = record.RECORD_TTL, record.kept(writer)
-        ended = yield from at_once.carry_out(core, writer, number, what, own, ready, *known_for)
-        if ended.state == "done":
-            yield from _leave(core, what, ended, ready, on_late)
-            return True
-        if ended.state == "refused":
+    own, ready = what.dump(), Ready() if ready is None else ready
+    known = None
+    going = Run(core, writer, number, own)
+    plan = Plan(going, what, ready)
+    if not ready.sent and going.one_server and chunks.small(ready.staging) and plan.known.at_hand():
+        try:
+            yield from plan.look()
+            yield from plan.begin()
+            yield from plan.carry_out()
+        except Refused:
             ready.refused = True
             return False
+        except Turned:
+            known = yield from record.known(core, writer, number)
+        except InCluster:
+            pass
+        except _GONE_ON:
+            ready.sent = True
+        else:
+            yield from plan.leave(on_late)
+            return True
+        finally:
+            ready.sent = ready.sent or bool(going.state)
+    if not ready.sent and (ready.staging or ready.conditions):
         # Where the commit is stored, all that it needs was staged with it. To stage that again would be to
         # emit again what was acked meanwhile.
-        new = ended.state == "unasked"
-        if ended.state == "unknown":
-            new = not (yield from record.known(core, writer, number))
-        if new and not (yield from _prepare(core, what, ready)):
+        if known is None:
+            known = yield from record.known(core, writer, number)
+        if not known and not (yield from _prepare(core, what, ready)):
             return False
-        ready.sent = True
-    mine = yield from _carry_out(core, writer, number, own, what.origin, on_late)
+    ready.sent = True
+    mine = yield from _carry_out(core, writer, number, own, what.origin, ready, on_late)
     if not mine:
         yield from holding.discard(core, what)
-    elif ready is not None and ready.later is not None:
-        ready.later += ready.afterwards
-    elif ready is not None:
-        yield from abreast(ready.afterwards)
     return mine
 
 
@@ -88,30 +97,12 @@ def _prepare(core: Core, what: Commit, ready: Ready) -> Operation[bool]:
     return True
 
 
-def _leave(
-    core: Core, what: Commit, ended: Ended, ready: Ready, on_late: Callable[[Late], object] | None
-) -> Operation[None]:
-    """Does the rest of a commit that was carried out at once: no input waits for that."""
-    left: list[Operation[Any]] = [
-        late.note(core, ended.acked, ended.emitted.unknown),
-        at_once.end_late(core, ended.late),
-        *(retention.retain(core, stream) for stream in dict.fromkeys(one for one, _ in what.segments())),
-        *ready.afterwards,
-    ]
-    if ready.later is not None:
-        ready.later += left
-        return
-    came_late, *_ = yield from abreast(left)
-    if came_late is not None and on_late is not None:
-        on_late(came_late)
-
-
 def finish(core: Core, writer: str, number: int, origin: Origin | None = None) -> Operation[bool]:
     """Finishes a commit that is stored; returns whether there is one.
 
     origin: of the batch at hand. CommitOrderError where what is stored is of another one.
     """
-    mine = yield from _carry_out(core, writer, number, "", origin)
+    mine = yield from _carry_out(core, writer, number, "", origin, Ready())
     return not mine
 
 
@@ -135,10 +126,11 @@ def end(core: Core, writer: str, number: int, attempt: str) -> Operation[Commit 
     """
     while True:
         state, text = yield from record.begin(core, writer, number, "")
-        if state in ("held", "tracked"):
-            yield from _carry_out(core, writer, number, "", None)
-        elif state.startswith(record.STORED) and record.attempt_of(state) == attempt:
-            if not (yield from record.advance(core, writer, number, text, state, "")):
+        phase = record.phase_of(state)
+        if phase in ("held", "tracked"):
+            yield from _carry_out(core, writer, number, "", None, Ready())
+        elif phase == "stored" and record.attempt_of(state) == attempt:
+            if not (yield from record.drop(core, writer, number, state)):
                 continue
             return Commit.load(text)
         return None
@@ -161,14 +153,17 @@ def _carry_out(
     number: int,
     own: str,
     origin: Origin | None,
+    ready: Ready,
     on_late: Callable[[Late], object] | None = None,
 ) -> Operation[bool]:
     """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out.
 
     A store that loses it on the way, with what was staged for it, cannot be told of it again: it was final,
-    and others may have seen of it what is lost now.
+    and others may have seen of it what is lost now. ready: what is to be done when it is.
     """
+    after = Ready(afterwards=ready.afterwards, later=ready.later)
     final = mine = False
+    lost = 0
     while True:
         try:
             first = under_way.begun(core, writer, number, own) if own else ()
@@ -186,30 +181,42 @@ def _carry_out(
             mine = digest == hashlib.sha1(own.encode()).hexdigest()
             if not mine:
                 _check_origin(writer, number, Origin.load(of) if of else None, origin)
+            elif after.later is not None:
+                after.later += after.afterwards
+            else:
+                yield from abreast(after.afterwards)
             return mine
         what, mine = Commit.load(text), text == own
         if not mine:
             _check_origin(writer, number, what.origin, origin)
             yield under_way.begun(core, writer, number, text)
-        trail = Trail(core, writer, number)
-        phases = Phases(core, writer, number, text, what, trail, on_late)
+        going = Run(core, writer, number, text, state)
+        going.registered = True
+        plan = Plan(going, what, after if mine else Ready(), lost=lost > 1)
         try:
-            if state.startswith(record.STORED):
-                lack = yield from trail.follow(phases.hold(state))
-                if lack is not None:
-                    if not (yield from phases.drop(state)) or not mine:
-                        continue
-                    if final and isinstance(lack, StagingExpired):
-                        _log.error("%s: the store has lost commit %d of %s", core.config.name, number, writer)
-                        return mine
-                    raise lack
-            made = yield from trail.follow(phases.run(state))
-        except Forgotten:
+            yield from plan.look()
+            yield from plan.carry_out()
+        except (Forgotten, InCluster):
+            continue
+        except Lack as lack:
+            if not (yield from record.drop(core, writer, number, going.state)):
+                continue
+            yield from holding.discard(core, what)
+            yield [under_way.forgetting(core, writer, number)]
+            if not mine:
+                continue
+            if final and isinstance(lack.error, StagingExpired):
+                _log.error("%s: the store has lost commit %d of %s", core.config.name, number, writer)
+                return mine
+            raise lack.error from None
+        except RowsLost:
+            lost += 1
+            yield [request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)]
             continue
         finally:
-            final = final or phases.final
-        if made is not None and (yield from phases.end(made)):
-            return mine
+            final = final or going.final
+        yield from plan.leave(on_late)
+        return mine
 
 
 def _check_origin(writer: str, number: int, stored: Origin | None, planned: Origin | None) -> None:

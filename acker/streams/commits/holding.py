@@ -1,72 +1,72 @@
 """All that a commit needs is held: it lives long, and readers are bound to the commit; or it is dropped."""
 
+from collections.abc import Sequence
+
 from acker.errors import AckerError, StagingExpired
 from acker.ledger.calls.core import Core
 from acker.store import keys
-from acker.store.operation import Operation, abreast, command
-from acker.streams.commits import publishing
+from acker.store.operation import Operation, Reply, command
+from acker.streams.commits import publishing, scripts
+from acker.streams.commits.chunks import unless
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.run import Run
 from acker.streams.log import fencing, subscriptions
-from acker.streams.log.segments import Segment
-from acker.streams.log.subscriptions import HOLD_TTL, Range
+from acker.streams.log.subscriptions import HOLD_TTL, MOST_GIVEN, Range
 from acker.streams.sources import roots
 from acker.streams.staging import acks, results, skipped, staging, vectors
+from acker.streams.staging import scripts as staging_scripts
 
-_PARTS = 256
+_KEYS = 256
 
 
-def hold(
-    core: Core,
-    what: Commit,
-    writer: str,
-    number: int,
-    attempt: str,
-    taken: dict[Range, list[Segment]],
-) -> Operation[AckerError | None]:
-    """Binds the readers of a commit to it, and gives all that it needs a long time to live.
+class Lack(Exception):
+    """Something that the commit needs is not there. error: what is raised for it."""
 
-    Returns why it cannot be carried out: a reader's segments were given back, or what it took is not there
-    any more where that matters, or something is missing.
+    def __init__(self, error: AckerError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def hold(run: Run, what: Commit) -> Operation[None]:
+    """Binds the readers to the commit, and gives all that it needs a long time to live: then it is final.
+
     Nothing that lives for ever is given a time to live: another driver may have kept or published it
-    meanwhile. The rows of a segment that was published have a time of their own. taken: gets what inputs are
-    found to be.
+    meanwhile. The rows of a segment that was published have a time of their own.
     """
-    checks = [_held(core, what, writer, number, attempt)]
-    checks += [_still_taken(core, one, taken) for one in what.ranges() if what.taken]
-    lacks = yield from abreast(checks)
-    return next((lack for lack in lacks if lack), None)
+    core, ranges = run.core, what.ranges()
 
+    def bound(replies: Sequence[Reply]) -> None:
+        for one, reply in zip(ranges, replies, strict=False):
+            if not reply:
+                raise Lack(subscriptions.fenced(one.stream, one.reader))
 
-def _held(core: Core, what: Commit, writer: str, number: int, attempt: str) -> Operation[AckerError | None]:
-    expired = StagingExpired(f"staged data of {writer} {number} ran out of time before its commit")
-    ranges = what.ranges()
-    binding = fencing.binding(core, ranges, writer, number, attempt)
+    yield from run.do(fencing.binding(core, ranges, run.writer, run.number, run.attempt), bound, stops=True)
+    expired = Lack(
+        StagingExpired(f"staged data of {run.writer} {run.number} ran out of time before its commit")
+    )
     rows = [request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)]
-    found = _staged_keys(core, what)
-    for first in range(0, len(found) or bool(binding or rows), _PARTS):
-        part = found[first : first + _PARTS]
-        replies = yield [*binding, *rows, *(command("EXPIRE", key, HOLD_TTL, "XX") for key in part)]
-        for one, bound in zip(ranges if binding else (), replies, strict=False):
-            if not bound:
-                return subscriptions.fenced(one.stream, one.reader)
-        begun = len(binding) + len(rows)
-        if any(0 in held for held in replies[len(binding) : begun]):
-            return expired
-        binding, rows = [], []
-        # What got a new time to live is there. Of any other it is to be known whether it lives for ever.
-        asked = [key for key, held in zip(part, replies[begun:], strict=True) if not held]
-        if asked and not all((yield [command("EXISTS", key) for key in asked])):
-            return expired
-    return None
+    yield from run.do(rows, unless(lambda reply: 0 not in reply, expired), stops=True)
+    staged = staged_keys(core, what)
+    parts = [staged[first : first + _KEYS] for first in range(0, len(staged), _KEYS)]
+    if not run.one_server:
+        parts = [[key] for key in staged]
+    held = [staging_scripts.hold_staged(part, HOLD_TTL) for part in parts]
+    yield from run.do(held, unless(lambda reply: reply == 1, expired), stops=True)
+    for one in ranges if what.taken else ():
+        yield from _check_taken(run, one)
 
 
-def _still_taken(core: Core, one: Range, taken: dict[Range, list[Segment]]) -> Operation[AckerError | None]:
-    """Why a range is not what its batch was planned with, if it is not."""
-    members = [piece.segment for piece in (yield from subscriptions.all_taken(core, one))]
-    taken[one] = members
-    if subscriptions.digest(members) != one.planned:
-        return subscriptions.fenced(one.stream, one.reader)
-    return None
+def _check_taken(run: Run, one: Range) -> Operation[None]:
+    """Raises Lack where a range is not what its batch was planned with."""
+    lack = Lack(subscriptions.fenced(one.stream, one.reader))
+    if one.end - one.start <= MOST_GIVEN:
+        key = keys.Stream(run.core.config.name, one.stream).taken(one.slot, one.reader)
+        asked = scripts.check_taken(key, f"{one.start + 1}-0", f"{one.end}-0", one.planned)
+        yield from run.do([asked], unless(lambda reply: reply == 1, lack))
+        return
+    found = yield from subscriptions.all_taken(run.core, one)
+    if subscriptions.digest(piece.segment for piece in found) != one.planned:
+        raise lack
 
 
 def _tokens(core: Core, what: Commit) -> list[bytes]:
@@ -77,7 +77,7 @@ def _tokens(core: Core, what: Commit) -> list[bytes]:
     return found + [keys.effects(core.config.name, token) for token in digests]
 
 
-def _staged_keys(core: Core, what: Commit) -> list[bytes]:
+def staged_keys(core: Core, what: Commit) -> list[bytes]:
     """All that a commit needs, but the rows of its segments."""
     found = [*_tokens(core, what), *skipped.keys_of(core, what.ranges())]
     for _, segment in what.segments():

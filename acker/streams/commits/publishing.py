@@ -7,7 +7,7 @@ be replayed for the next one. The store notes which slots these are with the seg
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import redis
@@ -16,7 +16,7 @@ from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.slabs import sections
 from acker.store import keys
-from acker.store.operation import Operation, Request, Word, abreast
+from acker.store.operation import Operation, Reply, Request, Word
 from acker.store.replies import milliseconds
 from acker.streams.commits import scripts
 from acker.streams.log import fairness, gathers, segments, subscriptions
@@ -29,19 +29,8 @@ from acker.streams.upkeep import retention
 _PUBLISH = 500
 
 
-def publish(core: Core, members: Iterable[tuple[str, Segment]], made: Made) -> Operation[Made | None]:
-    """Publishes staged segments, each in its stream; returns what the commit has made by then.
-
-    None where the store was set back to before the commit held their rows (`holding`), or emitted their
-    tuples. Their vectors are applied. The same again changes nothing, and goes on where it was cut. Segments
-    over the limits of the streams then are the caller's to drop.
-    """
-    to = divided(members)
-    gathered = yield from _gather(core, to, made)
-    if gathered is None:
-        return None
-    plain = [_publish(core, *part) for part in to.plain]
-    return gathered if all((yield from abreast(plain))) else None
+class RowsLost(Exception):
+    """Nobody holds rows that are to be published: the store was set back to before that, or their tuples."""
 
 
 Placed: TypeAlias = tuple[str, int, Segment]
@@ -157,63 +146,72 @@ def holding(
     return [(scripts.hold(keys.Stream(name, stream), part, ttl), part) for stream, part in _parts(members)]
 
 
-def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[bool]:
-    [reply] = yield [scripts.publish(core.config, keys.Stream(core.config.name, stream), members)]
-    if isinstance(reply, redis.ResponseError):
-        return False
-    for segment, slots in zip(members, reply[1:], strict=True):
-        yield from _end(core, stream, segment, slots)
-    return True
+def plainly(core: Core, to: Divided) -> list[Request]:
+    """Requests that publish segments for readers at once."""
+    name = core.config.name
+    return [scripts.publish(core.config, keys.Stream(name, stream), part) for stream, part in to.plain]
 
 
-def _gather(core: Core, to: Divided, made: Made) -> Operation[Made | None]:
-    """Has segments wait in streams that gather, or releases waiting ones with the one that ends them.
+def published(core: Core, to: Divided, replies: Sequence[Reply]) -> Operation[None]:
+    """Ends what `plainly` has found to be for slots that are gone. Raises RowsLost."""
+    for (stream, members), reply in zip(to.plain, replies, strict=True):
+        _check(reply)
+        for segment, slots in zip(members, reply[1:], strict=True):
+            yield from _end(core, stream, segment, slots)
 
-    The tree of a section does not know of the tuples of the next one, as a tree knows of its own. So it must
-    not be over by a store that has lost what waits, and its inputs are acked only where that is noted.
-    """
-    if to.waiting:
-        noted = yield from _wait(core, to.waiting, made)
-        if noted is None:
-            return None
-        made = noted
-    # All at once: a reader that is woken by the first takes the others with it.
-    released = yield releasing(core, to.ending)
-    for (stream, (_, _, one)), reply in zip(to.ending, released, strict=True):
-        if isinstance(reply, redis.ResponseError):
-            return None
+
+def released(core: Core, to: Divided, replies: Sequence[Reply]) -> Operation[None]:
+    """Ends what `releasing` has found to be for slots that are gone. Raises RowsLost."""
+    for (stream, (_, _, one)), reply in zip(to.ending, replies, strict=True):
+        _check(reply)
         yield from _end(core, stream, one, reply[1])
-    return made
 
 
-def _wait(core: Core, waiting: Waiting, before: Made) -> Operation[Made | None]:
-    """Has segments wait for others, and shards note that; returns what the commit has made by then."""
-    made = before
-    groups = {group for _, placed in waiting for group, _, _ in placed}
-    of_groups = [sections.shards_of(group, core.config.ackers) for group in groups]
-    noted_in = frozenset[int]().union(*of_groups)
-    made = replace(made, elsewhere=segments.new_token(), noted_in=noted_in)
-    for shard in noted_in:  # so it is dropped there when the commit is done
-        made.needed[shard] += 0
-    # Where all sections of a request are in one shard, that looks by itself for what was emitted there.
-    needed = [one for one in made.needed.items() if one[1]] if any(len(one) > 1 for one in of_groups) else []
-    counting = [made.counting(core, shard) for shard, _ in needed]
-    open_at = yield from _open(core, waiting)
-    replies = yield [*gathering(core, waiting, open_at), *counting, *made.noting(core)]
-    found, counts = replies[: len(waiting)], replies[len(waiting) :]
-    if any(isinstance(reply, redis.ResponseError) for reply in found):
-        return None
-    if any(int(count or 0) < number for count, (_, number) in zip(counts, needed, strict=False)):
-        return None
-    if any(b"2" in reply for reply in found):  # it took so long that nobody may know any more
-        return (yield from _wait(core, waiting, before))
-    for (stream, placed), reply in zip(waiting, found, strict=True):
+def gathered(core: Core, to: Divided, replies: Sequence[Reply]) -> Operation[None]:
+    """Ends what `gathering` has found to come too late, or to be for slots that are gone. Raises RowsLost."""
+    for (stream, placed), reply in zip(to.waiting, replies, strict=True):
+        _check(reply)
         for (_, _, one), state in zip(placed, reply, strict=True):
             if state == b"0":  # its trees are over: their request failed before
                 yield from acks.unlink(core, [key for key, _ in vectors.keys_of(core, one)])
             else:
                 yield from _end(core, stream, one, state[1:])
-    return made
+
+
+def _check(reply: Reply) -> None:
+    if isinstance(reply, redis.ResponseError):
+        raise RowsLost(str(reply))
+
+
+def wait(core: Core, to: Divided, made: Made, *, in_cluster: bool) -> Operation[None]:
+    """Has segments wait for others, after a look at their groups; in a cluster, shards note that.
+
+    The tree of a section does not know of the tuples of the next one, as a tree knows of its own. So it
+    must not be over by a store that has lost what waits, and its inputs are acked only where that is
+    noted. One server loses neither without the other.
+    """
+    needed, noting, waiting = list[tuple[int, int]](), list[Request](), to.waiting
+    while True:
+        if in_cluster:
+            groups = {group for _, placed in waiting for group, _, _ in placed}
+            of_groups = [sections.shards_of(group, core.config.ackers) for group in groups]
+            made.note_elsewhere(segments.new_token(), frozenset[int]().union(*of_groups))
+            noting = made.noting(core)
+            # Where all sections of a request are in one shard, that looks by itself for what was emitted
+            # there.
+            if any(len(one) > 1 for one in of_groups):
+                needed = [one for one in made.needed.items() if one[1]]
+        counting = [made.counting(core, shard) for shard, _ in needed]
+        open_at = yield from _open(core, waiting)
+        replies = yield [*gathering(core, waiting, open_at), *counting, *noting]
+        found, counts = replies[: len(waiting)], replies[len(waiting) :]
+        for reply in found:
+            _check(reply)
+        if any(int(count or 0) < number for count, (_, number) in zip(counts, needed, strict=False)):
+            raise RowsLost
+        if not any(b"2" in reply for reply in found):
+            break  # else it took so long that nobody may know any more
+    yield from gathered(core, to, found)
 
 
 def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl: int) -> Operation[None]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from acker.ledger.settings.config import TopologyConfig
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.keys import Shard, Stream
 from acker.store.operation import Request, Word, script
 from acker.streams.log.segments import Segment, published_words, row_keys
@@ -64,24 +64,22 @@ def beat_commit(topology: str, writer: str, number: int, what: str, ttl: int) ->
 
 
 def advance_commit(
-    config: TopologyConfig, writer: str, number: int, what: str, start: str, to: str, of: str, trail: str = ""
+    config: TopologyConfig,
+    writer: str,
+    number: int,
+    start: str,
+    to: str,
+    of: str = "",
+    bound: Sequence[bytes] = (),
+    field: str = "",
+    spent: Sequence[bytes] = (),
 ) -> Request:
-    """Moves a commit from one state to another."""
-    own = [keys.commits(config.name, writer)]
-    return script("advance_commit", own, [number, what, start, to, of, trail], config.wait)
+    """Moves a commit from one state to another.
 
-
-def note_trail(
-    config: TopologyConfig, writer: str, number: int, token: str, at: int, more: int = 0
-) -> Request:
-    """Notes how far a trail has come; answered None by a cluster. more: notes behind it in its flight."""
-    own = keys.commits(config.name, writer)
-    return Request(own, [number, token, at, more], scripts.get("note_trail"), [own], one_server=True)
-
-
-def check_trail(config: TopologyConfig, writer: str, number: int, token: str, at: int) -> Request:
-    """Tells whether a trail is as it was noted."""
-    return script("check_trail", [keys.commits(config.name, writer)], [number, token, at])
+    of: its batch; bound: readers that it is a field of; spent: keys that go. All of them where it ends.
+    """
+    own = [keys.commits(config.name, writer), *bound, *spent]
+    return script("advance_commit", own, [number, start, to, of, field, len(bound)], config.wait)
 
 
 def unlink(spent: Sequence[bytes]) -> Request:

@@ -61,28 +61,10 @@ def binding(core: Core, ranges: Sequence[Range], writer: str, number: int, attem
     return made
 
 
-def releasing(core: Core, ranges: Sequence[Range], writer: str, number: int) -> list[Request]:
-    """Requests that release ranges from a commit which has acked them."""
+def bound_to(core: Core, ranges: Sequence[Range], writer: str, number: int) -> tuple[list[bytes], str]:
+    """The keys of what readers of ranges are bound to, and the field of a commit there."""
     name, field = core.config.name, Bound.to(writer, number, 0, "").commit
-    return [
-        command("HDEL", keys.Stream(name, one.stream).bound(one.slot, one.reader), field) for one in ranges
-    ]
-
-
-def ending(
-    core: Core,
-    ranges: Sequence[Range],
-    writer: str,
-    number: int,
-    text: str,
-    of: str,
-    trail: str,
-    spent: Sequence[bytes],
-) -> Request:
-    """A script, for one server, that ends a commit: ranges are released, what is spent goes."""
-    name, field = core.config.name, Bound.to(writer, number, 0, "").commit
-    bound = [keys.Stream(name, one.stream).bound(one.slot, one.reader) for one in ranges]
-    return scripts.end_commit(core.config, writer, number, text, of, trail, bound, field, spent)
+    return [keys.Stream(name, one.stream).bound(one.slot, one.reader) for one in ranges], field
 
 
 def take_back(

@@ -141,12 +141,3 @@ def check_slabs(shard: Shard, names: Sequence[bytes]) -> Request:
 def check_groups(stream: Stream, groups: Sequence[str]) -> Request:
     """Tells whether a stream that gathers knows none of some groups."""
     return script("check_groups", [stream.progress(group) for group in groups], [])
-
-
-def end_commit(
-    config: TopologyConfig, writer: str, number: int, what: str, of: str, trail: str,
-    bound: Sequence[bytes], field: str, spent: Sequence[bytes],
-) -> Request:  # fmt: skip
-    """Ends a commit that one server has carried out."""
-    own = [keys.commits(config.name, writer), *bound, *spent]
-    return script("end_commit", own, [number, what, of, trail, field, len(bound)], config.wait)

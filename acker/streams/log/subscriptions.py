@@ -337,15 +337,17 @@ def note(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = False)
     An entry leaves its stream when all subscriptions acked it, its rows the store when all have forgotten it.
     Returns for how many this is new; the same again changes nothing.
     """
-    own = keys.Stream(core.config.name, what.stream)
     new = 0
     for first in range(0, len(pieces), MOST_GIVEN):
-        part = pieces[first : first + MOST_GIVEN]
-        [reply] = yield [
-            scripts.note_segments(core.config, own, what.slot, what.reader, forget, RERUN_TTL, part)
-        ]
+        [reply] = yield [noting(core, what, pieces[first : first + MOST_GIVEN], forget)]
         new += int(reply)
     return new
+
+
+def noting(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = False) -> Request:
+    """The request of `note`, for 500 segments at most."""
+    own = keys.Stream(core.config.name, what.stream)
+    return scripts.note_segments(core.config, own, what.slot, what.reader, forget, RERUN_TTL, pieces)
 
 
 def forget(core: Core, what: Range) -> Operation[None]:

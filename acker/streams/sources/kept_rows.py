@@ -1,7 +1,8 @@
 """The rows of roots that a spout keeps, and what becomes of them with an outcome: settled, dead letters."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -9,12 +10,13 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import DeadLettersFull
 from acker.ledger import ids
+from acker.ledger.calls.calls import Call
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
-from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
+from acker.ledger.outcomes.outcomes import Entry, Receipt, SlabOutcome
 from acker.ledger.settings import config
 from acker.store import keys
-from acker.store.operation import Operation, Request, Word, command
+from acker.store.operation import Operation, Reply, Request, Word, chain, command
 from acker.store.records import Count, Name, Token
 from acker.store.replies import pairs, whole
 from acker.streams.log import segments
@@ -26,6 +28,8 @@ from acker.streams.staging import late
 _CALL_SLABS, _CALL_INDEXES = 100, 4_096
 _LOOK = 500
 _PLACE_BYTES = 6
+_CHAINED, _HEAVY = 64, 4
+"""Requests that one server does in turn at most, and how many of them one counts for that takes long."""
 
 Fate: TypeAlias = Literal["acked", "replayed", "dead"]
 
@@ -143,35 +147,79 @@ def look_at_dead(
     return unreadable
 
 
-def settle(core: Core, what: Settled) -> Operation[None]:
-    """Takes care of what a commit has settled; the same again changes nothing."""
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """Requests that settle outcomes, in this order; the same again changes nothing.
+
+    buries: make dead letters; settles: settle trees; confirms: confirm the outcomes.
+    """
+
+    core: Core
+    spout: str
+    receipts: Sequence[Receipt] = ()
+    buries: Sequence[Request] = ()
+    settles: Sequence[Request] = ()
+    confirms: Sequence[Call] = ()
+
+    def confirmed(self, replies: Sequence[Reply]) -> Operation[None]:
+        """Takes the replies of `confirms`: a call has a bounded number of trees, and may have left some."""
+        for call, (_, _, unreadable) in zip(self.confirms, replies, strict=True):
+            outcomes.log_unreadable(self.core, call.shard, unreadable)
+        if sum(seen for _, seen, _ in replies) < len(self.receipts):
+            yield from outcomes.confirm(self.core, self.spout, self.receipts)
+
+    def carry_out(self) -> Operation[None]:
+        """Settles without a commit: one server does all in turn, a cluster in three flights."""
+        asked = [*self.buries, *self.settles, *map(self.core.request, self.confirms)]
+        few = len(self.buries) + _HEAVY * (len(self.settles) + len(self.confirms)) <= _CHAINED
+        replies = None
+        if self.core.one_server is not False and asked and few:
+            [replies] = yield [chain(asked)]
+        done = replies or ()
+        if len(done) == len(asked) and not any(isinstance(one, bytes) for one in done[-1:]):
+            yield from self.confirmed(done[len(asked) - len(self.confirms) :])
+            return
+        yield list(self.buries)
+        yield list(self.settles)
+        yield from outcomes.confirm(self.core, self.spout, self.receipts)
+
+
+def look(core: Core, what: Settled) -> Operation[Settling]:
+    """What takes care of what a commit has settled: of the outcomes that are there still."""
+    found: list[Entry] = []
+    replies = yield [
+        command("XRANGE", core.shards[shard].outcomes(what.spout), entry_id, entry_id)
+        for shard, entry_id, _ in what.entries
+    ]
+    for (shard, _, digest), reply in zip(what.entries, replies, strict=True):
+        # Another one of that id is of trees that this commit has not taken care of.
+        there = outcomes.parse_all(shard, reply)[0]
+        found += [entry for entry in there if entry.receipt.digest == digest.encode()]
+    made = Settling(core, what.spout)
     if what.entries:
-        found: list[Entry] = []
-        replies = yield [
-            command("XRANGE", core.shards[shard].outcomes(what.spout), entry_id, entry_id)
-            for shard, entry_id, _ in what.entries
-        ]
-        for (shard, _, digest), reply in zip(what.entries, replies, strict=True):
-            # Another one of that id is of trees that this commit has not taken care of.
-            there = outcomes.parse_all(shard, reply)[0]
-            found += [entry for entry in there if entry.receipt.digest == digest.encode()]
-        yield from settle_entries(core, what.spout, found, what.unreadable)
+        made = yield from settling(core, what.spout, found, what.unreadable)
     if what.letters:
-        yield [scripts.drop_letters(keys.Spout(core.config.name, what.spout), what.letters)]
+        dropping = scripts.drop_letters(keys.Spout(core.config.name, what.spout), what.letters)
+        made = replace(made, settles=[*made.settles, dropping])
+    return made
 
 
-def settle_entries(
+def settling(
     core: Core,
     spout: str,
     entries: Sequence[Entry],
     unreadable: Collection[str] = (),
     known: Mapping[bytes, KeptSlab] | None = None,
-) -> Operation[None]:
-    """Settles the trees of outcomes, makes dead letters of rows that had their last attempt, and confirms.
+    rows: Mapping[str, pa.Table | None] = MappingProxyType({}),
+) -> Operation[Settling]:
+    """What settles the trees of outcomes, makes dead letters of rows that had their last attempt.
 
-    What is to be replayed must have been: this is its end. Rows that cannot be read, or are gone, were not:
-    they stay pending (unreadable: tokens of such roots), so that the watermark never passes them. known:
-    where the rows are, if that was read: a slab has the same ones for ever.
+    And confirms.
+
+    What is to be replayed must have been: this is its end. Rows that cannot be read, or are gone, were
+    not: they stay pending (unreadable: tokens of such roots), so that the watermark never passes them.
+    known: where the rows are, if that was read: a slab has the same ones for ever. rows: of roots, by
+    token, as far as they were read.
     """
     if known is None:
         known = yield from kept_slabs(core, spout, slabs_of(entries))
@@ -205,18 +253,21 @@ def settle_entries(
         if call is None or not call.has_room(count):
             call = current[fate] = _Settling(fate)
             calls.append(call)
-        rows = call.tokens.setdefault(place.roots.token, len(call.tokens))
-        call.slabs.append((slab, places.tobytes(), rows))
+        token = call.tokens.setdefault(place.roots.token, len(call.tokens))
+        call.slabs.append((slab, places.tobytes(), token))
         call.indexes += count
     expired = (yield from late.why_expired(core)) if _any_expired(dead.values()) else ""
-    for of_slabs in dead.values():  # the rows of roots are read once, whatever they ended for
-        rows_of = yield from roots.kept_rows(core, known[next(iter(of_slabs))].roots)
-        if rows_of is None:
-            continue
-        for slab, buried in of_slabs.items():
-            yield list(_bury(spout_keys, known[slab], buried, rows_of, expired))
-    yield [scripts.settle(spout_keys, call.how, call.slabs, list(call.tokens)) for call in calls]
-    yield from outcomes.confirm(core, spout, [entry.receipt for entry in entries])
+    buries = list[Request]()
+    for name, of_slabs in dead.items():  # the rows of roots are read once, whatever they ended for
+        if name in rows:
+            rows_of = rows[name]
+        else:
+            rows_of = yield from roots.kept_rows(core, known[next(iter(of_slabs))].roots)
+        for slab, buried in of_slabs.items() if rows_of is not None else ():
+            buries += _bury(spout_keys, known[slab], buried, rows_of, expired)
+    settles = [scripts.settle(spout_keys, call.how, call.slabs, list(call.tokens)) for call in calls]
+    receipts = [entry.receipt for entry in entries]
+    return Settling(core, spout, receipts, buries, settles, outcomes.confirming(core, spout, receipts))
 
 
 def _any_expired(dead: Iterable[Mapping[bytes, Sequence[tuple[SlabOutcome, Entry]]]]) -> bool:

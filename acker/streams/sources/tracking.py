@@ -1,25 +1,24 @@
 """What a commit does with roots before anything else: keeps their rows, and tracks their trees."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
 from acker.ledger.calls import idempotence
-from acker.ledger.calls.calls import Call, Writer, unreadable
+from acker.ledger.calls.calls import Call, Submission, unreadable
 from acker.ledger.calls.core import Core
+from acker.ledger.ids import Ids
 from acker.ledger.slabs import sections
 from acker.ledger.slabs.slabs import NewSlab, PackedIds
 from acker.store import keys
-from acker.store.operation import Operation, Request, abreast
-from acker.streams.sources import columns, scripts
+from acker.store.operation import Operation, Reply, Request
+from acker.streams.sources import scripts
 from acker.streams.sources.columns import message_ids
 from acker.streams.sources.roots import Roots, further, kept_rows, vector_keys
-from acker.streams.staging import traced, vectors
-from acker.streams.staging.acks import fail_once, unlink
-from acker.streams.staging.vectors import Made
+from acker.streams.staging import traced
 
 _TRACK = 64
 _NO_LIMIT = (1 << 53) - 1
@@ -45,68 +44,39 @@ def check_room(core: Core, members: Iterable[Roots]) -> None:
         )
 
 
-def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operation[None]:
-    """Keeps the rows of staged roots and tracks them; the same again changes nothing.
-
-    A driver that comes late, when trees are over, tracks none of them again (lua/ledger/calls/track.lua).
-    replays: they take the place of trees that are not confirmed yet, or of a dead letter, which has looked
-    for room before its commit was stored; so no limit applies to them.
-    Raises SpoutPendingFull and TrackRejected; what there was room for is kept and tracked then. TrackConflict
-    and UnreadableRecord for a slab that is somebody else's, or whose record cannot be read: nothing of the
-    commit is applied or published then.
-    """
-    limit = _NO_LIMIT if replays else None
+def spouts_of(members: Iterable[Roots]) -> set[str]:
+    """The spouts that trees of roots belong to."""
     spouts = {roots.how.spout for roots in members}
-    spouts |= {sections.SPOUT for roots in members if roots.line is not None}
-    if len(members) == 1:
-        [roots] = members
-        looks: list[Operation[Any]] = [
-            _keep(core, roots, replays),
-            core.register_spouts(spouts),
-            kept_rows(core, roots),
-        ]
-        *_, rows = yield from abreast(looks)
-        if not replays:
-            yield from _raise_highest(core, members)
-        yield from _track(core, roots, limit, _every(roots), rows)
-        return
-    for roots in members:
-        yield from _keep(core, roots, replays)
-    if not replays:
-        yield from _raise_highest(core, members)
-    if members:
-        yield from core.register_spouts(spouts)
-    for roots in members:
-        yield from _track(core, roots, limit, _every(roots), (yield from kept_rows(core, roots)))
+    return spouts | {sections.SPOUT for roots in members if roots.line is not None}
 
 
-def _every(roots: Roots) -> range:
-    """The numbers of all slabs."""
-    return range(-(-roots.rows // roots.slab))
-
-
-def _keep(core: Core, roots: Roots, replays: bool) -> Operation[None]:
-    [kept] = yield [_keeping(core, roots, replays)]
-    if int(kept) < 0:
+def check_kept(roots: Roots, reply: Reply) -> None:
+    """Raises SpoutPendingFull where `keeping` was answered that there is no room."""
+    if int(reply) < 0:
         raise SpoutPendingFull(
             f"spout {roots.how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
             f"max_spout_pending is {roots.how.max_spout_pending or 0:,}"
         )
 
 
-def _keeping(core: Core, roots: Roots, replays: bool) -> Request:
+def every(roots: Roots) -> range:
+    """The numbers of all slabs."""
+    return range(-(-roots.rows // roots.slab))
+
+
+def keeping(core: Core, roots: Roots, replays: bool) -> Request:
+    """The request that keeps the rows of staged roots. replays: no limit applies to them."""
     own = keys.Spout(core.config.name, roots.how.spout)
     limit = 0 if replays else roots.how.max_spout_pending or 0
     token, names = roots.token, roots.names()
     return scripts.keep(core.config, own, token, roots.dump(), roots.rows, limit, roots.slab, names)
 
 
-def _raise_highest(core: Core, members: Sequence[Roots]) -> Operation[None]:
-    """Raises the watermark's upper end, when all is kept that holds it back: roots come in any order."""
-    yield _raising(core, members)
+def raising(core: Core, members: Sequence[Roots]) -> list[Request]:
+    """Requests that raise the watermark's upper end, when all is kept that holds it back.
 
-
-def _raising(core: Core, members: Sequence[Roots]) -> list[Request]:
+    Roots come in any order.
+    """
     requests = []
     for roots in members:
         if roots.offsets:
@@ -121,36 +91,68 @@ def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[N
     yield from core.register_spout(roots.how.spout, ask=True)
     # One that cannot be read is put away by a drain, and looked after again.
     rows = yield from kept_rows(core, roots)
-    yield from _track(core, roots, _NO_LIMIT, numbers, rows, again=True)
+    for part in tracking(core, roots, rows, replays=True, again=numbers) if rows is not None else ():
+        yield from idempotence.submit(core, part.calls)
+        yield from part.check(again=True)
 
 
-def _track(
-    core: Core,
-    roots: Roots,
-    limit: int | None,
-    numbers: Sequence[int],
-    rows: pa.Table | None,
-    again: bool = False,
-) -> Operation[None]:
-    """Tracks slabs of roots. rows: that are kept."""
-    if rows is None:
-        return  # all of it was tracked before, and settled; or nobody can track what cannot be read
-    last, how = roots.sections, "again" if again else "once"
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """Calls that track slabs of roots, and what is to be done when they are answered.
+
+    anchors: of the trees that are settled among them.
+    """
+
+    core: Core
+    roots: Roots
+    tracks: list[tuple[Submission[list[str]], list[NewSlab]]]
+    anchors: Ids
+
+    @property
+    def calls(self) -> list[Call]:
+        """All of them, in their order."""
+        return [call for track, _ in self.tracks for call in track.calls]
+
+    @property
+    def trees(self) -> int:
+        """How many trees a call tracks, about."""
+        return sum(len(slab.anchors) for _, slabs in self.tracks for slab in slabs) // max(1, len(self.calls))
+
+    def check(self, _: object = None, *, again: bool = False) -> Operation[None]:
+        """Raises what their answers say, and notes traces. again: of slabs that the ledger has lost."""
+        for track, slabs in self.tracks:
+            _check(self.core, self.roots, track.result(), [] if again else slabs)
+        yield from traced.tracked(self.core, self.anchors, self.roots.how.spout)
+
+
+def tracking(
+    core: Core, roots: Roots, rows: pa.Table, *, replays: bool, again: Sequence[int] | None = None
+) -> Iterator[Tracking]:
+    """What tracks the trees of kept roots, part by part; the same again changes nothing.
+
+    A driver that comes late, when trees are over, tracks none of them again (lua/ledger/calls/track.lua).
+    replays: they take the place of trees that are not confirmed yet, or of a dead letter, which has looked
+    for room before its commit was stored; so no limit applies to them. again: numbers of slabs that were held
+    before, and that the ledger has lost.
+    `Tracking.check` raises TrackRejected: what there was room for is tracked then. TrackConflict and
+    UnreadableRecord for a slab that is somebody else's, or whose record cannot be read: nothing of the
+    commit is applied or published then.
+    """
+    last, how = roots.sections, "once" if again is None else "again"
+    numbers = every(roots) if again is None else again
     named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
+    limit = _NO_LIMIT if replays else None
     # The trees that are settled come first: of what has no room nothing is kept open by a section before.
-    for part in ([last], [] if again else range(1, last)):
+    for part in ([last], [] if again is not None else range(1, last)):
         staged = _noted(core, roots)
         for first in range(0, len(numbers) if part else 0, _TRACK):
             of = {one: _slabs(roots, one, numbers[first : first + _TRACK], named) for one in part}
             tracks = [
-                core.track(slabs, _spout(roots, one), limit, how, staged[one]) for one, slabs in of.items()
+                (core.track(slabs, _spout(roots, one), limit, how, staged[one]), slabs)
+                for one, slabs in of.items()
             ]
-            yield from idempotence.submit(core, [call for one in tracks for call in one.calls])
-            for track, slabs in zip(tracks, of.values(), strict=True):
-                _check(core, roots, track.result(), [] if again else slabs)
-            if last in part:
-                every = np.concatenate([slab.anchors for slab in of[last]])
-                yield from traced.tracked(core, every, roots.how.spout)
+            settled = [slab.anchors for slab in of.get(last, ())]
+            yield Tracking(core, roots, tracks, np.concatenate([np.zeros(0, np.int64), *settled]))
 
 
 def _noted(core: Core, roots: Roots) -> dict[int, dict[int, bytes]]:
@@ -159,29 +161,6 @@ def _noted(core: Core, roots: Roots) -> dict[int, dict[int, bytes]]:
     for section, key, shard in [*((1, *one) for one in vector_keys(core, roots)), *further(core, roots)]:
         found[section][shard] = key
     return found
-
-
-def known_calls(
-    core: Core, roots: Roots, rows: pa.Table, writer: Writer
-) -> tuple[list[Request], list[Call]] | None:
-    """As `track` does, the requests that keep roots, and the calls that track them; None where they are many.
-
-    The calls are to be made in their order, for they have the stamps of one writer.
-    """
-    every = _every(roots)
-    if len(every) > _TRACK:
-        return None
-    kept = [_keeping(core, roots, replays=False), *_raising(core, [roots])]
-    named, staged = _packed(message_ids(rows, roots.how.message_id), roots.slab), _noted(core, roots)
-    calls: list[Call] = []
-    for section in (roots.sections, *range(1, roots.sections)):
-        slabs = _slabs(roots, section, every, named)
-        calls += core.track(slabs, _spout(roots, section), None, "once", staged[section]).calls
-    if any(call.turn for call in calls):  # message ids go ahead in pieces
-        return None
-    for call in calls:
-        call.stamp = writer.id, writer.next(call.shard)
-    return kept, calls
 
 
 def _spout(roots: Roots, section: int) -> str:
@@ -231,24 +210,3 @@ def _packed(column: pa.ChunkedArray, slab: int) -> list[PackedIds]:
         )
         for at in range(0, len(found), slab)
     ]
-
-
-def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | None = None) -> Operation[None]:
-    """Acks the tuples of roots, or fails their trees; their vectors are of no use after that."""
-    places = vector_keys(core, one)
-    if made is not None:  # who went before may have noted here what is not there to be failed any more
-        for _, shard in places:
-            made.needed[shard] += 0
-    if one.refused:
-        rows = yield from kept_rows(core, one)
-        if rows is not None:  # rows that are gone were failed, and settled
-            reasons = columns.refusals(rows, one.how.message_id)
-            yield from fail_once(core, places, one.anchors(), reasons, made, needed=False)
-    elif failed is None:
-        yield from vectors.apply(core, places, "2", made)
-    else:
-        causes = [failed] * one.rows
-        yield from fail_once(core, places, one.anchors(), causes, made, needed=False)
-    if one.refused or failed is not None:
-        yield from unlink(core, [key for key, _ in places])
-    yield from unlink(core, [key for _, key, _ in further(core, one)])

@@ -126,7 +126,8 @@ def step(
         if not mine:
             return Stepped()
     else:
-        yield from kept_rows.settle_entries(core, spout, entries, unreadable, known)
+        settling = yield from kept_rows.settling(core, spout, entries, unreadable, known)
+        yield from settling.carry_out()
     reading.finish(entries)
     return _stepped(entries, known, unreadable)
 
@@ -277,7 +278,7 @@ def emit_recorded(
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
     """As `acker.streams.sources.roots.emit`, when the schema of the stream is recorded, or compared.
 
-    drawn: for a commit at once (acker/streams/commits/at_once.py), which finds its spout noted.
+    drawn: for a commit at once (acker/streams/commits/run.py), which finds its spout noted.
     """
     schema = roots.anchored_schema(batches[0].schema, how)
     looks: list[Operation[Any]] = [

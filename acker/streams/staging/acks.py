@@ -1,8 +1,8 @@
 """What a commit does with its inputs: their tuples are acked, or their trees failed, once."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -14,7 +14,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.outcomes import counts
 from acker.store import keys
-from acker.store.operation import Operation, Reply, abreast, command
+from acker.store.operation import Operation, command
 from acker.streams.log import segments, subscriptions
 from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.log.subscriptions import Range, Taken
@@ -22,7 +22,7 @@ from acker.streams.staging import skipped, traced, vectors
 from acker.streams.staging.skipped import NOTHING, Left, Skipped
 from acker.streams.staging.vectors import Made, VectorKey
 
-_FLIGHT = 64
+FLIGHT = 64
 _log = logging.getLogger(__name__)
 
 
@@ -35,59 +35,80 @@ class Acked:
     late: int = 0
     oldest: int = 0
 
+    def plus(self, segments: int = 0, late: int = 0) -> "Acked":
+        """With so many more."""
+        return replace(self, segments=self.segments + segments, late=self.late + late)
 
-def consume(
-    core: Core,
-    what: Range,
-    failed: str | None = None,
-    made: Made | None = None,
-    expected: Sequence[Segment] = (),
-) -> Operation[Acked]:
+    def of(self, found: Sequence[Taken]) -> "Acked":
+        """The same, of those segments."""
+        oldest = int(found[0].entry.split("-")[0]) if found else 0
+        return replace(self, rows=sum(piece.segment.rows for piece in found), oldest=oldest)
+
+
+def consume(core: Core, what: Range, failed: str | None = None) -> Operation[Acked]:
     """Acks the tuples of a range for its subscription, or fails their trees.
-
-    made: by the commit that they are acked with. expected: what the range has, as far as that is known.
 
     The same again changes nothing. The rows are kept until the next range of the reader is consumed: Spark
     may run a batch again until it has logged that it is done, and it has before it begins another.
     """
     left_out = yield from skipped.read(core, what)
-    found, heads = list[Taken](), dict[bytes, Reply]()
-    yield from abreast(
-        [
-            _look(core, what, found),
-            subscriptions.forget(core, Range(what.stream, what.slot, what.reader, 0, what.start)),
-            _look_at_vectors(core, what, expected[:_FLIGHT], heads),
-        ]
-    )
-    others = what.planned and subscriptions.digest(piece.segment for piece in found) != what.planned
-    if found and (others or left_out is None):
-        left_out = None
-        _log.error(
-            "%s: the store has lost what a batch took of stream %s, or left out of that: nothing that it "
-            "read there is acked, and its trees expire",
-            core.config.name,
-            what.stream,
-        )
+    found = yield from subscriptions.all_taken(core, what)
+    yield from subscriptions.forget(core, replace(what, start=0, end=what.start))
+    left_out = as_planned(core, what, found, left_out)
     segments = late = 0
-    for first in range(0, len(found), _FLIGHT):
-        part = found[first : first + _FLIGHT]
-        acked, came_late = yield from ack(core, what, part, failed, made, left_out, heads)
+    for first in range(0, len(found), FLIGHT):
+        acked, came_late = yield from ack(
+            core, what, found[first : first + FLIGHT], failed, left_out=left_out
+        )
         segments, late = segments + acked, late + came_late
-    rows = sum(piece.segment.rows for piece in found)
-    oldest = int(found[0].entry.split("-")[0]) if found else 0
-    return Acked(segments, rows, late, oldest)
+    return Acked(segments, late=late).of(found)
 
 
-def _look(core: Core, what: Range, found: list[Taken]) -> Operation[None]:
-    found += yield from subscriptions.all_taken(core, what)
+def as_planned(core: Core, what: Range, found: Sequence[Taken], left_out: Skipped | None) -> Skipped | None:
+    """What is left out of a range; None, which is logged, where all is.
+
+    It is not what its batch was planned with.
+
+    left_out: as it was noted, None where that was lost.
+    """
+    others = what.planned and subscriptions.digest(piece.segment for piece in found) != what.planned
+    if not found or not (others or left_out is None):
+        return left_out
+    _log.error(
+        "%s: the store has lost what a batch took of stream %s, or left out of that: nothing that it "
+        "read there is acked, and its trees expire",
+        core.config.name,
+        what.stream,
+    )
+    return None
 
 
-def _look_at_vectors(
-    core: Core, what: Range, members: Sequence[Segment], heads: dict[bytes, Reply]
-) -> Operation[None]:
-    asked = [key for one in members for key, _ in vectors.keys_of(core, one, what.slot)]
-    replies = (yield [vectors.head(key) for key in asked]) if asked else []
-    heads |= dict(zip(asked, replies, strict=True))
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Segments by what becomes of them. read: those that are acked, and places: where they have vectors.
+
+    left: which trees of these are not acked. spent: keys of the vectors of all others.
+    """
+
+    read: list[Segment]
+    places: list[VectorKey]
+    left: dict[bytes, Left]
+    spent: list[bytes]
+
+    @classmethod
+    def of(cls, core: Core, slot: int, members: Sequence[Segment], left_out: Skipped | None) -> "Parts":
+        """Divides segments. left_out: what is not acked though it goes with the others; None: everything."""
+        found = cls([], [], {}, [])
+        for segment in members:
+            own = vectors.keys_of(core, segment, slot)
+            if left_out is None or left_out.whole(segment.token):
+                found.spent.extend(key for key, _ in own)
+                continue
+            found.read.append(segment)
+            found.places.extend(own)
+            if segment.token in left_out.parts:
+                found.left.update((key, left_out.parts[segment.token]) for key, _ in own)
+        return found
 
 
 def ack(
@@ -95,34 +116,25 @@ def ack(
     what: Range,
     pieces: Sequence[Taken],
     failed: str | None = None,
-    made: Made | None = None,
+    *,
     left_out: Skipped | None = NOTHING,
-    heads: Mapping[bytes, Reply] = vectors.NO_HEADS,
 ) -> Operation[tuple[int, int]]:
     """Acks the tuples of segments for the subscription of a range, or fails their trees.
 
-    left_out: what is not acked though it goes with the range; None: everything. heads: as of `vectors.apply`.
-    Returns of how many segments,
-    and how many acks were for trees that were over.
+    left_out: as of `Parts.of`. Returns of how many segments, and how many acks were for trees that were over.
     """
     members, late = [piece.segment for piece in pieces], 0
     if failed is None:
-        read = [one for one in members if left_out is not None and not left_out.whole(one.token)]
-        left, emitted = dict[bytes, Left](), list[VectorKey]()
-        for segment in read:
-            own_places = vectors.keys_of(core, segment, what.slot)
-            emitted += own_places
-            if left_out is not None and segment.token in left_out.parts:
-                left |= {key: left_out.parts[segment.token] for key, _ in own_places}
-        own = [(what.stream, segment, what.slot) for segment in read]
-        events = yield from traced.look(core, "acked", own, made.by if made is not None else None)
-        applied = yield from vectors.apply(core, emitted, "2", made, left, heads=heads)
+        parts = Parts.of(core, what.slot, members, left_out)
+        events = yield from traced.look(
+            core, "acked", [(what.stream, one, what.slot) for one in parts.read], None
+        )
+        applied = yield from vectors.apply(core, parts.places, "2", left=parts.left)
         yield from traces.note(core, events)
         late = applied.late + applied.unknown
-        unread = [one for one in members if one not in read]
-        yield from unlink(core, [key for one in unread for key, _ in vectors.keys_of(core, one, what.slot)])
+        yield from unlink(core, parts.spent)
     else:
-        yield from fail_segments(core, what, members, failed, made)
+        yield from fail_segments(core, what, members, failed)
     return (yield from subscriptions.note(core, what, pieces)), late
 
 
@@ -180,20 +192,36 @@ def fail_once(
     places: what is staged of the trees, in each of their shards; it notes which calls were made, and the
     caller deletes it when all were. So the same again changes nothing, however late it comes.
     """
+    calls = failing(core, places, anchors, causes, made, needed=needed)
+    yield from idempotence.submit(core, calls)
+    texts = [cause.encode("utf-8", "replace") for cause in causes]
+    yield from traces.note(core, traces.failed(core, anchors, texts, made.by if made is not None else None))
+
+
+def failing(
+    core: Core,
+    places: Iterable[VectorKey],
+    anchors: Ids,
+    causes: Sequence[str],
+    made: Made | None = None,
+    *,
+    needed: bool = True,
+) -> list[Call]:
+    """The calls of `fail_once`."""
     if not core.config.ackers or not len(anchors):
-        return
+        return []
     staged = {shard: key for key, shard in places}
     calls: list[Call] = []
-    texts = [cause.encode("utf-8", "replace") for cause in causes]
-    for what in encoding.fail_calls(anchors, texts, core.config.ackers):
+    for what in encoding.fail_calls(
+        anchors, [cause.encode("utf-8", "replace") for cause in causes], core.config.ackers
+    ):
         if made is not None:
             made.needed[what.shard] += needed
         shard, of = core.shards[what.shard], staged[what.shard]
         noted, by = (None, None) if made is None else (made.key(core, what.shard), made.by)
         call = scripts.fail(core.config, shard, what, staged=of, made=noted, number=len(calls), by=by)
         calls.append(call)
-    yield from idempotence.submit(core, calls)
-    yield from traces.note(core, traces.failed(core, anchors, texts, made.by if made is not None else None))
+    return calls
 
 
 def unlink(core: Core, spent: Iterable[bytes]) -> Operation[int]:

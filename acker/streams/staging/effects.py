@@ -15,7 +15,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.errors import StoreError
 from acker.ledger.calls.core import Core
 from acker.store import keys
-from acker.store.operation import Operation, Request, command
+from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds
 from acker.streams.log import segments
 from acker.streams.staging import scripts
@@ -60,6 +60,11 @@ def stage(core: Core, ttl: int, digests: Sequence[bytes]) -> Operation[str]:
 def staged(core: Core, token: str) -> Operation[list[bytes]]:
     """The digests that were staged under a token; none where they were recorded and dropped."""
     [packed] = yield [command("GET", keys.effects(core.config.name, token))]
+    return parse(packed)
+
+
+def parse(packed: bytes | None) -> list[bytes]:
+    """The digests of what was staged."""
     packed = packed or b""
     return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
 
@@ -92,19 +97,27 @@ def record(core: Core, horizon: int, token: str, released: Collection[bytes] = (
     What was recorded and dropped meanwhile is not recorded again: a call is for the generation of a moment
     before the digests were read, and refused when that is over. The same again changes nothing.
     """
-    shards = _shards(core)
     for _ in range(_ATTEMPTS):
-        times = yield [Request(shard.clock, ["TIME"]) for shard in shards]
-        generations = {
-            shard.number: milliseconds(time) // (horizon // 2)
-            for shard, time in zip(shards, times, strict=True)
-        }
+        times = yield asking_times(core)
         had = yield from staged(core, token)
-        waiting = list(_places(core, [digest for digest in had if digest not in released]))
-        replies = yield [_recording(horizon, generations[place[0].number], *place) for place in waiting]
+        replies = yield recording(core, horizon, set(had).difference(released), times)
         if not any(int(reply) < 0 for reply in replies):
             return
     raise StoreError(f"a generation of effects ended {_ATTEMPTS} times before a call came")
+
+
+def asking_times(core: Core) -> list[Request]:
+    """Requests for the time of each shard, as `recording` takes it."""
+    return [Request(shard.clock, ["TIME"]) for shard in _shards(core)]
+
+
+def recording(core: Core, horizon: int, digests: Iterable[bytes], times: Sequence[Reply]) -> list[Request]:
+    """Requests that record digests; answered -1 where their generation is over by then."""
+    generations = {
+        shard.number: milliseconds(time) // (horizon // 2)
+        for shard, time in zip(_shards(core), times, strict=True)
+    }
+    return [_recording(horizon, generations[place[0].number], *place) for place in _places(core, digests)]
 
 
 def _recording(

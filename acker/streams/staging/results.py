@@ -72,15 +72,37 @@ def stage(
     return tuple(made)
 
 
-def known_calls(core: Core, what: Sequence[tuple[str, str, int]]) -> list[Request] | None:
-    """The requests of `give`, where this process has staged all of that; else None."""
+def look(core: Core, what: Sequence[tuple[str, str, int]]) -> Operation[dict[str, list[str]]]:
+    """The anchors of results that were staged, by token.
+
+    Nobody asks for what this process has staged of late.
+    """
+    found = noted_of(what)
+    asked = [(function, token) for function, token, _ in what if token not in found]
+    replies = (yield [command("HKEYS", staged(core, *one)) for one in asked]) if asked else []
+    for (_, token), names in zip(asked, replies, strict=True):
+        found[token] = [name.decode("utf-8", "replace") for name in names]
+    return found
+
+
+def noted_of(what: Sequence[tuple[str, str, int]]) -> dict[str, list[str]]:
+    """The anchors of results that this process has staged of late, by token."""
+    return {token: anchors for _, token, _ in what if (anchors := _known.get(token)) is not None}
+
+
+def giving(
+    core: Core, what: Sequence[tuple[str, str, int]], anchors: Mapping[str, Sequence[str]]
+) -> list[Request]:
+    """Requests that have results take effect; the same again changes nothing.
+
+    A second one of a request spoils the first. anchors: of `look`.
+    """
     found = list[Request]()
     for function, token, keep in what:
-        own, anchors = function_keys.Function(core.config.name, function), _known.get(token)
-        if anchors is None:
-            return None
-        results = [own.result(anchor) for anchor in anchors]
-        found.append(scripts.give_results(own.given(token), results, keep, anchors))
+        own, names = function_keys.Function(core.config.name, function), anchors[token]
+        if names:
+            results = [own.result(anchor) for anchor in names]
+            found.append(scripts.give_results(own.given(token), results, keep, names))
     return found
 
 
@@ -89,14 +111,3 @@ def given(core: Core, what: Sequence[tuple[str, str, int]]) -> Operation[list[in
     keys = [staged(core, function, token) for function, token, _ in what]
     found = (yield [command("HKEYS", key) for key in keys]) if keys else []
     return [int(anchor) for names in found for anchor in names]
-
-
-def give(core: Core, what: list[tuple[str, str, int]]) -> Operation[None]:
-    """Has results take effect; the same again changes nothing. A second one of a request spoils the first."""
-    for function, token, keep in what:
-        own = function_keys.Function(core.config.name, function)
-        [names] = yield [command("HKEYS", own.given(token))]
-        anchors = [name.decode("utf-8", "replace") for name in names]
-        if anchors:
-            results = [own.result(anchor) for anchor in anchors]
-            yield [scripts.give_results(own.given(token), results, keep, anchors)]

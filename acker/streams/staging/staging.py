@@ -74,7 +74,7 @@ class Staging:
     rows are not emitted but give results of a function, which are kept for so many seconds. to: what
     `acker.streams.log.subscriptions.staged_for` has said of the stream just now, where that was asked
     already. into: gets the requests that stage segments and results, for the caller to send with the commit
-    (`Ready` in acker/streams/commits/at_once.py); None: they are sent now.
+    (`Ready` in acker/streams/commits/run.py); None: they are sent now.
     """
 
     stream: str

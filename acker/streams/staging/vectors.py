@@ -6,7 +6,7 @@ import itertools
 import logging
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
@@ -30,8 +30,9 @@ _PLACES = 256
 _FEW_WORDS, _TOGETHER = 16, 48
 """Words of vectors that are applied together with others, at most, and how many slabs a call has then. So it
 has at most 768 words, of what a script of the ledger may have at once (lua/ledger/includes/update.lua)."""
+_MANY_WORDS = 16_384
 _KNOWN, _KNOWN_SLABS = 4_096, 64
-_known: dict[bytes, "_Staged"] = {}
+_known: dict[bytes, "StagedVectors"] = {}
 """Small vectors that this process has staged of late. They never change, and no two have one key."""
 _log = logging.getLogger(__name__)
 
@@ -51,11 +52,16 @@ def keys_of(core: Core, segment: Segment, slot: int | None = None) -> list[Vecto
 
 
 @dataclass(frozen=True, slots=True)
-class _Staged:
-    """Staged vectors: the state of each chunk, and its slabs. few: whether they have few words altogether."""
+class StagedVectors:
+    """Staged vectors: the state of each chunk, and its slabs. words: how many they have altogether."""
 
     chunks: list[tuple[str, list[bytes]]]
-    few: bool = False
+    words: int = 0
+
+    @property
+    def few(self) -> bool:
+        """Whether they are applied together with others."""
+        return self.words <= _FEW_WORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,12 @@ class Applied:
     unknown: int = 0
     lost: int = 0
 
+    def plus(self, other: "Applied") -> "Applied":
+        """Both together."""
+        return Applied(self.late + other.late, self.unknown + other.unknown, self.lost + other.lost)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Made:
     """What a commit makes, by shard: how much of it must be there before its inputs are acked.
 
@@ -92,6 +102,15 @@ class Made:
     def key(self, core: Core, shard: int) -> bytes:
         """Where a shard notes what was made."""
         return core.shards[shard].made(self.commit)
+
+    def note_elsewhere(self, name: str, noted_in: frozenset[int]) -> None:
+        """Notes that something is made in no shard, and which note that.
+
+        It is dropped there with the commit.
+        """
+        self.elsewhere, self.noted_in = name, noted_in
+        for shard in noted_in:
+            self.needed[shard] += 0
 
     def counting(self, core: Core, shard: int) -> Request:
         """A request for how much a shard has noted."""
@@ -122,37 +141,58 @@ def apply(
     to: str,
     made: Made | None = None,
     left: Mapping[bytes, Left] = NOTHING_LEFT,
-    *,
-    ours: bool = False,
-    heads: Mapping[bytes, Reply] = NO_HEADS,
 ) -> Operation[Applied]:
     """Brings all chunks of vectors to a state (lua/streams/staging/apply_staged.lua).
 
     The same again changes nothing.
 
-    left: key of vectors -> trees that are left out of what is acked. ours: the commit at hand has staged
-    them, so they are there, and have not been in that state. heads: what `head`
-    was answered of some just now.
+    left: key of vectors -> trees that are left out of what is acked.
 
     Vectors that are not there were acked. Slabs whose record cannot be read are passed over, and logged. So
     is what is to be acked where the store has lost some of what its commit has made: its trees expire.
     """
-    late = unknown = lost = 0
-    for first in range(0, len(places), _PLACES):
-        part = places[first : first + _PLACES]
-        known = _at_hand(part, heads, ours=ours)
-        asked = [key for key, _ in part if key not in known]
-        read = (yield [head(key) for key in asked]) if asked else []
-        known |= {key: _staged(key, reply) for key, reply in zip(asked, read, strict=True)}
-        found = answered(core, (yield from core.ask(_calls(core, part, known, to, made, left))))
-        late, unknown, lost = late + found.late, unknown + found.unknown, lost + found.lost
-    if lost:
+    total = Applied()
+    for part in parts(places):
+        heads = yield from look(part)
+        calls = [call for call, _ in calls_of(core, part, heads, to, made, left)]
+        total = total.plus(answered(core, (yield from core.ask(calls))))
+    log_lost(core, total)
+    return total
+
+
+def parts(places: Sequence[VectorKey]) -> Iterator[Sequence[VectorKey]]:
+    """Places cut into as many as have their slabs held in memory."""
+    return (places[first : first + _PLACES] for first in range(0, len(places), _PLACES))
+
+
+def look(
+    places: Sequence[VectorKey], known: Mapping[bytes, Reply] = NO_HEADS, *, ours: bool = False
+) -> Operation[dict[bytes, StagedVectors]]:
+    """The chunks of vectors, by key.
+
+    known: what `head` was answered of some just now. ours: the commit at hand has staged them, so they are
+    there, and have not been in a state that it brings them to: what this process remembers of them holds.
+    """
+    found, asked = dict[bytes, StagedVectors](), list[bytes]()
+    for key, _ in places:
+        if key in known:
+            found[key] = _staged(key, known[key])
+        elif ours and (noted := _known.get(key)) is not None:
+            found[key] = noted
+        else:
+            asked.append(key)
+    read = (yield [head(key) for key in asked]) if asked else []
+    return found | {key: _staged(key, reply) for key, reply in zip(asked, read, strict=True)}
+
+
+def log_lost(core: Core, applied: Applied) -> None:
+    """Logs that inputs are not acked, where there are some."""
+    if applied.lost:
         _log.error(
             "%s: the store has lost some of what a commit had made: inputs of it are not acked, and their "
             "trees expire",
             core.config.name,
         )
-    return Applied(late, unknown, lost)
 
 
 def answered(core: Core, replies: Iterable[Reply]) -> Applied:
@@ -165,40 +205,19 @@ def answered(core: Core, replies: Iterable[Reply]) -> Applied:
     return Applied(late + orphaned, unknown, lost)
 
 
-def known_calls(
-    core: Core, places: Sequence[VectorKey], to: str, made: Made, heads: Mapping[bytes, Reply] = NO_HEADS
-) -> list[Call] | None:
-    """The calls of `apply`, where nothing is to be asked for them; None where something is.
-
-    heads: what `head` was answered of vectors of others.
-    """
-    known = _at_hand(places, heads, ours=True)
-    return _calls(core, places, known, to, made) if all(key in known for key, _ in places) else None
-
-
-def _at_hand(
-    places: Sequence[VectorKey], heads: Mapping[bytes, Reply], *, ours: bool
-) -> dict[bytes, _Staged]:
-    """What is known of vectors without asking. ours: this process may have staged them."""
-    found = {}
-    for key, _ in places:
-        if key in heads:
-            found[key] = _staged(key, heads[key])
-        elif ours and (noted := _known.get(key)) is not None:
-            found[key] = noted
-    return found
-
-
-def _calls(
+def calls_of(
     core: Core,
     places: Sequence[VectorKey],
-    known: Mapping[bytes, _Staged],
+    known: Mapping[bytes, StagedVectors],
     to: str,
     made: Made | None,
     left: Mapping[bytes, Left] = NOTHING_LEFT,
-) -> list[Call]:
-    """Calls for the chunks of vectors that are not in a state yet; small ones of a shard go together."""
-    calls, small = [], dict[int, list[scripts.StagedChunk]]()
+) -> list[tuple[Call, int]]:
+    """Calls for the chunks of vectors that are not in a state yet, and about how many words each is for.
+
+    Small ones of a shard go together.
+    """
+    calls, small = list[tuple[Call, int]](), dict[int, list[scripts.StagedChunk]]()
     for key, shard in places:
         staged = known[key]
         for number, (state, slabs) in enumerate(staged.chunks):
@@ -208,14 +227,18 @@ def _calls(
             ones = [slab for slab in slabs if ids.is_one(slab)]
             chunk = scripts.StagedChunk(key, number, many, ones, left.get(key))
             if not staged.few:
-                calls.append(_call(core, shard, [chunk], to, made))
+                words = staged.words // len(staged.chunks)
+                calls.append((_call(core, shard, [chunk], to, made), max(words, len(slabs))))
                 continue
             together = small.setdefault(shard, [])
             if sum(max(1, len(one.slabs) + len(one.ones)) for one in (*together, chunk)) > _TOGETHER:
-                calls.append(_call(core, shard, together, to, made))
+                calls.append((_call(core, shard, together, to, made), _TOGETHER * _FEW_WORDS))
                 together = small[shard] = []
             together.append(chunk)
-    return calls + [_call(core, shard, together, to, made) for shard, together in small.items()]
+    return calls + [
+        (_call(core, shard, together, to, made), len(together) * _FEW_WORDS)
+        for shard, together in small.items()
+    ]
 
 
 def _call(core: Core, shard: int, chunks: Sequence[scripts.StagedChunk], to: str, made: Made | None) -> Call:
@@ -293,9 +316,14 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
         return list(zip(states.decode(), slabs, strict=True))
 
 
-def _staged(key: bytes, reply: Reply) -> _Staged:
+def _staged(key: bytes, reply: Reply) -> StagedVectors:
     words = reply[3] or b""
-    return _Staged(chunks(key, reply), words.isdigit() and int(words) <= _FEW_WORDS)
+    return StagedVectors(chunks(key, reply), int(words) if words.isdigit() else _MANY_WORDS)
+
+
+def noted_of(places: Sequence[VectorKey]) -> dict[bytes, StagedVectors]:
+    """What this process remembers of vectors that it has staged of late, by key."""
+    return {key: found for key, _ in places if (found := _known.get(key)) is not None}
 
 
 def noted(key: bytes) -> list[bytes]:
@@ -309,7 +337,7 @@ def note(key: bytes, slabs: list[list[bytes]], words: int) -> None:
     if len(_known) >= _KNOWN:
         _known.clear()
     if sum(map(len, slabs)) <= _KNOWN_SLABS:
-        _known[key] = _Staged([("", own) for own in slabs], words <= _FEW_WORDS)
+        _known[key] = StagedVectors([("", own) for own in slabs], words)
 
 
 def still_staged(

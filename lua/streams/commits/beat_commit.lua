@@ -7,6 +7,7 @@
 --       2 ttl         seconds for which the hash lives without a heartbeat
 --       3 what        begins; or empty: a heartbeat of a commit that has begun and not ended
 -- Returns 1, or 0 where it has not begun, or has ended.
+--- @chained true
 local commit, what = ARGV[1], ARGV[3]
 if what ~= '' then
   redis.call('HSET', KEYS[1], commit .. ':what', what)

@@ -1,11 +1,9 @@
 -- Stores what a commit is to do, once for each writer and number; who comes second gets what is stored.
 --
 -- KEYS  1 commits   hash  last       the highest number seen
---                         <n>:state  stored and its attempt, held, tracked or done
---                                    (lua/streams/commits/advance_commit.lua)
+--                         <n>:state  where it has come to (acker/streams/commits/record.py)
 --                         <n>:what   what the commit does; its SHA-1 and of which batch it is, when it is
 --                         done
---                         <n>:trail:<token>  how far each has come who carries it out (note_trail.lua)
 -- ARGV  1 number    of the commit, 0 and up; those of a writer ascend
 --       2 what      or empty: only look
 --       3 ttl       seconds for which the writer is remembered

@@ -8,6 +8,7 @@
 --       ... digest    16 bytes
 -- Returns how many were new; -1 where it is another generation, and nothing has changed.
 -- Bounded by the caller: at most 1,000 digests a call.
+--- @chained reply >= 0
 local instant = redis.call('TIME')
 local now, period = instant[1] * 1000 + math.floor(instant[2] / 1000), tonumber(ARGV[1])
 local generation = math.floor(now / period)

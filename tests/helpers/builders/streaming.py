@@ -1,6 +1,7 @@
 """Streams without Spark, in few words: a spout, a bolt's steps, and commits that are cut."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,6 +113,15 @@ def run_cut(ledger: Ledger, operation: Operation[object], after: int) -> bool:
             return False
         replies = ledger.store.send(requests)
     return True
+
+
+def after_each(ledger: Ledger, operation: Operation[object]) -> Iterator[None]:
+    """Runs an operation, and yields after each of its exchanges."""
+    replies = None
+    with suppress(StopIteration):
+        while True:
+            replies = ledger.store.send(operation.send(replies))  # type: ignore[arg-type]
+            yield
 
 
 def interleave(ledger: Ledger, *operations: Operation[T]) -> list[T]:

@@ -40,7 +40,7 @@ def publishes(request: bytes) -> bool:
 
 def ends(request: bytes) -> bool:
     """Notes that a commit is done."""
-    return _runs("end_commit", request) or (_runs("advance_commit", request) and b"done" in request)
+    return _runs("advance_commit", request) and b"done" in request
 
 
 def _runs(name: str, request: bytes) -> bool:

@@ -39,6 +39,7 @@ from acker.errors import AckerError, StoreUnavailable
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.store.operation import Operation, Reply, Request
+from acker.streams.commits import chunks
 from acker.streams.staging import vectors
 
 Move: TypeAlias = tuple[Any, ...]
@@ -52,9 +53,7 @@ _MOST = 3_000
 """Requests after which an actor should have come to its end."""
 _SHOWN = 80
 """Lines of the log that a failure shows."""
-_COPIES = 100
-_MOMENTS = 64
-_LONG = 60.0
+_CHUNKS, _COPIES, _MOMENTS, _LONG = (chunks.MOST, 3, 0), 100, 64, 60.0
 
 
 def moment(raw: Any) -> Moment:
@@ -315,13 +314,15 @@ class World:
 
 
 def run_history(
-    world: type[World], url: str, history: Sequence[Move], *, cluster: bool = False, seed: int = 0
-) -> World:
-    """Runs a history on a new world, and checks it. Returns the world.
+    world: type[World], url: str, history: Sequence[Move], *,
+    cluster: bool = False, seed: int = 0, most: int | None = None,
+) -> World:  # fmt: skip
+    """Runs a history on a new world, and checks it; returns the world. A failure notes how to repeat it.
 
-    cluster: chains of scripts are refused, as by a cluster. A failure has a note of how to repeat it.
+    cluster: chains of scripts are refused, as by a cluster. most: scripts of a chunk, by default by the seed.
     """
-    with _seeded(seed), pytest.MonkeyPatch.context() as patch:
+    most = _CHUNKS[seed % len(_CHUNKS)] if most is None else most
+    with _seeded(seed, most), pytest.MonkeyPatch.context() as patch:
         made = world(url, cluster, seed)
         simulator, send = made.simulator, Store.send
 
@@ -335,7 +336,8 @@ def run_history(
             simulator.calm()
             made.check()
         except BaseException as error:
-            call = f"run_history({world.__name__}, url, {list(history)}, cluster={cluster}, seed={seed})"
+            how = f"{list(history)}, cluster={cluster}, seed={seed}, most={most}"
+            call = f"run_history({world.__name__}, url, {how})"
             error.add_note("\n".join([call, *simulator.log[-_SHOWN:]]))
             raise
         finally:
@@ -345,10 +347,11 @@ def run_history(
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Has all names and ids be drawn from a seed."""
+def _seeded(seed: int, most: int) -> Iterator[None]:
+    """Makes chunks of commits have so many scripts, and has all names and ids be drawn from a seed."""
     chance = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "MOST", most)
         patch.setattr(secrets, "randbits", chance.getrandbits)
         patch.setattr(secrets, "randbelow", chance.randrange)
         patch.setattr(secrets, "choice", chance.choice)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import explode, split
 
+from acker.ledger.calls.core import Core
 from acker.spark.records import staging
 from acker.store.operation import Operation
 from acker.streams.commits import commit as commits
@@ -31,13 +32,15 @@ whole_commit = commits.commit
 
 
 def cut(after: int) -> Callable[..., Operation[bool]]:
-    """A commit as of a process that ends after so many exchanges with the store."""
+    """A commit as of a process that ends after so many exchanges with the store, as a cluster has them."""
 
-    def commit(*arguments: Any) -> Operation[bool]:
-        operation = whole_commit(*arguments)
+    def commit(core: Core, *arguments: Any) -> Operation[bool]:
+        known, core.one_server = core.one_server, False
+        operation = whole_commit(core, *arguments)
         replies = None
         for _ in range(after):
             replies = yield operation.send(replies)  # type: ignore[arg-type]
+        core.one_server = known
         raise RuntimeError("cut")
 
     return commit

@@ -64,7 +64,7 @@ class CommitWorld(World):
     events: ClassVar = ("consume", "tick", "silence", "unregister", "day")
     scripts: ClassVar = (
         "stage", "begin_commit", "bind_reader", "advance_commit", "apply_staged", "fail", "record_effects",
-        "publish", "note_segments", "end_commit", "chain",
+        "publish", "note_segments", "chain",
     )  # fmt: skip
 
     def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:

@@ -41,7 +41,7 @@ class SettleWorld(World):
     events: ClassVar = ("work", "tick", "day")
     scripts: ClassVar = (
         "keep", "track", "stage", "begin_commit", "advance_commit", "apply_staged", "publish", "settle",
-        "bury", "confirm", "end_commit", "chain",
+        "bury", "confirm", "chain",
     )  # fmt: skip
     settings: ClassVar = {"ackers": 2, "slab_limit": 2}
 

@@ -31,8 +31,18 @@ from acker.streams import Stream
 from acker.streams.commits.commit import commit as committing
 from acker.streams.commits.contents import Commit
 from acker.streams.log import holders
-from tests.helpers.builders.streaming import ack, commit, consume, emit, run_cut, stage, take, track
+from tests.helpers.builders.streaming import (
+    ack,
+    after_each,
+    commit,
+    consume,
+    emit,
+    stage,
+    take,
+    track,
+)
 from tests.helpers.builders.tickers import running, silence
+from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.servers.servers import raw_client, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -166,13 +176,15 @@ def test_more_reasons_than_a_tick_tells_apart_keep_the_most_frequent(ledger: Led
     assert found == {"in stream ": tick.MOST_REASONS - 2, "": 40 - (tick.MOST_REASONS - 2)}
 
 
-def test_trees_in_a_commit_that_its_driver_left_half_done_are_said_to_be_there(ledger: Ledger) -> None:
+def test_trees_in_a_commit_that_its_driver_left_half_done_are_said_to_be_there(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script_by_script(monkeypatch)
     [anchor] = emit(ledger, 1)
     batch = take(ledger, "lines")
     what = Commit((stage(ledger, [anchor]),), (batch,))
     places: Sequence[Place] = ()
-    for after in range(40):
-        assert run_cut(ledger, committing(ledger.core, "writer", 0, what), after)
+    for _ in after_each(ledger, committing(ledger.core, "writer", 0, what)):
         places = ledger.run(why(ledger.core, int(anchor))).places
         if {place.stream: place.commit for place in places} == {"words": "query writer, batch 0"}:
             break

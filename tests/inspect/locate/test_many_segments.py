@@ -12,6 +12,7 @@ from acker.streams import Stream
 from acker.streams.commits.commit import commit as committing
 from acker.streams.commits.contents import Commit
 from tests.helpers.builders.streaming import commit, emit, stage, take
+from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.faults.simulator import scripts_of
 
 SEGMENTS = 1_001
@@ -27,6 +28,7 @@ def ask(ledger: Ledger, anchor: int) -> list[Why]:
 
 
 def test_each_place_among_many_segments_is_found(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script_by_script(monkeypatch)
     bounds = {"MOST_SEGMENTS": 1_000, "MOST_PLACES": 100, "MOST_SEEN": 50, "_PAGE": 50}
     for name, bound in bounds.items():
         monkeypatch.setattr(search, name, bound)

@@ -30,7 +30,8 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spouts.replays import emit_recorded
 from acker.streams.staging.staging import Staging
 from acker.streams.upkeep import retention
-from tests.helpers.builders.streaming import ack, commit, emit, run_cut, stage, take
+from tests.helpers.builders.streaming import ack, after_each, commit, emit, run_cut, stage, take
+from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.models.places import unexplained
 from tests.helpers.servers.servers import raw_client
 
@@ -118,26 +119,28 @@ def test_a_stream_with_the_name_of_the_bolt_that_emits_it_is_not_held_by_that_bo
     assert found == {"split.words": "", "split.held": "held by bolt split for a later batch"}
 
 
-def test_what_a_commit_has_applied_and_not_published_is_found_too(ledger: Ledger, url: str) -> None:
+def test_what_a_commit_has_applied_and_not_published_is_found_too(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script_by_script(monkeypatch)
     [anchor] = emit(ledger, 1)
     batch = take(ledger, "lines")
     staged = stage(ledger, [anchor, anchor])
     seen = set()
-    for after in range(40):
-        operation = committing(ledger.core, "writer", 0, Commit((staged,), (batch,)))
-        cut = run_cut(ledger, operation, after)
+    for _ in after_each(ledger, committing(ledger.core, "writer", 0, Commit((staged,), (batch,)))):
         answer = ask(ledger, anchor)
-        assert answer.complete is True, (after, answer)
+        assert answer.complete is True, answer
         seen.add(tuple(sorted(place.commit for place in answer.places)))
         assert "lines" in {place.stream for place in answer.places} or len(answer.places) == 1
-        if not cut:
-            break
     assert ("", "query writer, batch 0") in seen
     [place] = ask(ledger, anchor).places
     assert (place.stream, place.commit) == ("words", "")
 
 
-def test_rows_that_a_commit_tracks_are_found_wherever_it_is_cut(ledger: Ledger) -> None:
+def test_rows_that_a_commit_tracks_are_found_wherever_it_is_cut(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script_by_script(monkeypatch)
     how, rows = SpoutOptions("s", "lines", "line"), pa.table({"line": ["a", "b"]})
     made, staged = ledger.run(
         emit_recorded(ledger.core, how, Staging("lines"), rows.combine_chunks().to_batches())
@@ -145,14 +148,11 @@ def test_rows_that_a_commit_tracks_are_found_wherever_it_is_cut(ledger: Ledger) 
     ledger.run(step_registry.register(ledger.core, Step("s", "spout", query_id="5f0c")))
     anchor = made[0].anchors()[0]
     seen = set()
-    for after in range(40):
-        cut = run_cut(ledger, committing(ledger.core, "5f0c", 0, Commit((staged,), made)), after)
+    for _ in after_each(ledger, committing(ledger.core, "5f0c", 0, Commit((staged,), made))):
         answer = ask(ledger, anchor)
         if answer.tree is not None:
-            assert answer.complete is True, (after, answer)
+            assert answer.complete is True, answer
             seen |= {place.text() for place in answer.places if place.commit}
-        if not cut:
-            break
     assert seen == {
         "in a commit that is under way and tracks it: query 5f0c, batch 0",
         "on the way into stream lines for its first subscription: a commit is under way: query 5f0c, batch 0",

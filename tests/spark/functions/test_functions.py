@@ -19,10 +19,10 @@ from acker.spark.functions.spark_steps import StepBolt
 from acker.spark.records import function_results, staging
 from acker.spark.runtime.arrow import map_in_arrow
 from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import command
 from acker.streams import Stream
 from acker.streams.commits import commit
-from acker.streams.staging import results
+from acker.streams.log import subscriptions
 from acker.testing import run_bolt
 from examples.reach import direct
 from tests.helpers.builders.pipeline import Diary, Pipeline
@@ -40,6 +40,7 @@ from tests.helpers.builders.reach import (
     steps_of,
     topology_of,
 )
+from tests.helpers.faults.cuts import as_in_a_cluster
 from tests.helpers.models.exactness import FailingAfterStaging, cut
 
 
@@ -113,12 +114,8 @@ def test_a_request_has_one_result_that_json_has_and_else_fails_alone(pipeline: P
     assert not pipeline.without_time_to_live("given", "result", "failing", "staged")
 
 
-def given_and_cut(*arguments: Any) -> Operation[None]:
-    yield from whole_give(*arguments)
+def cut_in_its_acks(*_: Any) -> Any:
     raise RuntimeError("cut")
-
-
-whole_give = results.give
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["stored", "given"])
@@ -137,7 +134,8 @@ def test_results_of_a_commit_that_is_cut_are_given_once_by_the_rerun_without_cal
     call = ask(pipeline, function, "a")
     with monkeypatch.context() as patched:
         if given:
-            patched.setattr(results, "give", given_and_cut)
+            as_in_a_cluster(patched)
+            patched.setattr(subscriptions, "noting", cut_in_its_acks)
         else:
             patched.setattr(commit, "commit", cut(1))
         with pytest.raises(Exception, match="cut"):

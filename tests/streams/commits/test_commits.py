@@ -22,7 +22,6 @@ from tests.helpers.builders.streaming import (
     emit,
     kept,
     rows,
-    run_cut,
     stage,
     take,
     taken,
@@ -52,7 +51,7 @@ def test_staged_data_that_timed_out_is_an_error_and_not_a_loss(ledger: Ledger) -
 def test_a_stored_commit_whose_data_timed_out_gives_way_to_the_rerun(ledger: Ledger) -> None:
     anchors = emit(ledger, 10)
     staged = stage(ledger, anchors)
-    assert run_cut(ledger, commits.commit(ledger.core, "writer", 0, Commit((staged,))), 0)
+    ledger.run(record.begin(ledger.core, "writer", 0, Commit((staged,)).dump()))
     assert ledger.run(record.known(ledger.core, "writer", 0))
     ledger.run(holding.discard(ledger.core, Commit((staged,))))
     assert not ledger.run(commits.finish(ledger.core, "writer", 0))
@@ -114,7 +113,7 @@ def test_a_batch_over_other_ranges_than_the_commit_of_its_number_is_an_error(
     emit(ledger, 10)
     first, second = take(ledger, "lines", segments=1), take(ledger, "lines", segments=1)
     of = Origin.of([first])
-    assert run_cut(ledger, commits.commit(ledger.core, "writer", 0, Commit(inputs=(first,), origin=of)), 1)
+    ledger.run(record.begin(ledger.core, "writer", 0, Commit(inputs=(first,), origin=of).dump()))
     for acked in (0, 10):
         for other in (Origin.of([second]), Origin.of([first, second]), Origin.of([])):
             what = Commit((stage(ledger, []),), (second,), origin=other)

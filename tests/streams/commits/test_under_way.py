@@ -28,6 +28,7 @@ from acker.streams.staging.staging import Staged, Staging
 from tests.helpers.builders.kept_rows import fail, lines
 from tests.helpers.builders.streaming import emit, rows, stage, take
 from tests.helpers.builders.tickers import age, silence
+from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.servers.servers import raw_client, wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -106,6 +107,12 @@ def finish(ledger: Ledger, operation: Operation[Any], replies: Any) -> None:
             return
 
 
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that is one chunk is never under way."""
+    script_by_script(monkeypatch)
+
+
 def _run_until(ledger: Ledger, operation: Operation[Any], pending: int) -> None:
     """Carries a commit out until so many trees are pending."""
     replies: Any = None
@@ -134,12 +141,11 @@ def test_its_death_ends_that_after_three_heartbeats(
 
 
 def test_a_commit_that_begins_between_the_look_and_the_rotation_expires_nothing(ledger: Ledger) -> None:
-    operation, _ = acks(ledger)
+    operation, pending = acks(ledger)
     assert ticks(ledger, 2) == 0
     assert HOOKS.before_rotation is not None
     ledger.run(HOOKS.before_rotation(ledger.core))
-    requests = next(operation)
-    ledger.store.send(requests)
+    _run_until(ledger, operation, pending)
     assert ledger.run(tick.tick(ledger.core, force=True, explain=HOOKS.explain)).expired == 0
 
 
@@ -163,7 +169,7 @@ def test_a_commit_beats_while_it_waits_for_an_answer(url: str) -> None:
     def stopping(requests: Any) -> Any:
         if threading.current_thread().name == "commit":
             sent.append(1)
-            if len(sent) == 4:
+            if len(sent) == 8:
                 stopped.set()
                 assert goes_on.wait(60)
         return send(requests)

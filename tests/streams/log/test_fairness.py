@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +14,11 @@ from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams import StreamWriter
-from acker.streams.commits import publishing
+from acker.streams.commits import scripts as commit_scripts
 from acker.streams.log import fairness, fencing, scripts, segments, subscriptions
 from acker.streams.log.segments import Segment
 from acker.streams.log.stream_totals import stream_totals
 from acker.streams.log.subscriptions import HOLD_TTL, Range
-from acker.streams.staging.vectors import Made
 from acker.streams.upkeep import retention
 from tests.helpers.builders.streaming import ack, counters, slot_of, take, track
 
@@ -44,8 +42,7 @@ def publish(ledger: Ledger, *members: tuple[int, int]) -> list[str]:
     own = keys.Stream("t", "rows")
     ledger.store.send([command("SET", own.payload(one.token), "x", "EX", HOLD_TTL) for one in made])
     for first in range(0, len(made), 100):
-        part = [("rows", one) for one in made[first : first + 100]]
-        assert ledger.run(publishing.publish(ledger.core, part, Made("a commit", Counter())))
+        ledger.store.send([commit_scripts.publish(ledger.config, own, made[first : first + 100])])
     return [one.token for one in made]
 
 

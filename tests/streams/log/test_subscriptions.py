@@ -30,6 +30,7 @@ from tests.helpers.builders.streaming import (
     taken,
     track,
 )
+from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.faults.simulator import moment, set_back
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -80,7 +81,10 @@ def test_tuple_ids_are_a_subscriptions_own() -> None:
 
 
 @pytest.mark.parametrize("failed", [None, "why"])
-def test_a_commit_cut_anywhere_is_exact_for_each_subscription(valkey_url: str, failed: str | None) -> None:
+def test_a_commit_cut_anywhere_is_exact_for_each_subscription(
+    valkey_url: str, failed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script_by_script(monkeypatch)
     for after in count():
         ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2)
         for stream in ("lines", "words"):

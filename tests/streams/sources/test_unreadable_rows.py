@@ -17,6 +17,7 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import lost_trees, settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.kept_rows import consume, fail, letters, lines, pending, rows
+from tests.helpers.faults.cuts import as_in_a_cluster
 from tests.helpers.faults.unreadable_segments import BROKEN
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -104,7 +105,8 @@ def test_a_commit_that_was_cut_is_finished_without_the_rows_that_it_could_not_re
         raise RuntimeError("cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "publish", cut)
+        as_in_a_cluster(patch)
+        patch.setattr(publishing, "divided", cut)
         with pytest.raises(RuntimeError, match="cut"):
             settler.settle(ledger)
     settler.settle(ledger)

@@ -18,6 +18,7 @@ from acker.streams.spouts.replays import Stepped
 from acker.streams.staging.staging import Staging
 from tests.helpers.builders.kept_rows import HOW, consume, lines, pending, rows
 from tests.helpers.builders.streaming import counters
+from tests.helpers.faults.cuts import as_in_a_cluster
 from tests.helpers.models.leaks import kind_of
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -60,7 +61,8 @@ def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("acker.ledger.outcomes.outcomes.confirm", lambda *_: iter(()))
         for _ in range(2):
-            ledger.run(kept_rows.settle_entries(ledger.core, "s", entries))
+            settling = ledger.run(kept_rows.settling(ledger.core, "s", entries))
+            ledger.store.send(list(settling.settles))
     assert pending(ledger) == {"pending": 40, "acked": 0, "replayed": 10, "dead": 0}
 
 
@@ -71,7 +73,8 @@ def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger) -> None
     )  # fmt: skip
     what = Commit((staged,), made)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publishing, "publish", _cut)
+        as_in_a_cluster(patch)
+        patch.setattr(publishing, "divided", _cut)
         with pytest.raises(RuntimeError, match="cut"):
             ledger.run(commit.commit(ledger.core, "w", 0, what))
     first_slab = made[0].anchors()[:100]
@@ -83,7 +86,7 @@ def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger) -> None
     assert settler.settle(ledger) == Stepped(acked=100)
 
 
-def _cut(*_: Any) -> Any:
+def _cut(*_: Any, **__: Any) -> Any:
     raise RuntimeError("cut")
 
 
@@ -113,7 +116,8 @@ def test_rows_of_a_lost_commit_are_tried_again(ledger: Ledger, monkeypatch: pyte
         replays.emit_recorded(ledger.core, HOW, Staging("lines"), lines(5).to_batches())
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("acker.streams.sources.tracking._track", _cut)
+        as_in_a_cluster(patch)
+        patch.setattr("acker.streams.sources.tracking.tracking", _cut)
         with pytest.raises(RuntimeError, match="cut"):
             ledger.run(commit.commit(ledger.core, "w", 0, Commit((staged,), made)))
     assert (pending(ledger)["pending"], counters(ledger)) == (5, {})

@@ -18,6 +18,7 @@ from acker.streams.staging import effects, scripts, staging
 from acker.streams.staging.effects import EFFECT
 from acker.streams.staging.staging import FAILED, Staged, Staging
 from tests.helpers.builders.streaming import emit, run_cut, take
+from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -77,7 +78,8 @@ def test_what_is_not_committed_is_forgotten(ledger: Ledger, raw: "redis.Redis") 
     assert not list(raw.scan_iter("*effects*"))
 
 
-def test_a_commit_cut_anywhere_records_the_same_effects(url: str) -> None:
+def test_a_commit_cut_anywhere_records_the_same_effects(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script_by_script(monkeypatch)
     for after in count():
         ledger = open_ledger(Store(url), f"cut{after}", ackers=2)
         emit(ledger, 10)
@@ -86,7 +88,7 @@ def test_a_commit_cut_anywhere_records_the_same_effects(url: str) -> None:
         later = stage(ledger, had[:7], ["bad"] * 7, None)
         what = Commit((staged, later), (take(ledger, "lines"),))
         cut = run_cut(ledger, commit.commit(ledger.core, "writer", 0, what), after)
-        assert ledger.run(commit.finish(ledger.core, "writer", 0))
+        assert ledger.run(commit.commit(ledger.core, "writer", 0, what))
         assert known(ledger, had) == 33
         assert known(ledger, had[:7]) == 0
         if not cut:

@@ -14,7 +14,7 @@ from acker.store.operation import Operation
 from acker.streams.log.segments import new_token
 from acker.streams.staging import vectors
 from acker.streams.staging.staging import stage_deltas
-from acker.streams.staging.vectors import Applied, VectorKey, known_calls
+from acker.streams.staging.vectors import Applied, VectorKey
 from tests.helpers.builders.streaming import counters
 
 
@@ -56,7 +56,7 @@ def test_small_ones_of_a_shard_go_together_and_large_ones_do_not(valkey_url: str
     second, many = made_of(ledger, 17, 2)
 
     for to in "12":
-        applied, scripts = run(ledger, vectors.apply(ledger.core, [*few, *many], to, ours=to == "1"))
+        applied, scripts = run(ledger, vectors.apply(ledger.core, [*few, *many], to))
         assert scripts == ["apply_staged"] * 3, "the small ones, and each of the large ones"
         assert applied == Applied()
 
@@ -84,7 +84,7 @@ def test_of_several_chunks_only_a_lost_one_stays(valkey_url: str, valkey_raw: "r
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     trees = [made_of(ledger, 1, 1) for _ in range(4)]
     places = [place for _, [place] in trees]
-    run(ledger, vectors.apply(ledger.core, places, "1", ours=True))
+    run(ledger, vectors.apply(ledger.core, places, "1"))
     run(ledger, vectors.apply(ledger.core, places[:1], "2"))
     [(fourth, _)] = trees[3][1]
     valkey_raw.hset(fourth, "state", "0")  # as a store that was set back has it
@@ -105,9 +105,8 @@ def test_nothing_is_applied_with_an_unreadable_one(valkey_url: str, valkey_raw: 
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     anchors, places = made_of(ledger, 1, 3)
     valkey_raw.hset(places[2][0], "indexes:0", b"\0")
-    calls = known_calls(ledger.core, places, "1", vectors.Made("c", Counter()))
-    assert calls is not None
-    [call] = calls
+    heads = ledger.run(vectors.look(places, ours=True))
+    [(call, _)] = vectors.calls_of(ledger.core, places, heads, "1", vectors.Made("c", Counter()))
     before = valkey_raw.get(ledger.core.shards[0].vector(ids.slab_of(int(anchors[0]))))
 
     with pytest.raises(UnreadableRecord, match="chunk 0 of 1"):
@@ -120,7 +119,7 @@ def test_nothing_is_applied_with_an_unreadable_one(valkey_url: str, valkey_raw: 
 def test_what_an_earlier_version_has_staged_goes_alone(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     anchors, places = made_of(ledger, 1, 2)
-    run(ledger, vectors.apply(ledger.core, places, "1", ours=True))
+    run(ledger, vectors.apply(ledger.core, places, "1"))
     for key, _ in places:
         valkey_raw.hdel(key, "words")
 

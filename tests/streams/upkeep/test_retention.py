@@ -1,7 +1,5 @@
 """What a stream keeps: rows that were acked last, each once, and no more than its limits allow."""
 
-from collections import Counter
-
 import pytest
 
 from acker.errors import ValidationError
@@ -11,11 +9,11 @@ from acker.inspect.locate.why import why
 from acker.inspect.trees import failures
 from acker.ledger.client import Ledger
 from acker.ledger.tick import tick
+from acker.store import keys
 from acker.streams import Stream
 from acker.streams.commits import commit as commits
-from acker.streams.commits import publishing
+from acker.streams.commits import scripts
 from acker.streams.commits.contents import Commit
-from acker.streams.staging.vectors import Made
 from acker.streams.upkeep import retention
 from tests.helpers.builders.streaming import (
     ack,
@@ -62,8 +60,8 @@ def test_what_is_published_again_after_it_was_acked_stays_acked(ledger: Ledger) 
     staged = stage(ledger, emit(ledger, 10))
     commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
     ack(ledger, take(ledger, "words"))
-    again = [("words", one) for one in staged.segments]
-    assert ledger.run(publishing.publish(ledger.core, again, Made("a commit", Counter())))
+    publishing = scripts.publish(ledger.config, keys.Stream("t", "words"), staged.segments)
+    assert ledger.store.send([publishing]) == [[0, b""]]
     assert rows(ledger, "words") == []
     assert consume(ledger, "words") == 0
 
