@@ -182,7 +182,12 @@ class Worker:
             what = replace(what, skipped=f"{what.skipped} {token}".strip())
         if self._once:
             begun = f"{what.start} {what.end} {self._number}"
-            yield from leases.beat(core, stream, self._slot, self.reader, begun=begun, lease=self._lease)
+            try:
+                yield from leases.beat(core, stream, self._slot, self.reader, begun=begun, lease=self._lease)
+            except ReaderFenced:
+                # It was taken for dead before it claimed: others look for that no more.
+                yield from leases.end(core, stream, self._slot, self.reader)
+                raise
             self._begun = begun
         begun_at = time.monotonic()
         if self._once or not Careful.needed(found):

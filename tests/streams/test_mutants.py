@@ -66,6 +66,7 @@ MUTANTS = [
         "commit heartbeat: nothing expires of a commit under way",
         CommitWorld,
         [(under_way.slabs, "if one.age >=", "if True or one.age >=")],
+        cluster=True,
     ),
     Mutant(
         "begun rows: who takes over does not begin them again",

@@ -34,6 +34,7 @@ def test_what_workers_claim_comes_out_once_of_a_store_that_was_set_back(
 
 @HISTORIES
 @given(history=histories(OnceWorld), cluster=st.booleans(), seed=st.integers(0, 99))
+@examples([("one", 5), ("two", 3), ("expire", 1)], cluster=False, seed=0)
 def test_workers_that_begin_a_row_once_begin_none_again(
     valkey_url: str, history: list[Move], cluster: bool, seed: int
 ) -> None:
