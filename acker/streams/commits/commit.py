@@ -53,7 +53,12 @@ def commit(
     known = None
     going = Run(core, writer, number, own)
     plan = Plan(going, what, ready)
-    if not ready.sent and going.one_server and chunks.small(ready.staging) and plan.known.at_hand():
+    # What says no in one chunk does not hold back another one before the commit is stored.
+    fits = not ready.conditions or going.fits(
+        [*ready.conditions, record.beginning(core, writer, number, own)]
+    )
+    small = fits and chunks.small(ready.staging)
+    if not ready.sent and going.one_server and small and plan.known.at_hand():
         try:
             yield from plan.look()
             yield from plan.begin()

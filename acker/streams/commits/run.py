@@ -232,7 +232,7 @@ class Run:
                 chunk.append(self._move(state, one.phase, one) if one.phase else one)
                 state = chunk[-1].to or state
                 at += 1
-            if at < end and len(made) + 1 < chunks.MOST_CHUNKS and state:
+            if at < end and state and (len(made) + 1 < chunks.MOST_CHUNKS or self._goes_on(at)):
                 chunk.append(self._move(state, record.phase_of(state)))
                 state = chunk[-1].to
             made.append(chunk)
@@ -252,6 +252,14 @@ class Run:
             if room.members > 1 and not all(trial.takes(other) for other in rest):
                 return False
         return room.takes(one)
+
+    def _goes_on(self, at: int) -> bool:
+        """Whether what waits at a place belongs together with what is before it.
+
+        Where that says no at the end of a chunk, what comes after it in the chunk tells so.
+        """
+        step = self._waiting[at].step
+        return step is not None and self._waiting[at - 1].step is step
 
     def _move(self, state: str, phase: Phase, one: Member | None = None) -> Member:
         """The script that moves the commit on from a state. one: that waits to do it."""

@@ -9,11 +9,13 @@ from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
 from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.store.operation import command
+from acker.streams.commits import chunks, holding, origins, record
 from acker.streams.commits import commit as commits
-from acker.streams.commits import holding, origins, record
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.known import Ready
 from acker.streams.commits.origins import Origin
 from acker.streams.staging import acks as inputs
+from acker.streams.staging import scripts as staging_scripts
 from acker.streams.staging import vectors
 from tests.helpers.builders.streaming import (
     commit,
@@ -46,6 +48,47 @@ def test_staged_data_that_timed_out_is_an_error_and_not_a_loss(ledger: Ledger) -
     assert commit(ledger, 0, Commit((stage(ledger, anchors),), (batch,)))
     consume(ledger, "words")
     assert counters(ledger) == {"tracked": 10, "acked": 10}
+
+
+@pytest.mark.parametrize("scripts", [0, 1, 2, 3])
+def test_nothing_goes_on_after_a_script_that_says_no_at_the_end_of_a_flight(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, scripts: int
+) -> None:
+    monkeypatch.setattr(chunks, "MOST", scripts)
+    monkeypatch.setattr(chunks, "MOST_CHUNKS", 1)
+    monkeypatch.setattr(holding, "_KEYS", 1)
+    anchors = emit(ledger, 40, slab=1)
+    staged = stage(ledger, anchors, rows=10)
+    batch = take(ledger, "lines")
+    what = Commit((staged,), (batch,))
+    [gone, *_, last] = holding.staged_keys(ledger.core, what)
+    assert gone != last
+    ledger.store.send([_command("DEL", gone)])
+    with pytest.raises(StagingExpired):
+        commit(ledger, 0, what)
+    assert rows(ledger, "words") == []
+    assert commit(ledger, 0, Commit((stage(ledger, anchors),), (batch,)))
+    consume(ledger, "words")
+    assert counters(ledger) == {"tracked": 40, "acked": 40}
+
+
+@pytest.mark.parametrize("scripts", [0, 1, 2, 3, 128])
+def test_a_condition_that_does_not_hold_ends_all_however_many_there_are(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, scripts: int
+) -> None:
+    monkeypatch.setattr(chunks, "MOST", scripts)
+    anchors = emit(ledger, 10)
+    staged = stage(ledger, anchors)
+    what = Commit((staged,), (take(ledger, "lines"),))
+    [(there, shard), *_] = vectors.keys_of(ledger.core, staged.segments[0])
+    gone = ledger.core.shards[shard].staged("0" * 32, 1)
+    conditions = [staging_scripts.check_staged([key]) for key in (gone, there, there, there)]
+    ready = Ready(conditions=conditions)
+    assert not ledger.run(commits.commit(ledger.core, "writer", 0, what, ready=ready))
+    assert ready.refused
+    assert not ledger.run(record.known(ledger.core, "writer", 0))
+    assert rows(ledger, "words") == []
+    assert len(rows(ledger, "lines")) == 10
 
 
 def test_a_stored_commit_whose_data_timed_out_gives_way_to_the_rerun(ledger: Ledger) -> None:
