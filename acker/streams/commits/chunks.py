@@ -18,8 +18,8 @@ MOST_BYTES = 1 << 20
 MOST_KEYS = 8_000
 MOST_WEIGHT = 50_000
 """About how many trees a chunk is about, at most: nobody else has a turn meanwhile."""
-_KEY_WEIGHT, _WORD_WEIGHT = 20, 5
-"""How many trees a key, and a word, of a script count for at least."""
+_SCRIPT_WEIGHT, _KEY_WEIGHT, _WORD_WEIGHT = 500, 60, 5
+"""How many trees a script counts for whatever it does, and each key, and each word, of it at least."""
 MOST_CHUNKS = 16
 """Chunks of a flight, at most."""
 
@@ -87,7 +87,7 @@ class Room:
             self.bytes += size_of(one.what)
             self.keys += len(one.what.keys)
             weight = max(weight, _KEY_WEIGHT * len(one.what.keys) + _WORD_WEIGHT * len(one.what.args))
-        self.weight += weight
+        self.weight += _SCRIPT_WEIGHT + weight
         return first or not (
             self.members > MOST
             or self.bytes > MOST_BYTES
