@@ -1,8 +1,8 @@
--- Gives a worker back what it has worked on, from whoever has taken that over since, and has not committed it.
+-- Gives a worker back what it has worked on, from the worker that has taken it over and has not committed it.
 --
 -- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
 --       2 returned       stream of segments whose reader is gone
---       3 taken          stream of the worker's segments (lua/streams/log/claim_segments.lua): there is none yet
+--       3 taken          stream of the worker's segments (lua/streams/log/claim_segments.lua): none yet
 --       4 readers        hash (lua/streams/log/claim_segments.lua)
 --       ... taken, bound  of each other worker that has some of the segments
 --       ... owed         of each segment (lua/streams/log/note_segments.lua)
@@ -12,7 +12,7 @@
 --       4 name           of the subscription
 --       5 version        of the function whose step it works on; or empty
 --       6 others         how many other workers there are
---       ... holder, id, entry  of each segment, in the order in which they were worked on: 0, it was given back,
+--       ... holder, id, entry  of each segment, in the order of the work: 0, it was given back,
 --                        or the number of the other worker that has it; its id there; the id of its entry
 -- Returns 1; 0 where one is acked, or is bound to a commit, or is not there any more: nothing has changed.
 -- What another worker makes of its batch is not committed from then on: a batch is committed whole.

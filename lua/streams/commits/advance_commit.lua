@@ -3,11 +3,11 @@
 --
 -- KEYS  1 commits   hash (lua/streams/commits/begin_commit.lua)
 --       ... bound   hash of each reader whose segments it acked (lua/streams/log/bind_reader.lua)
---       ... spent   key of any kind: what was made in each shard (ledger/includes/made.lua), and what it needed.
+--       ... spent   key of any kind: what was made in each shard (ledger/includes/made.lua), what it needed.
 --                   Both where it ends, and all keys are of one slot, or in a chain
 -- ARGV  1 number
 --       2 from      state it must be in
---       3 to        acker/streams/commits/record.py; or empty: forget it, so that another can be stored (what it
+--       3 to        acker/streams/commits/record.py; or empty: forget it, so that another can come (what it
 --                   needed was gone)
 --       4 of        of which batch it is, kept with done; or empty
 --       5 field     of the commit in each `bound`

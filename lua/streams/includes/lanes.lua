@@ -26,7 +26,7 @@ local function below(one, other)
   return ms < other_ms or (ms == other_ms and tonumber(number) < tonumber(other_number))
 end
 
--- The next segment of a queue: entry, record, rows, bundle, begun; nil where none is at hand. Those of other lanes
+-- The next segment of a queue: entry, record, rows, bundle, begun; nil where none is at hand. Other lanes'
 -- are passed over.
 local function next_of(queue)
   while queue.found[queue.k] do

@@ -18,7 +18,7 @@
 --       9 shown          how many segments are told, at most
 --       10 name          of the subscription: a store that was set back may have given its number to another
 --       11 version       of the function whose step the caller works on; or empty
--- Returns {number of the last segment, whether there may be more, then number, entry, record and begun of each
+-- Returns {number of the last segment, if there may be more, then number, entry, record and begun of each
 -- segment after `at`, where these are not more than `shown`}; an error without the subscription, and where
 -- segments after `at` were given back; another one where the step is of another version of its function.
 -- Segments that were given before, and are in no batch, come first and alone.

@@ -12,7 +12,7 @@
 --       3 dead         1: only where Spark has not logged a batch of the reader
 --       4 ttl          seconds for which it is known that segments were given back
 --       5 died         how often a worker may die at one record; or empty: the reader has not died
---       6 noted        what it was at when it died: token of a segment, and first and last of trees there; or -
+--       6 noted        what it was at when it died: token of a segment, first and last of trees there; or -
 --       7 ended        how many commits have ended, or were given up
 --       ... field, value  of each of these, in `bound`
 --       ... number     of each segment among the taken
