@@ -61,6 +61,8 @@ def commit(
     if not ready.sent and going.one_server and small and plan.known.at_hand():
         try:
             yield from plan.look()
+            if plan.known.of_others:  # nothing can be made of them: the record says why
+                raise Forgotten
             yield from plan.begin()
             yield from plan.carry_out()
         except Refused:

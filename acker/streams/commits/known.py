@@ -122,9 +122,15 @@ class Known:
 
     def _look_at_taken(self, one: Range) -> Operation[None]:
         found = yield from self.taken(one)
-        if self.what.failed is None:
+        if self.what.failed is None and not self.of_others:
             members = [("", piece.segment) for piece in found[: acks.FLIGHT]]
             yield from self._look_at(self.places(members, one.slot)[:_KEYS])
+
+    @property
+    def of_others(self) -> bool:
+        """Whether segments lie in shards that the process does not know: the topology was made anew."""
+        pieces = (piece for found in self._taken.values() for piece in found)
+        return any(max(one.segment.shards, default=-1) >= self.core.config.ackers for one in pieces)
 
     def _look_at_earlier(self, one: Range) -> Operation[None]:
         before = Range(one.stream, one.slot, one.reader, 0, one.start)
