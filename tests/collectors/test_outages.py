@@ -16,10 +16,12 @@ from acker.collectors.outbox import BUFFERED
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
 from acker.ledger import ids
+from acker.ledger.calls import idempotence
 from acker.ledger.calls.calls import HORIZON, Call
-from acker.ledger.client import Ledger
+from acker.ledger.calls.core import Core
 from acker.ledger.ids import slab_of
 from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.store.operation import Operation
 from tests.helpers.builders.collectors import reported_unflushed
 from tests.helpers.servers.servers import wait_until
 
@@ -158,11 +160,11 @@ def test_what_could_not_be_sent_is_kept_and_takes_effect_once(away: EmbeddedServ
 
 
 def test_a_lost_reply_undoes_nothing(url: str, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch) -> None:
-    send = Ledger.submit
+    submit = idempotence.submit
 
-    def lose_the_reply(self: Ledger, calls: Sequence[Call]) -> None:
+    def lose_the_reply(core: Core, calls: Sequence[Call]) -> Operation[None]:
         stamped = [(call.stamp, call.reply) for call in calls]
-        send(self, calls)
+        yield from submit(core, calls)
         for call, (_, reply) in zip(calls, stamped, strict=True):
             call.reply = reply
         raise StoreUnavailable("the reply was lost")
@@ -171,7 +173,7 @@ def test_a_lost_reply_undoes_nothing(url: str, raw: "redis.Redis", monkeypatch: 
     spout, bolt = topology.spout("s"), topology.bolt("b")
     bolt.ack(spout.emit("m", targets=2)[0])
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "submit", lose_the_reply)
+        patch.setattr(idempotence, "submit", lose_the_reply)
         with pytest.raises(StoreUnavailable):
             topology.flush()
     topology.flush()
@@ -184,11 +186,11 @@ def test_a_lost_reply_undoes_nothing(url: str, raw: "redis.Redis", monkeypatch: 
 
 def test_threads_that_flush_share_one_wait(away: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
-    send = Ledger.submit
+    submit = idempotence.submit
 
-    def counted(self: Ledger, calls: Sequence[Call]) -> None:
+    def counted(core: Core, calls: Sequence[Call]) -> Operation[None]:
         tried.append(threading.get_ident())
-        send(self, calls)
+        yield from submit(core, calls)
 
     threads = 8
     together = threading.Barrier(threads)
@@ -203,7 +205,7 @@ def test_threads_that_flush_share_one_wait(away: EmbeddedServer, monkeypatch: py
     record, first = spout.emit("m") + spout.emit("first")
     bolt.ack(first)  # the step is registered
     topology.flush()
-    monkeypatch.setattr(Ledger, "submit", counted)
+    monkeypatch.setattr(idempotence, "submit", counted)
     away.kill()
     bolt.ack(record)
     with ThreadPoolExecutor(threads) as pool:
@@ -220,16 +222,16 @@ def test_a_flush_repeats_an_earlier_one(away: EmbeddedServer, monkeypatch: pytes
     [record] = topology.spout("s").emit("m")
     topology.flush()
     topology.bolt("b").ack(record)
-    send, began, back = Ledger.submit, threading.Event(), threading.Event()
+    submit, began, back = idempotence.submit, threading.Event(), threading.Event()
 
-    def late(self: Ledger, calls: Sequence[Call]) -> None:
+    def late(core: Core, calls: Sequence[Call]) -> Operation[None]:
         if began.is_set():
-            return send(self, calls)
+            return (yield from submit(core, calls))
         began.set()
         assert back.wait(60)
         raise StoreUnavailable("it was away until now")
 
-    monkeypatch.setattr(Ledger, "submit", late)
+    monkeypatch.setattr(idempotence, "submit", late)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(topology.flush)
         assert began.wait(60)
