@@ -19,7 +19,7 @@ from pyspark.sql.functions import explode, rand, split
 from acker.spark import Collector, bolt, job, register, track
 from acker.spark.runtime.tuning import PIP_WORKERS
 from acker.store.operation import Operation
-from acker.streams.commits import commit
+from acker.streams.commits import chunks, commit
 from tests.helpers.faults import attempts
 from tests.helpers.faults.attempts import wait_for, wait_until_staged
 
@@ -68,6 +68,8 @@ def main() -> None:
 
     if given.die not in (None, "before"):
         commit.commit = dying  # type: ignore[assignment]
+        if given.die != "after":
+            chunks.MOST, chunks.MOST_CHUNKS = 4, 1  # so that a commit takes some exchanges
 
     def words(lines: DataFrame) -> DataFrame:
         rows = lines.repartition(given.partitions)

@@ -161,7 +161,7 @@ def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline, caplog: pytest
     assert run("monday")
     assert len(pipeline.rows("copies")) == 20
     assert len(pipeline.rows("lines")) == 5
-    [said] = [one.getMessage() for one in caplog.records if one.name == "acker.streams.commits.runs"]
+    [said] = [one.getMessage() for one in caplog.records if one.name == "acker.streams.commits.record"]
     assert "run 'monday' of job 'nightly' was committed at 20" in said
     assert "with 20 rows emitted: nothing of this run is written" in said
     run(then=FailedException("not these"))

@@ -41,7 +41,7 @@ def test_a_killed_driver_is_restarted_otherwise(pipeline: Pipeline, after: str, 
     assert_exact(pipeline)
 
 
-@pytest.mark.parametrize(("die", "state"), [("before", ""), ("2", "stored"), ("after", "done")])
+@pytest.mark.parametrize(("die", "state"), [("before", ""), ("4", "stored"), ("after", "done")])
 def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_runs_again(
     pipeline: Pipeline, die: str, state: str, tmp_path: Path
 ) -> None:
