@@ -30,7 +30,9 @@ def keys_of(url: str, pattern: str) -> int:
 
 def stores(request: bytes) -> bool:
     """Stores a commit: all is staged, and nobody knows of it yet."""
-    return scripts.get("begin_commit").sha in request and b'"segments"' in request
+    begins, chain = scripts.get("begin_commit"), scripts.get("chain").sha
+    alone = begins.sha in request and b"\r\n[" in request  # with no text it only looks
+    return alone or (chain in request and b"\r\nbegin_commit\r\n" in request)
 
 
 def publishes(request: bytes) -> bool:
