@@ -42,7 +42,7 @@ def publishes(request: bytes) -> bool:
 
 def ends(request: bytes) -> bool:
     """Notes that a commit is done."""
-    return _runs("advance_commit", request) and b"done" in request
+    return _runs("advance_commit", request) and b"\r\ndone\r\n" in request
 
 
 def _runs(name: str, request: bytes) -> bool:
