@@ -109,7 +109,8 @@ class ClaimWorld(World):
         if not self.simulator.losses:
             wanted = {str(n) for n in range(ROWS)} - {"3"}
             if self.once:
-                assert set(self.worked.values()) == {1}, self.worked
+                begun = set(self.worked.values())  # after three ticks some may have expired unworked
+                assert begun == {1} if self.ticks < 3 else begun <= {1}, self.worked
                 assert set(self.made.values()) <= {1}
             elif self.ticks < 3:
                 assert self.made == Counter(wanted)
