@@ -28,6 +28,7 @@ local function forget(done)
     local last = math.min(first + 999, #done)
     call('HDEL', SLABS, unpack(done, first, last))
     call('HDEL', MESSAGE_IDS, unpack(done, first, last))
+    call('HDEL', FINISHED, unpack(done, first, last)) -- a slab may be tracked again after that
   end
 end
 
