@@ -279,10 +279,11 @@ class Histories(RuleBasedStateMachine):
         chance.shuffle(self.unconfirmed)
         most = chance.randint(1, len(self.unconfirmed))
         confirmed, self.unconfirmed = self.unconfirmed[:most], self.unconfirmed[most:]
-        for spout in self.readers:
+        for spout, reader in self.readers.items():
             entries = [entry for owner, entry in confirmed if owner == spout]
             trees = [anchor for entry in entries for anchor in trees_of(entry, counts)]
             named = [entry.receipt for entry in entries]
+            reader.confirmed(named)  # else it takes the newest that it read for lost, and reads all again
             assert ledger.confirm(spout, named) == len(trees)
             assert not again or ledger.confirm(spout, named) == 0
             self.model.confirm(trees)
