@@ -6,7 +6,7 @@ from acker.ledger.outcomes.outcomes import Status
 
 
 class Outcome(NamedTuple):
-    """How a tree ended.
+    """The end of a tree.
 
     status: acked, failed, expired, or rejected (never tracked: over the high-water mark). reason: of a fail,
     where an expired tree was, or what the spout found out by itself. latency: seconds from track to outcome

@@ -89,7 +89,7 @@ class Rounds:
     """
 
     what = "%s waits"
-    """What waits where one of the things raises; %s is its name."""
+    """The log's words where one topology or stream raises; %s is its name."""
     all_wait = "all wait"
     """The same where the store is away."""
     pause, longest = 0.2, 2.0

@@ -48,7 +48,7 @@ class Core:
     read_by: dict[str, object] = field(default_factory=dict, compare=False)
     """Who reads a stream, as it has said last, where several do (acker/streams/log/known_readers.py)."""
     one_server: bool | None = field(default=None, compare=False)
-    """Whether the store is one server.
+    """True if the store is one server, False if it is a cluster.
 
     None where nobody has learned that yet (acker/streams/commits/run.py).
     """

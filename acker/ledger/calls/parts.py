@@ -26,7 +26,7 @@ _ACK, _DENSE = 1 / encoding.CALL_TREES, encoding.DENSE_WORDS / encoding.CALL_WOR
 _FAIL, _FAIL_OF_MANY = 1 / encoding.CALL_FAILS, 1 / encoding.CALL_MANY
 _RESET = 1 / encoding.CALL_RESETS
 COSTS = "1", _SCRIPT, _SLAB, _WORD, _BYTE, _ACK, _DENSE, _FAIL, _FAIL_OF_MANY, _RESET
-"""How messages are cut: a version, and costs of the 1 that a part may cost.
+"""The rule by which messages are cut: a version, and costs of the 1 that a part may cost.
 
 1 is a call of one kind that is as large as it may be. A key is taken for messages that are cut in this way,
 so a version that cuts in another refuses it.
