@@ -16,7 +16,6 @@ from acker.store.replies import whole
 
 _SAMPLE = 128
 _ASIDE = 16
-_CLOCK = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +164,7 @@ def unreadable(core: Core) -> Operation[int]:
 
 def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:
     clock, counts, slabs, oldest = reply
-    if len(clock) < _CLOCK:  # the script gives what comes before it, and `totals` has looked at the others
-        raise UnreadableRecord(f"clock of shard {shard}: the time of its last rotation is no number")
-    clock = Clock(*clock)
+    clock = Clock.of(shard, clock)
     numbers = [whole(value, f"counter of shard {shard}") for value in counts]
     if min(numbers[6:]) < 0:
         raise UnreadableRecord(f"counters of shard {shard}: expected numbers from 0, got {min(numbers[6:])}")

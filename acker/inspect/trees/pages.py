@@ -176,7 +176,7 @@ def _read(core: Core, position: Position, search: _Filter, most: int) -> Operati
         scripts.read_trees(core.shards[shard], slabs, most, position.first)
     ]
     position.slabs, position.first = position.slabs[done:], first
-    clock = Clock(*clock)
+    clock = Clock.of(shard, clock)
     return trees_of(core, shard, clock, slabs, [entry for entry in found if search.takes(clock, entry[1])])
 
 
@@ -206,7 +206,7 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
     [(clock, generation, scan, named)] = yield [
         scripts.scan_slabs(shard, position.generation, position.scan, count, ages, aside)
     ]
-    clock = Clock(*clock)
+    clock = Clock.of(shard.number, clock)
     position.generation, position.scan = generation, int(scan)
     if generation - (position.scan == 0) > latest:  # of another turn
         _next_shard(position)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from acker.errors import UnreadableRecord
 from acker.ledger.settings.config import TopologyConfig
+from acker.store.operation import Reply
 
 Bucket: TypeAlias = Literal["nursery", "middle", "oldest", "expiring"]
 
@@ -27,6 +29,13 @@ class Clock:
     rotated_at: int
     drained: int
     spouts: bytes = b""
+
+    @classmethod
+    def of(cls, shard: int, reply: Reply) -> "Clock":
+        """The clock that a script of readers gives; UnreadableRecord where a time of it is no number."""
+        if len(reply) < 4:  # a script gives what comes before a time that is no number
+            raise UnreadableRecord(f"clock of shard {shard}: the time of its last rotation is no number")
+        return cls(*reply)
 
     def overdue(self, config: TopologyConfig) -> float:
         """Seconds since the next rotation was due; negative before."""

@@ -70,7 +70,7 @@ def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
             for shard, (anchor, slab) in zip(shards, part, strict=True)
         ]
         for shard, (_, slab), (clock, described) in zip(shards, part, replies, strict=True):
-            found += trees_of(core, shard, Clock(*clock), [slab], described)
+            found += trees_of(core, shard, Clock.of(shard, clock), [slab], described)
     return found
 
 
