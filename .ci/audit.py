@@ -1,4 +1,4 @@
-"""Looks for known vulnerabilities in what acker ships: locked Python packages, and the dashboard's from npm.
+"""Looks for known vulnerabilities in the packages that acker ships: Python's, and the dashboard's from npm.
 
     uv run --no-sync python .ci/audit.py
 
@@ -33,23 +33,23 @@ class Unanswered(Exception):
 def main() -> int:
     """Audits both; returns the exit status."""
     vulnerable = False
-    for what, audit in AUDITS.items():
+    for packages, audit in AUDITS.items():
         try:
-            found = audit()
+            advisories = audit()
         except Unanswered as reason:
-            print(f"{what}: not audited, {reason}")
+            print(f"{packages}: not audited, {reason}")
             continue
-        named = {advisory: text for advisory, text in found.items() if advisory not in ACCEPTED}
-        for advisory, text in named.items():
-            print(f"{what}: {advisory}: {text}")
-        if not named:
-            print(f"{what}: no vulnerability is known")
-        vulnerable = vulnerable or bool(named)
+        refused = {advisory: text for advisory, text in advisories.items() if advisory not in ACCEPTED}
+        for advisory, text in refused.items():
+            print(f"{packages}: {advisory}: {text}")
+        if not refused:
+            print(f"{packages}: no vulnerability is known")
+        vulnerable = vulnerable or bool(refused)
     return 1 if vulnerable else 0
 
 
 def python_packages() -> dict[str, str]:
-    """Advisory -> which locked package it names; of the package with all extras, without what tests need."""
+    """Returns advisories, each with the locked package that it names: of all extras, not of the tests."""
     command = "uv export --quiet --locked --all-extras --no-dev --no-emit-project --no-hashes --no-header"
     exported = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True, check=True)
     pinned = [line for line in exported.stdout.splitlines() if line[:1].strip("# ")]
@@ -61,64 +61,66 @@ def python_packages() -> dict[str, str]:
         except Unanswered as reason:
             reasons.append(f"{service}: {reason}")
             continue
-        found = {}
+        advisories = {}
         for package in packages:
-            for one in package.get("vulns", []):
-                fixed = ", ".join(one["fix_versions"]) or "no version"
-                found[one["id"]] = f"{package['name']} {package['version']}, fixed in {fixed}"
-        return found
+            for advisory in package.get("vulns", []):
+                fixed = ", ".join(advisory["fix_versions"]) or "no version"
+                advisories[advisory["id"]] = f"{package['name']} {package['version']}, fixed in {fixed}"
+        return advisories
     raise Unanswered("; ".join(reasons))
 
 
 def _ask(service: str, pinned: list[str]) -> list[dict[str, Any]]:
-    """What pip-audit finds of pinned packages at a service."""
+    """Returns pip-audit's report on pinned packages, by the advisories of a service."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(pinned) + "\n")
         file.flush()
         options = "--format json --desc off --progress-spinner off --no-deps --disable-pip"
-        where = f"--timeout {PATIENCE} --vulnerability-service {service} --requirement {file.name}"
-        said = _run(*f"uv tool run --quiet --from {PIP_AUDIT} pip-audit {options} {where}".split())
-    packages = _json(said).get("dependencies", [])
+        source = f"--timeout {PATIENCE} --vulnerability-service {service} --requirement {file.name}"
+        output = _run(*f"uv tool run --quiet --from {PIP_AUDIT} pip-audit {options} {source}".split())
+    packages = _json(output).get("dependencies", [])
     if all("skip_reason" in package for package in packages):
-        raise Unanswered(_last_line(said) if not packages else "it knows no package")
+        raise Unanswered(_last_line(output) if not packages else "it knows no package")
     return list(packages)
 
 
 def npm_packages() -> dict[str, str]:
-    """Advisory -> which package of the dashboard's lock file it names, without what its tests need."""
+    """Returns advisories, each with the package of the dashboard that it names; its tests' do not count."""
     options = f"--omit=dev --package-lock-only --fetch-retries=1 --fetch-timeout={PATIENCE * 1000}"
-    said = _run(sys.executable, *f"dashboard/build.py npm audit --json {options}".split())
-    report = _json(said)
+    output = _run(sys.executable, *f"dashboard/build.py npm audit --json {options}".split())
+    report = _json(output)
     if "vulnerabilities" not in report:
-        raise Unanswered(str(report.get("message") or report.get("error") or _last_line(said)))
+        raise Unanswered(str(report.get("message") or report.get("error") or _last_line(output)))
     return {
-        str(one["url"]).rpartition("/")[2]: f"{one['name']} {one['range']}, {one['severity']}: {one['title']}"
+        str(fault["url"]).rpartition("/")[2]: (
+            f"{fault['name']} {fault['range']}, {fault['severity']}: {fault['title']}"
+        )
         for package in report["vulnerabilities"].values()
-        for one in package["via"]
-        if isinstance(one, dict)
+        for fault in package["via"]
+        if isinstance(fault, dict)
     }
 
 
 def _run(*command: str) -> str:
-    """What a program prints, whatever its status says."""
+    """Returns the output of a program, whatever its exit status is."""
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise Unanswered(f"no answer within {SECONDS:.0f} s") from None
-    return f"{done.stdout}\n{done.stderr}"
+    return f"{run.stdout}\n{run.stderr}"
 
 
-def _json(said: str) -> dict[str, Any]:
-    """The object that is in what a program printed; empty where there is none."""
+def _json(output: str) -> dict[str, Any]:
+    """Returns the JSON object in the output of a program; an empty object if it holds none."""
     try:
-        found, _ = json.JSONDecoder().raw_decode(said[said.index("{") :])
+        report, _ = json.JSONDecoder().raw_decode(output[output.index("{") :])
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return report if isinstance(report, dict) else {}
 
 
-def _last_line(said: str) -> str:
-    return said.strip().rpartition("\n")[2][:120]
+def _last_line(output: str) -> str:
+    return output.strip().rpartition("\n")[2][:120]
 
 
 AUDITS = {"Python packages": python_packages, "npm packages": npm_packages}

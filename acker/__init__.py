@@ -23,12 +23,14 @@ from acker.errors import (
 )
 
 if TYPE_CHECKING:
+    from acker.collectors.external.event_loop.async_topology import AsyncTopology
     from acker.collectors.outcome import Outcome
     from acker.collectors.topology import Topology
     from acker.collectors.tuples import Tuple
 
 __all__ = [
     "AckerError",
+    "AsyncTopology",
     "BufferFull",
     "FailedException",
     "MissingRights",
@@ -51,6 +53,7 @@ __all__ = [
 
 # These need numpy and redis, which take most of the time of an import: they come with their first use.
 _LATER = {
+    "AsyncTopology": "acker.collectors.external.event_loop.async_topology",
     "Outcome": "acker.collectors.outcome",
     "Topology": "acker.collectors.topology",
     "Tuple": "acker.collectors.tuples",

@@ -1,4 +1,4 @@
-"""How values travel in JSON: 64-bit ids as decimal strings, times as ISO 8601 UTC, bytes as base64."""
+"""Values in JSON: 64-bit ids as decimal strings, times as ISO 8601 UTC, bytes as base64."""
 
 import base64
 import functools
@@ -110,7 +110,7 @@ Cursor = Annotated[
 
 
 class Model(BaseModel):
-    """What all bodies are: nothing in them but what is declared."""
+    """A body: it holds declared fields only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -184,7 +184,7 @@ def answer(kind: Any, name: str = "", **narrow: Any) -> type[Answer]:
 
     Args:
         kind: The dataclass.
-        name: The name of the model; by default that of the dataclass.
+        name: The name of the model; by default the name of the dataclass.
         **narrow: The types of fields that are narrower in the API than in Python.
     """
     listed: dict[str, Any] = {}
@@ -194,10 +194,10 @@ def answer(kind: Any, name: str = "", **narrow: Any) -> type[Answer]:
         else:
             hint = narrow.get(field.name) or _type(field.hint, field.marks)
             listed[field.name] = hint, Field(**_facts(field.marks))
-    made: type[Answer] = create_model(
+    model: type[Answer] = create_model(
         name or kind.__name__, __base__=Answer, __doc__=inspect.getdoc(kind), **listed
     )
-    return _MODELS.setdefault(kind, made)
+    return _MODELS.setdefault(kind, model)
 
 
 def _model(kind: Any) -> type[Answer]:

@@ -26,15 +26,14 @@ from api.routes import (
     events,
     graph,
     lines,
-    messages,
     outcomes,
     places,
     records,
-    spouts,
     stats,
     topologies,
     trees,
 )
+from api.routes.clients import external, messages, spouts
 from api.routes.service import access, health, metrics
 from api.service.service import Service
 from api.settings.settings import Settings
@@ -67,7 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
     routes = APIRouter(prefix=PREFIX, dependencies=[Depends(problems.check_query)])
     for part in (
         access, topologies, graph, stats, trees, places, lines, outcomes, records, dead_letters, messages,
-        spouts, drpc, events,
+        spouts, external, drpc, events,
     ):  # fmt: skip
         routes.include_router(part.router)
     app.include_router(routes)

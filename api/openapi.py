@@ -8,7 +8,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from api.problems import Problem
-from api.routes import events, spouts
+from api.routes import events
+from api.routes.clients import spouts
 
 _REF = "#/components/schemas/{model}"
 _DESCRIPTION = """Look at and look after the ledgers of a store.
@@ -18,7 +19,7 @@ and reasons are anybody's text. Errors are problem details (RFC 9457)."""
 
 
 def operation_id(route: APIRoute) -> str:
-    """The name of an operation: that of its function."""
+    """The name of an operation: the name of its function."""
     return route.name
 
 
@@ -28,14 +29,14 @@ def build(app: FastAPI, *, tokens: bool = True) -> dict[str, Any]:
         schema = get_openapi(
             title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
         )
-        known = schema.setdefault("components", {}).setdefault("schemas", {})
+        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
         for model in (Problem, *events.SCHEMAS, *spouts.SCHEMAS):
-            _add(known, model)
+            _add(schemas, model)
         for name in (
             "HTTPValidationError",
             "ValidationError",
         ):  # FastAPI's own, in place of which we have problems
-            known.pop(name, None)
+            schemas.pop(name, None)
         schema["components"]["securitySchemes"] = {
             "token": {
                 "type": "http",
@@ -52,7 +53,7 @@ def build(app: FastAPI, *, tokens: bool = True) -> dict[str, Any]:
     return app.openapi_schema
 
 
-def _add(known: dict[str, Any], model: type[BaseModel]) -> None:
+def _add(schemas: dict[str, Any], model: type[BaseModel]) -> None:
     made = model.model_json_schema(ref_template=_REF, mode="serialization")
     for name, definition in {**made.pop("$defs", {}), model.__name__: made}.items():
-        known.setdefault(name, definition)
+        schemas.setdefault(name, definition)

@@ -23,14 +23,20 @@ from acker.errors import (
     MissingRights,
     SpoutInUse,
     SpoutsFull,
+    StampsExpired,
     StoreMisconfigured,
     StoreUnavailable,
+    StreamFull,
+    StreamKindError,
+    StreamLost,
+    SubscriptionInUse,
     TooLarge,
     TopologyConfigError,
     TopologyInUse,
     UnknownDeadLetter,
     UnknownFunction,
     UnknownSpout,
+    UnknownSubscription,
     UnknownTopology,
     ValidationError,
     WritersFull,
@@ -47,13 +53,15 @@ _PROBLEMS = {
     ),
     404: (
         "There is no such thing.",
-        "unknown-topology unknown-cursor unknown-dead-letter unknown-function unknown-line unknown-receipt "
-        "unknown-request unknown-shard unknown-spout unknown-tree",
+        "unknown-topology unknown-cursor unknown-dead-letter unknown-function unknown-line "
+        "unknown-confirmation "
+        "unknown-request unknown-shard unknown-spout unknown-subscription unknown-tree",
     ),
     409: (
-        "It does not agree with what was there before.",
+        "It contradicts the stored state.",
         "topology-in-use spout-in-use contradiction key-conflict other-configuration too-many-spouts "
-        "unsupported-setting",
+        "unsupported-setting stream-kind stream-lost stamps-expired "
+        "subscription-in-use",
     ),
     413: ("The body is too large.", "body-too-large"),
     422: ("The request is not what this schema says.", "invalid-request drpc-failed"),
@@ -68,6 +76,10 @@ _PROBLEMS = {
         "store-unavailable store-misconfigured missing-rights writers-full no-workers",
     ),
     504: ("The time of the call is over.", "drpc-timeout"),
+    507: (
+        "A bound of an external stream is reached; a part may have taken effect. Send the same again.",
+        "stream-full",
+    ),
 }
 """For each status its description and its kinds of problems; the first one stands for it in examples."""
 _STATUSES = {kind: status for status, (_, kinds) in _PROBLEMS.items() for kind in kinds.split()}
@@ -76,12 +88,18 @@ _ERRORS: tuple[tuple[type[AckerError], str], ...] = (
     (UnknownDeadLetter, "unknown-dead-letter"),
     (UnknownFunction, "unknown-function"),
     (UnknownSpout, "unknown-spout"),
+    (UnknownSubscription, "unknown-subscription"),
     (UnknownTopology, "unknown-topology"),
     (ValidationError, "invalid-request"),
     (TopologyInUse, "topology-in-use"),
     (SpoutInUse, "spout-in-use"),
     (SpoutsFull, "too-many-spouts"),
     (KeyConflict, "key-conflict"),
+    (StreamKindError, "stream-kind"),
+    (StreamLost, "stream-lost"),
+    (StampsExpired, "stamps-expired"),
+    (StreamFull, "stream-full"),
+    (SubscriptionInUse, "subscription-in-use"),
     (DRPCFailed, "drpc-failed"),
     (DRPCFull, "drpc-full"),
     (DRPCTimeout, "drpc-timeout"),
@@ -91,7 +109,7 @@ _ERRORS: tuple[tuple[type[AckerError], str], ...] = (
     (WritersFull, "writers-full"),
 )
 """The kind of problem of an error: the first one that it is of."""
-_PASSING = (429, 503)
+_PASSING = (429, 503, 507)
 """Statuses that are worth another try of the same request."""
 
 _log = logging.getLogger(__name__)
@@ -105,7 +123,7 @@ class Violation(BaseModel):
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """A problem (RFC 9457)."""
 
     type: str = Field(description="Names the kind of problem.", examples=["urn:acker:unknown-topology"])
     title: str = Field(examples=["Not Found"])
@@ -135,12 +153,12 @@ class Refused(HTTPException):
 
 
 def differs(error: TopologyConfigError) -> Refused:
-    """What settings are refused with that are not those of the topology."""
-    found = [
+    """Returns the refusal of settings that differ from the topology's settings."""
+    violations = [
         Violation(location=["body", name], detail=f"stored is {stored!r}, asked for is {asked!r}")
         for name, (stored, asked) in error.differences.items()
     ]
-    return Refused("other-configuration", str(error), errors=found)
+    return Refused("other-configuration", str(error), errors=violations)
 
 
 @contextmanager
@@ -189,7 +207,7 @@ def _http(request: Request, error: Exception) -> Response:
 
 def _methods(request: Request) -> list[str]:
     """The methods that the path of a request has."""
-    found = [
+    methods = [
         method
         for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
         if any(
@@ -197,7 +215,7 @@ def _methods(request: Request) -> list[str]:
             for route in request.app.routes
         )
     ]
-    return sorted([*found, "HEAD"]) if "GET" in found else found
+    return sorted([*methods, "HEAD"]) if "GET" in methods else methods
 
 
 def _invalid(_: Request, error: Exception) -> Response:
@@ -260,7 +278,7 @@ _CHALLENGE = {
 
 def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Problems for the `responses` of a route, with the problems that every route has."""
-    found: dict[int | str, dict[str, Any]] = {}
+    responses: dict[int | str, dict[str, Any]] = {}
     with_body = {400} if 413 in statuses else set()
     for status in sorted({401, 403, 422, 429, 502, 503, *statuses, *with_body}):
         description, kinds = _PROBLEMS[status]
@@ -270,12 +288,12 @@ def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
             "status": status,
             "detail": description,
         }
-        found[status] = {
+        responses[status] = {
             "description": description,
             "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}},
         }
         if status in _PASSING:
-            found[status]["headers"] = _RETRY
+            responses[status]["headers"] = _RETRY
         if status == 401:
-            found[status]["headers"] = _CHALLENGE
-    return found
+            responses[status]["headers"] = _CHALLENGE
+    return responses

@@ -42,7 +42,7 @@ def serve(settings: Settings, host: str, port: int) -> None:
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=30,
         http=limited(settings),
-        # Only proxies that are named are believed for whom they call.
+        # Only named proxies may report the address of their client.
         proxy_headers=bool(settings.proxies),
         forwarded_allow_ips=settings.proxies.replace(" ", ",") or None,
     )

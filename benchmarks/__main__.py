@@ -3,8 +3,8 @@
     uv run python -m benchmarks [PART ...] [--rounds N] [--json FILE] [--PART-OPTION VALUE ...]
     uv run python -m benchmarks --markdown FILE
 
-Parts: updates, single, tick, growth, cluster, sizing, peers, spark; each tells in its module what it
-measures, and has options for all its sizes. Each figure is printed as it is measured, and the table at the
+Parts: updates, single, tick, growth, cluster, sizing, peers, external, spark; each tells in its module what
+it measures, and has options for all its sizes. Each figure is printed as it is measured, and the table at the
 end. FILE is written after each part. With --markdown nothing is measured: it prints the table of a FILE for
 docs/performance.md.
 """
@@ -32,6 +32,7 @@ PARTS = {
     "cluster": "cluster",
     "sizing": "sizing",
     "peers": "peers",
+    "external": "external",
     "spark": "jobs",
 }
 """Names of parts, and their modules."""
@@ -70,7 +71,7 @@ class Part:
         return self.module.Sizes(**given)
 
     def run(self, sizes: Any) -> Iterator[Sample | Missing]:
-        """What the part yields; what goes wrong is missing, and the next part has its turn."""
+        """The samples of a part; an error is noted as missing, and the next part has its turn."""
         try:
             yield from self.module.samples(sizes)
         except Exception as error:  # noqa: BLE001 - a long run must not lose what it has

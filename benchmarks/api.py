@@ -1,4 +1,4 @@
-"""How long every page of the service takes with 10 million trees in flight.
+"""Times of every page of the service with 10 million trees in flight.
 
     uv run python -m benchmarks.api [--trees 10000000] [--slab 1024] [--singles 200000] [--json]
 

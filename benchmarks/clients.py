@@ -79,7 +79,7 @@ class Clients:
 
 
 def _run(url: str, pipe: Connection) -> None:
-    """What a client process does until its pipe ends."""
+    """Runs a client process until its pipe ends."""
     while True:
         try:
             topology, anchors, deltas, batch = pipe.recv()

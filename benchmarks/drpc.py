@@ -1,4 +1,4 @@
-"""What a call of a function costs: steps in plain Python, on one server.
+"""The cost of a call of a function: steps in plain Python, on one server.
 
     uv run python -m benchmarks.drpc [--calls 50] [--many 2000] [--callers 200] [--rounds 3] [--json]
 
@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from acker import Topology
 from acker.drpc import LinearDRPC, Out
-from acker.drpc.client import Client
+from acker.drpc.calling.client import Client
 from acker.embedded import EmbeddedServer
 from acker.embedded.processes import tied
 from acker.store.client import Store
@@ -55,7 +55,7 @@ _WORKERS = 2
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long an action takes."""
+    """The seconds that an action takes."""
     begun = time.perf_counter()
     action()
     return time.perf_counter() - begun
@@ -68,7 +68,7 @@ def _after_a_rest(action: Callable[[], object]) -> float:
 
 @contextmanager
 def _counting() -> Iterator[list[int]]:
-    """Gets an entry for each flight of this process; who only waits for something to come is no flight."""
+    """Gets an entry for each flight of this process; a wait for something to come is no flight."""
     send, flights = Store.send, list[int]()
 
     def counted(store: Store, requests: Sequence[Request]) -> list[Reply]:

@@ -1,13 +1,14 @@
-"""How often a commit, a settle and a spout's write exchange something with the store, each with one server.
+"""Exchanges of commits, a settle, a spout's write and an external flush with the store, each with one server.
 
     uv run python -m benchmarks.exchanges [--each]
 
-Executors of Spark stage in processes of their own, so whoever commits knows nothing of what they staged: what
-a process remembers of that is dropped before it is counted. An exchange is a flight of requests to the
+Executors of Spark stage in processes of their own, so the driver knows nothing of what they staged: such
+memories of this process are dropped before the count. An exchange is a flight of requests to the
 server and their replies. --each prints the scripts and commands of each.
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from acker import Topology
 from acker.ledger.calls.core import Core
 from acker.ledger.client import open_ledger
 from acker.ledger.ids import as_ids
@@ -77,7 +79,7 @@ class Pipeline:
 
     @property
     def core(self) -> Core:
-        """That of the driver."""
+        """The driver's core."""
         return self.ledger.core
 
     def lines(self) -> pa.Table:
@@ -86,33 +88,33 @@ class Pipeline:
         return pa.table({"id": list(range(first, first + ROWS)), "line": [f"line {n}" for n in range(ROWS)]})
 
     def batch(self) -> tuple[Range, list[int]]:
-        """What the bolt takes, and the anchors of that."""
+        """The bolt's batch, and its anchors."""
         slot, run = self.slot, self.ledger.run
         end = run(subscriptions.claim(self.core, "lines", slot, "reader", self.at, name="split"))  # type: ignore[arg-type]
         read = Range("lines", slot, "reader", self.at, end)  # type: ignore[arg-type]
-        found = run(subscriptions.all_taken(self.core, read))
+        found = run(subscriptions.all_delivered(self.core, read))
         self.at = end
-        anchors = [anchor for one in found for anchor in self._anchors(one.segment.token)]
+        anchors = [anchor for one in found for anchor in self._anchors(one.segment.id)]
         return replace(read, planned=subscriptions.digest(one.segment for one in found)), anchors
 
-    def _anchors(self, token: str) -> list[int]:
-        [payload] = self.ledger.store.send([_get(self.core, token)])
+    def _anchors(self, segment_id: str) -> list[int]:
+        [payload] = self.ledger.store.send([_get(self.core, segment_id)])
         tables = pa.ipc.open_stream(payload).read_all()
         return list(tables.column("_acker").to_pylist())
 
     def stage(self, anchors: Sequence[int]) -> Staged:
-        """What an executor stages: a word for each line."""
+        """Stages a word for each line, as an executor does."""
         rows = pa.table({"word": ["w"] * len(anchors), "_acker": pa.array(anchors, pa.int64())})
         self._run(schemas.record, "words", rows.schema)
         executor = open_ledger(self.ledger.store, "t")
         return executor.run(staging.stage(executor.core, Staging("words"), rows.to_batches()))
 
 
-def _get(core: Core, token: str) -> Request:
+def _get(core: Core, segment_id: str) -> Request:
     from acker.store import keys
     from acker.store.operation import command
 
-    return command("GET", keys.Stream(core.config.name, "lines").payload(token))
+    return command("GET", keys.Stream(core.config.name, "lines").payload(segment_id))
 
 
 def bolt(of: Pipeline) -> Callable[[], object]:
@@ -130,7 +132,7 @@ def bolt(of: Pipeline) -> Callable[[], object]:
 
 
 def check(of: Pipeline) -> Callable[[], object]:
-    """What is asked before: whether the words are of trees that the batch has read."""
+    """Checks that the words are of trees that the batch has read."""
     read, anchors = of.batch()
     staged = (of.stage(anchors),)
     as_another_process()
@@ -151,6 +153,26 @@ def spout(of: Pipeline) -> Callable[[], object]:
 def settle(of: Pipeline) -> Callable[[], object]:
     """A look for outcomes that finds some: all rows were acked."""
     return partial(settler.settle, of.ledger, "lines", steps=1, readings=of.progress, on_outcomes=None)
+
+
+def external_flush(url: str) -> list[list[str]]:
+    """The exchanges of a flush that receives 10,000 rows of 20 segments, and sends 10,000."""
+    made, step = Topology(url, "flush", linger=None), Topology(url, "flush", linger=None)
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    step.incoming("words", subscription="sink")
+    spout, out = made.spout("s"), made.outgoing("items", segment_rows=500)
+    batches: list[list[str]] | None = None
+    for number in range(3):  # by the third the step knows the subscriptions, and the spouts of each shard
+        stamps = [out.stamp(spout.emit(f"{number}-{row}")[0]) for row in range(10_000)]
+        made.flush()
+        rows = items.read(stamps)
+        words.stamps(rows)
+        items.ack(rows)
+        with exchanges() as found:
+            step.flush()
+        batches = found
+    assert batches is not None
+    return batches
 
 
 def main() -> None:
@@ -185,10 +207,12 @@ def main() -> None:
         act = check(of)
         with exchanges() as figures["check of a bolt's batch"]:
             act()
+        figures["flush of external rows"] = external_flush(url)
     for name, found in figures.items():
         print(f"{name:<28}{len(found):>4}")
         for number, requests in enumerate(found if each else ()):
-            print(f"    {number + 1}: {', '.join(requests)}")
+            counted = [f"{count} {name}" if count > 1 else name for name, count in Counter(requests).items()]
+            print(f"    {number + 1}: {', '.join(counted)}")
 
 
 if __name__ == "__main__":

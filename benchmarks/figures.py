@@ -1,4 +1,4 @@
-"""What the parts of `python -m benchmarks` give, and the table that is made of it.
+"""Samples of the parts of `python -m benchmarks`, and the table of them.
 
 A part is a module with a dataclass `Sizes` (its options and their defaults) and a function `samples(sizes)`,
 a generator that measures and yields. It measures all its ways in each round, one after the other, so that
@@ -19,7 +19,7 @@ def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement. Those of one name are the rounds of one row.
+    """A measurement. Samples with the same name are the rounds of a row.
 
     against: the name of the row that it is compared with, if that is another one. cpu: microseconds of the
     server's main thread for each update (or whatever `unit` counts); None where that says nothing.
@@ -38,7 +38,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What a part could not measure, and why."""
+    """A figure that a part could not measure, and why."""
 
     reason: str
 

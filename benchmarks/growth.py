@@ -1,4 +1,4 @@
-"""What an update costs as the work grows, against the smallest size: at most 1.3 times as much is asked for.
+"""The cost of an update as the work grows, against the smallest size: at most 1.3 times as much is asked.
 
     uv run python -m benchmarks growth [--growth-dimensions trees,tuples] [--growth-trees 10000,1000000] ...
 

@@ -75,7 +75,7 @@ def track(ledger: Ledger, slabs: list[NewSlab]) -> tuple[Ids, Ids]:
 
 
 def timed(work: Callable[[], object], amount: int) -> float:
-    """What `work` does of `amount` in a second."""
+    """The `amount` that `work` does in a second."""
     start = time.perf_counter()
     work()
     return amount / (time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""What `benchmarks.lines` measures: topologies with steps, and who waits for what comes to streams."""
+"""Topologies of `benchmarks.lines`: their steps, and the waiters at their streams."""
 
 import threading
 import time
@@ -138,7 +138,7 @@ class Gathering:
 
 
 class Arrival:
-    """When the next entry comes to one of some streams."""
+    """The arrival of the next entry in one of some streams."""
 
     def __init__(self, url: str, streams: Sequence[bytes]) -> None:
         self._raw = client(url)

@@ -1,4 +1,4 @@
-"""What lines cost: plain Python steps on one server.
+"""The cost of lines: plain Python steps on one server.
 
     uv run python -m benchmarks.lines [--only flow,bytes,in-flight,release,celery] [--rounds 3] ...
 

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""The machine on which the figures were measured."""
 
 import os
 import platform
@@ -32,7 +32,7 @@ def _field(path: str, name: str) -> str:
 
 
 def _version(binary: Path) -> str:
-    """As `Redis server v=7.0.15 sha=...` tells it."""
+    """The version in a text such as `Redis server v=7.0.15 sha=...`."""
     out = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     words = out.split()
     number = next((word.removeprefix("v=") for word in words if word.startswith("v=")), out.strip())

@@ -1,9 +1,9 @@
-"""What it costs to note which step acks: server time of updates with marks, against the same without.
+"""The cost of marks, which note the step that acks: server time of updates with them and without.
 
     uv run python -m benchmarks.marks [--trees 1000000] [--rounds 5] [--json]
 
 One server, one shard. In each round trees in slabs of 1,024, of 64 and of one are tracked, emitted to and
-acked, and trees picked at random among all those of slabs of 1,024 are emitted to and acked, 1,000 to a call
+acked, and trees picked at random among all trees of slabs of 1,024 are emitted to and acked, 1,000 to a call
 ("scattered": each is alone in its slab); once without marks, and once with them, in turns. The figures are
 ratios of the processor time of the server's main thread for emits and acks together, and bits of memory for
 each tree and step: medians of the rounds. Asked are 1.03 for slabs of 1,024, 1.05 for scattered trees, and

@@ -1,4 +1,4 @@
-"""What clients should not do, at a bounded rate: the work of `benchmarks.soak`.
+"""Misuse by clients, at a bounded rate: the work of `benchmarks.soak`.
 
 Each kind is a generator that does a step and yields whether the store is at its bound by now.
 """

@@ -73,7 +73,7 @@ def sized(default: Any, least: float | None = None, most: float = math.inf) -> A
 
 
 def type_of(field: "Field[Any]") -> Callable[[str], Any]:
-    """The type of the option for a field of `Sizes`: that of its default, or of each where it has several."""
+    """The type of the option for a field of `Sizes`: the type of its default, or of each default."""
     default: Any = field.default
     many = isinstance(default, tuple)
     kind = type(default[0] if many else default)

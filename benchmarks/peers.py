@@ -82,7 +82,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run took, and the server's memory for each parent in flight."""
+    """The seconds of a run, and the server's memory for each parent in flight."""
 
     seconds: float
     bytes: float

@@ -1,4 +1,4 @@
-"""What this process and its descendants use, by Linux's /proc: Spark's JVMs, Python workers, the store."""
+"""The use of this process and its descendants, by Linux's /proc: Spark's JVMs, Python workers, the store."""
 
 import os
 from pathlib import Path

@@ -72,7 +72,7 @@ class Took:
 
 
 def redis_benchmark(url: str, commands: int, *words: str) -> Took:
-    """How long redis-benchmark takes for a command, 64 to a pipeline, on 50 connections."""
+    """The time of redis-benchmark for a command, 64 to a pipeline, on 50 connections."""
     tool = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
     if tool is None:
         raise SystemExit("redis-benchmark is not on PATH (Debian: redis-tools)")

@@ -1,4 +1,4 @@
-"""What a record takes of the store, for docs/store.md.
+"""The bytes of the store for a record, for docs/store.md.
 
     uv run python -m benchmarks sizing [--sizing-rows 100000] [--sizing-bytes 200]
         [--sizing-writes 10000,1000,100]
@@ -6,7 +6,7 @@
 Each figure is the growth of a fresh server's memory, divided by the records. A record holds so many random
 letters, which LZ4 makes no smaller, and a message id of 16 bytes. So many are written at a time:
 
-    tree         a record in flight that only the ledger knows, as those of the collectors
+    tree         a record in flight that only the ledger knows, as with the collectors
     kept row     a record of a DataFrame spout in flight, in the stream that it was written to: the store
                  keeps its row for replays
     stream row   a row that waits in a further stream

@@ -52,7 +52,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a client found: seconds since its start, bytes and keys of the store, its own bytes, counters.
+    """A client's sample: seconds since its start, bytes and keys of the store, its own bytes, counters.
 
     settled: whether the kind was at its bound.
     """
@@ -66,9 +66,9 @@ class Sample:
 
 
 FIGURES = ("store", "keys", "resident")
-"""What has to be flat."""
+"""Figures that have to be flat."""
 SLACK = {"store": MIB // 4, "keys": 64, "resident": 2 * MIB}
-"""What goes for flat in any case: so small a difference is chance."""
+"""Differences that count as flat in any case: so small a difference is chance."""
 
 
 def run(kind: str, url: str, sizes: Sizes, pipe: Connection) -> None:
@@ -220,7 +220,7 @@ def report_of(kinds: Sequence[str], sizes: Sizes) -> dict[str, Any]:
 
 
 def flat(report: dict[str, Any]) -> bool:
-    """Whether nothing broke and every figure of every kind is flat."""
+    """True if nothing broke and every figure of every kind is flat."""
     figures = [row for one in report["kinds"].values() for row in one["figures"].values()]
     return not report["broken"] and all(row["flat"] for row in figures)
 

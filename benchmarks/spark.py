@@ -1,4 +1,4 @@
-"""What tracking costs Spark jobs that hand records to each other.
+"""The cost of tracking for Spark jobs that hand records to each other.
 
     uv run python -m benchmarks.spark [--variants words,...] [--lines 1000000] [--pairs 5] [--untuned]
 
@@ -168,7 +168,7 @@ VARIANTS = {
 
 @dataclass
 class Taken:
-    """What half a pair took: seconds of each job, processor seconds of all, and seconds of the spout."""
+    """The cost of half a pair: seconds of each job, processor seconds of all, and seconds of the spout."""
 
     jobs: list[float]
     cpu: float

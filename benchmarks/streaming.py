@@ -1,4 +1,4 @@
-"""How long a line takes through two streaming jobs: from append to the completion of its tree.
+"""The time of a line through two streaming jobs: from append to the completion of its tree.
 
     uv run python -m benchmarks.streaming [--rates 1000,20000] [--seconds 60] [--untuned] [--json]
 
@@ -76,7 +76,7 @@ class Timed:
         self.jobs.append(time.perf_counter() - start)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """What `foreachBatch` calls."""
+        """The function that `foreachBatch` calls."""
         start = time.perf_counter()
         self.bolt(batch, batch_id)
         self.totals.append(time.perf_counter() - start)
@@ -128,7 +128,7 @@ def latencies(spout: Spout, seconds: float) -> list[float]:
 
 
 def batches(query: StreamingQuery, since: float) -> list[dict[str, Any]]:
-    """What Spark tells of a query's batches with rows, begun after an instant (Unix seconds)."""
+    """Spark's progress of a query's batches with rows, begun after an instant (Unix seconds)."""
     start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(since))
     return [one for one in query.recentProgress if one["timestamp"] > start and one["numInputRows"]]
 

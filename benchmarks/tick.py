@@ -1,4 +1,4 @@
-"""What a tick costs others: 10 million trees in flight expire while another client pings the server.
+"""The cost of a tick for others: 10 million trees in flight expire while another client pings the server.
 
     uv run python -m benchmarks.tick [--trees 10000000] [--slab 1024] [--url redis://...] [--json]
     uv run python -m benchmarks tick [--tick-trees 100000,1000000,10000000] [--tick-rounds 5] ...
@@ -48,7 +48,7 @@ class Sizes:
 
 
 def samples(sizes: Sizes) -> Iterator[Sample]:
-    """What `measure` finds, for each number of trees."""
+    """The results of `measure`, for each number of trees."""
     with serving() as url:
         for _ in range(sizes.rounds):
             for trees in sizes.trees:
@@ -117,7 +117,7 @@ class Metered(Store):
         self._spent = Path(f"/proc/{server}/task/{server}/schedstat")
 
     def send(self, requests: Sequence[Request]) -> list[Reply]:
-        """As any store."""
+        """Sends like any store."""
         before, replies, after = self._seconds(), super().send(requests), self._seconds()
         self.most = max(self.most, after - before)
         return replies

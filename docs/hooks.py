@@ -1,4 +1,4 @@
-"""What the site has beside docs/: README.md as its first page, and a page for each source file it links to.
+"""Pages of the site beside docs/: README.md as its first page, and a page for each linked source file.
 
 Pages link as in a checkout. So a link that leads nowhere there fails the build, as all warnings do.
 """

@@ -1,8 +1,8 @@
 """Takes the screenshots of docs/: each view, light and dark, wide and as on a phone.
 
     uv run python docs/screenshots.py                                    starts a demo, and ends it afterwards
-    uv run python docs/screenshots.py http://127.0.0.1:8080 TOPOLOGY     takes them of a service that runs
-    uv run python docs/screenshots.py functions                          those of lines and functions only
+    uv run python docs/screenshots.py http://127.0.0.1:8080 TOPOLOGY     pictures of a running service
+    uv run python docs/screenshots.py functions                          pictures of lines and functions only
 
 Lines and functions have a store of their own, where a request and a call stay half done. A service with
 tokens gets the one of ACKER_TOKEN. It needs a Chromium on this machine.
@@ -59,7 +59,7 @@ WHOLE = ("charts", "line", "request", "function", "call")
 DEMO = ["--lines", "0", "--max-spout-pending", "8000", "--poison-every", "1000"]
 """Enough text to last, and so little in flight that it flows evenly."""
 SECONDS = 120
-"""How long it flows before the pictures are taken."""
+"""Seconds for which the text flows before the pictures are taken."""
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -158,11 +158,11 @@ def functions() -> Iterator[dict[str, str]]:
 
 PEOPLE = [f"person-{number}" for number in range(40)]
 SHARED = {f"{name}.com": PEOPLE[: 2 + 5 * place] for place, name in enumerate(("foo", "bar", "baz", "qux"))}
-"""Who has shared each URL."""
+"""The people who have shared each URL."""
 
 
 def reach(stop: threading.Event) -> LinearDRPC:
-    """The function of docs/drpc.md. One URL takes until `stop` is set."""
+    """The function of docs/lines.md. One URL takes until `stop` is set."""
 
     def sharers(row: dict[str, Any], out: Out) -> None:
         if row["args"] == "no-such.com":
@@ -228,12 +228,12 @@ def serve(url: str) -> Iterator[str]:
     assert process.stderr is not None
     try:
         for line in process.stderr:
-            if found := re.search(r"http://\S+", line):
+            if address := re.search(r"http://\S+", line):
                 break
         else:
             sys.exit("the service has ended")
         threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield found[0].rstrip("/")
+        yield address[0].rstrip("/")
     finally:
         process.send_signal(signal.SIGINT)
         process.wait()

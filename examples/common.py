@@ -1,4 +1,4 @@
-"""What the Spark examples share: a store, a session, and queries that run until all there is is done."""
+"""Shared parts of the Spark examples: a store, a session, and queries that run until all is done."""
 
 import argparse
 import json

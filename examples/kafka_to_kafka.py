@@ -42,7 +42,7 @@ def messages(spark: SparkSession, servers: str, topic: str) -> DataFrame:
 
 
 def invoices(rows: DataFrame, url: str, write: Callable[[DataFrame], None]) -> DataStreamWriter:
-    """What is done with the messages, wherever they come from and go to: one invoice for each good order."""
+    """The work on the messages, wherever they come from and go to: one invoice for each good order."""
     tracked = track(
         rows, url=url, topology="orders", spout="orders", message_id="message_id", ackers=4,
         offset="offset", partition="part", max_spout_pending=1_000_000,
@@ -65,7 +65,7 @@ def invoices(rows: DataFrame, url: str, write: Callable[[DataFrame], None]) -> D
 
 
 def topic_writer(servers: str, topic: str) -> Callable[[DataFrame], None]:
-    """Writes rows of key and value to a topic; those of a batch that runs again come again."""
+    """Writes rows of key and value to a topic; a batch that runs again writes its rows again."""
 
     def write(rows: DataFrame) -> None:
         options = {"kafka.bootstrap.servers": servers, "topic": topic}

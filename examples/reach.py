@@ -1,9 +1,9 @@
 """The reach of URLs, asked as a function: `python -m examples.reach foo.com bar.com`.
 
 The reach of a URL is how many people follow somebody who has shared it, each counted once. Four steps work it
-out: who has shared it, who follows these, the distinct ones among several tasks, and the sum. Two files give
-the graph, `--shared` (`{url: [people]}`) and `--followers` (`{person: [followers]}`); else one is generated.
-With `--spark` a Spark job works on the second step.
+out: the people who shared it, their followers, the distinct ones among several tasks, and the sum. Two files
+give the graph, `--shared` (`{url: [people]}`) and `--followers` (`{person: [followers]}`); else one is
+generated. With `--spark` a Spark job works on the second step.
 """
 
 import argparse
@@ -28,7 +28,7 @@ TOPOLOGY = "reach"
 
 
 def generated(urls: int = 20, people: int = 200, seed: int = 1) -> tuple[Graph, Graph]:
-    """A graph: who has shared which URL, and who follows whom."""
+    """A graph: the people who shared each URL, and the followers of each person."""
     chance = random.Random(seed)
     names = [f"person-{number}" for number in range(people)]
     shared = {f"url-{number}.com": chance.sample(names, number) for number in range(urls)}
@@ -123,8 +123,8 @@ def main() -> None:
     """Runs the example as a program."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("urls", nargs="*", metavar="URL", help="default: all that were shared")
-    parser.add_argument("--shared", type=read, metavar="FILE", help="JSON: who has shared each URL")
-    parser.add_argument("--followers", type=read, metavar="FILE", help="JSON: who follows each person")
+    parser.add_argument("--shared", type=read, metavar="FILE", help="JSON: the people behind each URL")
+    parser.add_argument("--followers", type=read, metavar="FILE", help="JSON: the followers of each person")
     parser.add_argument("--json", action="store_true", help="prints {url: reach}")
     parser.add_argument("--spark", action="store_true", help="a Spark job works on one of the steps")
     parser.add_argument("--url", dest="store", help="the store; default: a server of its own")

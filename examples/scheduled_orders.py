@@ -50,7 +50,7 @@ FILES, ORDERS_OF_A_FILE = 12, 20
 
 
 def shop(url: str) -> Acker:
-    """What the jobs have in common; the first of them makes the topology."""
+    """The common part of the jobs; the first of them makes the topology."""
     return Acker(url, "scheduled-orders", ackers=2, message_timeout=MESSAGE_TIMEOUT, downtime=86_400)
 
 
@@ -77,7 +77,7 @@ def validate(url: str, directory: Path) -> None:
 
 
 class Price:
-    """What a line costs, in cents: by a call of the service, unless the table knows it.
+    """The price of a line, in cents: by a call of the service, unless the table knows it.
 
     Each task has a copy of its own, so what it opens is opened by its first call.
     """
@@ -231,7 +231,7 @@ def letters(acker: Acker) -> list[DeadLetter]:
 
 
 def verdict(directory: Path, given_up: list[DeadLetter]) -> bool:
-    """Whether each order is in the table as a whole or a dead letter, and no line was asked for too often."""
+    """Checks that each order is whole in the table or a dead letter, and no line was asked for too often."""
     texts = [line for part in (directory / "orders").glob("*.json") for line in part.read_text().splitlines()]
     orders = {order["id"]: len(order["items"]) for order in map(json.loads, texts)}
     with sqlite3.connect(directory / "revenue.db") as db:

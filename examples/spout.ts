@@ -7,8 +7,10 @@
 
 import { createInterface } from "node:readline";
 
+import { headers, newAnchor, pause, random, Refused, send } from "./service.js";
+
 interface Outcomes {
-  receipt: string | null;
+  confirmation: string | null;
   status: "acked" | "failed" | "expired";
   reason: string;
   trees: { anchor: string; message_id: string | null; latency: number }[];
@@ -18,7 +20,6 @@ interface Tree {
   due: number;
 }
 const SPOUT = "stdin";
-const PAUSE = 500;
 const [service = "http://127.0.0.1:8080", topology = "lines"] = process.argv.slice(2);
 const path = `${service}/api/v1/topologies/${topology}`;
 const spout = `${path}/spouts/${SPOUT}`;
@@ -27,42 +28,6 @@ const words = new Map<string, number>();
 /** What was tracked and has no outcome yet, by anchor. */
 const pending = new Map<string, Tree>();
 let settle = (): void => undefined;
-const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, PAUSE));
-
-function headers(more: Record<string, string> = {}): Record<string, string> {
-  const token = process.env["ACKER_TOKEN"];
-  return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...more };
-}
-
-/** Sends a write until it is answered: the service may be away, or ask to be given time. */
-async function send(method: string, url: string, body: unknown): Promise<unknown> {
-  const key = crypto.randomUUID();
-  const own = headers({ "Content-Type": "application/json", "Idempotency-Key": key });
-  for (;;) {
-    try {
-      const answer = await fetch(url, { method, headers: own, body: JSON.stringify(body) });
-      const said: unknown = await answer.json();
-      if (answer.ok) return said;
-      if (answer.status !== 429 && answer.status !== 503) throw new Refused(JSON.stringify(said));
-    } catch (error) {
-      if (error instanceof Refused) throw error;
-    }
-    await pause();
-  }
-}
-
-class Refused extends Error {}
-
-/** 64 random bits: ids are strings of decimal digits, for a number of JavaScript has 53 bits. */
-function random(): bigint {
-  return BigInt.asIntN(64, crypto.getRandomValues(new BigUint64Array(1))[0] ?? 0n);
-}
-
-/** The anchor of a tree that is tracked alone: negative, and odd. */
-function newAnchor(): string {
-  return BigInt.asIntN(64, random() | (1n << 63n) | 1n).toString();
-}
-
 /** Counts the words of a line: the bolt's work. */
 function count(line: string): void {
   const found = line.toLowerCase().match(/\p{L}+/gu);
@@ -101,7 +66,7 @@ async function take(reported: Outcomes): Promise<void> {
     const name = own?.messageId ?? tree.message_id ?? tree.anchor;
     console.log(`${name} ${reported.status} ${reported.reason}`.trim());
   }
-  if (reported.receipt) await send("POST", `${spout}/outcomes/confirm`, { receipts: [reported.receipt] });
+  if (reported.confirmation) await send("POST", `${spout}/outcomes/confirm`, { confirmations: [reported.confirmation] });
   for (const tree of reported.trees) pending.delete(tree.anchor);
   settle();
 }

@@ -29,7 +29,8 @@ settings.register_profile(
 settings.load_profile("acker")
 
 TESTS = Path(__file__).parent
-READING = ("cli", "inspect")
+ON_SCRIPTS = ("cli", "collectors", "inspect", "ledger", "streams")
+"""Folders whose tests run on the oldest server, and on a cluster of the newest; histories run on all."""
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", jvm.SHORT_LIVED)
 
@@ -50,9 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leaves out the slow tests where they are not asked for; gives tests the time that they need."""
     if not config.getoption("--slow") and not config.option.markexpr:
         slow = [item for item in items if item.get_closest_marker("slow")]
-        if len(slow) < len(items):  # who names slow tests only wants them
+        if len(slow) < len(items):  # a run that names slow tests only runs them
             config.hook.pytest_deselected(items=slow)
             items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    items[:] = _once_on_a_cluster(config, items)
     # What starts Spark comes first and together: one worker has it, and the other takes over from the end.
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
@@ -62,20 +64,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(300))
 
 
+def _once_on_a_cluster(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """The items without repeats on a cluster of a test marked `cluster(first=True)`: it runs there once."""
+    run, left, there = list[pytest.Item](), list[pytest.Item](), set[str]()
+    for item in items:
+        mark, name = item.get_closest_marker("cluster"), item.nodeid.partition("[")[0]
+        once = mark is not None and mark.kwargs.get("first") and any(kind in item.nodeid for kind in CLUSTERS)
+        (left if once and name in there else run).append(item)
+        there |= {name} if once else set()
+    if left:
+        config.hook.pytest_deselected(items=left)
+    return run
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs a test on each kind of server, and those marked `cluster` on clusters.
 
-    Reading asks nothing of a server that the oldest does not say: it runs there, and on a cluster.
+    What stands above the store runs on the oldest server, and on a cluster of the newest. The newest as one
+    server has the histories, workers, lines, functions and Spark.
     """
     if "kind" in metafunc.fixturenames:
-        reads = any(metafunc.definition.path.is_relative_to(TESTS / folder) for folder in READING)
-        kinds: list[Any] = [OLDEST] if reads else list(KINDS)
+        path = metafunc.definition.path
+        above = any(path.is_relative_to(TESTS / folder) for folder in ON_SCRIPTS)
+        above = above and path.name != "test_histories.py"
+        kinds: list[Any] = [OLDEST] if above else list(KINDS)
         marked = metafunc.definition.get_closest_marker
         cluster, slow = marked("cluster"), pytest.mark.slow
         if cluster and not marked("one_server"):
             if cluster.kwargs.get("slow"):
                 kinds.append(pytest.param(CLUSTERS[0], marks=slow))
-            elif reads:
+            elif above:
                 kinds.append(CLUSTERS[0])
             else:
                 kinds += [CLUSTERS[0], *(pytest.param(kind, marks=slow) for kind in CLUSTERS[1:])]
@@ -139,7 +157,7 @@ def valkey_raw(valkey_url: str) -> Iterator["redis.Redis"]:
 
 @pytest.fixture(scope="session")
 def java_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """JAVA_HOME, set for Spark in this process and in those that it starts."""
+    """JAVA_HOME, set for Spark in this process and its children."""
     java = ensure_java()
     cache: pytest.Cache | None = getattr(request.config, "cache", None)
     jvm.use_archive(java, cache.mkdir("spark") if cache else tmp_path_factory.mktemp("spark"))
@@ -164,7 +182,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def new_server(tmp_path: Path) -> Iterator[NewServer]:
     """Starts servers that belong to this test alone, to be killed, frozen, restarted or set up badly.
 
-    `new_server(kind="valkey", append_only=True, **settings)`; `settings` are those of EmbeddedServer.
+    `new_server(kind="valkey", append_only=True, **settings)`; `settings` go to EmbeddedServer.
     """
     started: list[EmbeddedServer] = []
 

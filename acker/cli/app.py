@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from acker.cli import demo, functions, health, lines, records, serve, server, streams, tick, topologies, trees
+from acker.cli import functions, health, lines, records, serve, server, streams, tick, topologies, trees
 from acker.cli.dead_letters import dead_letters, redrive
+from acker.cli.demo import command
 from acker.cli.shared.group import add, group
 from acker.cli.shared.options import JsonBefore, TimeoutBefore, UrlBefore
 from acker.cli.shared.output import one_line
@@ -25,10 +26,12 @@ app = group("Look at and look after the ledgers of a store.", completion=True)
 add(app, "topologies", topologies.topologies)
 add(app, "stats", topologies.stats)
 add(app, "health", health.health)
+add(app, "complete", health.complete)
 add(app, "configure", topologies.configure, more=topologies.SETTINGS_HELP)
 add(app, "trees", trees.trees)
 add(app, "tree", trees.tree, anchors=True)
 add(app, "find", records.find, anchors=True)
+add(app, "failures", records.failures)
 add(app, "why", trees.why, anchors=True)
 add(app, "stuck", streams.stuck)
 add(app, "drops", streams.drops)
@@ -36,6 +39,8 @@ add(app, "fail", trees.fail, anchors=True)
 add(app, "reset-timeout", trees.reset_timeout, anchors=True)
 add(app, "lines", lines.lines, anchors=True)
 add(app, "streams", streams.streams)
+add(app, "subscribe", streams.subscribe)
+add(app, "rename-subscription", streams.rename_subscription)
 add(app, "unsubscribe", streams.unsubscribe)
 add(app, "readers", streams.readers)
 add(app, "give-back", streams.give_back)
@@ -48,7 +53,7 @@ app.add_typer(functions.app, name="drpc")
 add(app, "tick", tick.tick)
 add(app, "serve", serve.serve)
 add(app, "server", server.server)
-add(app, "demo", demo.demo)
+add(app, "demo", command.demo)
 
 
 def _version(wanted: bool) -> None:
@@ -92,7 +97,7 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         _drop_output()  # its reader has enough of it
         return Status.PARTLY
-    except OSError as error:  # those of the store are AckerErrors
+    except OSError as error:  # errors of the store are AckerErrors
         _drop_output()
         return _fail(Status.PARTLY if error.filename is None else Status.USAGE, error)
     except _USAGE_ERROR as error:

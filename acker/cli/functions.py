@@ -48,31 +48,36 @@ def functions(store: OfStore, as_json: Json = False) -> None:
     """All functions of the store, with their calls without answer."""
     from acker.drpc import registry
 
-    found = store.run(registry.functions())
+    registered = store.run(registry.functions())
     waiting = store.send(
-        [command("HLEN", function_keys.Function(one.topology, one.name).calls) for one in found]
+        [
+            command("HLEN", function_keys.Function(function.topology, function.name).calls)
+            for function in registered
+        ]
     )
     if as_json:
         show_json(
             [
                 {
-                    "function": one.name,
-                    "topology": one.topology,
-                    "steps": [step.name for step in one.steps],
-                    "idempotent": one.idempotent,
-                    "timeout": one.timeout,
+                    "function": function.name,
+                    "topology": function.topology,
+                    "steps": [step.name for step in function.steps],
+                    "idempotent": function.idempotent,
+                    "timeout": function.timeout,
                     "waiting": count,
-                    "max_pending": one.max_pending,
+                    "max_pending": function.max_pending,
                 }
-                for one, count in zip(found, waiting, strict=True)
+                for function, count in zip(registered, waiting, strict=True)
             ]
         )
         return
-    made = table("function", "topology", "steps", ">waiting", ">timeout")
-    for one, count in zip(found, waiting, strict=True):
-        steps = ", ".join(step.name for step in one.steps)
-        row(made, one.name, one.topology, steps, f"{count:,}", duration(one.timeout))
-    show(made if found else "no functions")
+    functions_table = table("function", "topology", "steps", ">waiting", ">timeout")
+    for function, count in zip(registered, waiting, strict=True):
+        steps = ", ".join(step.name for step in function.steps)
+        row(
+            functions_table, function.name, function.topology, steps, f"{count:,}", duration(function.timeout)
+        )
+    show(functions_table if registered else "no functions")
 
 
 def show_function(
@@ -85,58 +90,64 @@ def show_function(
     from acker.drpc import registry
     from acker.inspect.functions.function_state import function_state
 
-    known = store.run(registry.find(name))
-    ledger = open_ledger(store, known.topology, create=False)
+    function = store.run(registry.find(name))
+    ledger = open_ledger(store, function.topology, create=False)
     if request:
         if not re.fullmatch("[0-9a-f]{32}", request):
             raise ValidationError(f"request: expected 32 hexadecimal digits, got {request!r:.100}")
-        _show_call(ledger, known, request, as_json)
+        _show_call(ledger, function, request, as_json)
         return
-    found = ledger.run(function_state(ledger.core, known))
+    state = ledger.run(function_state(ledger.core, function))
     if as_json:
-        steps = [{"step": one.name, **json_of(one)} for one in found.steps]
-        show_json({**json_of(found), "steps": steps})
+        steps = [{"step": one.name, **json_of(one)} for one in state.steps]
+        show_json({**json_of(state), "steps": steps})
         return
     made = table("step", "reads", ">tasks", ">workers")
-    for step in found.steps:
+    for step in state.steps:
         row(made, step.name, step.stream, step.tasks, "Spark" if step.spark else step.workers)
     show(made, "")
-    _show_figures(found.figures)
+    _show_figures(state.figures)
 
 
-def _show_figures(found: "Figures") -> None:
-    """What became of calls, and why those of the last ten minutes had no result."""
+def _show_figures(figures: "Figures") -> None:
+    """Shows the outcomes of calls, and the reasons of missing results in the last ten minutes."""
     numbers = ("answered", "failed", "timed out", "p50", "p95", "p99")
-    made = table("calls", *numbers)
-    for name, one in (("last ten minutes", found.recent), ("all", found.total)):
+    figures_table = table("calls", *numbers)
+    for name, one in (("last ten minutes", figures.recent), ("all", figures.total)):
         counts = (f"{count:,}" for count in (one.answered, one.failed, one.timed_out))
-        row(made, name, *counts, *map(duration, (one.latency.p50, one.latency.p95, one.latency.p99)))
-    late = f", {found.late:,} of them late" if found.late else ""
-    show(made, "", f"{found.pending:,} calls without answer{late}")
-    if causes := found.recent.causes:
-        made = table("last ten minutes", "step", "cause", ">calls")
+        row(figures_table, name, *counts, *map(duration, (one.latency.p50, one.latency.p95, one.latency.p99)))
+    late = f", {figures.late:,} of them late" if figures.late else ""
+    show(figures_table, "", f"{figures.pending:,} calls without answer{late}")
+    if causes := figures.recent.causes:
+        figures_table = table("last ten minutes", "step", "cause", ">calls")
         for cause in causes:
-            row(made, cause.status, ", ".join(cause.steps) or "-", cause.text or "others", f"{cause.calls:,}")
-        show("", made)
+            row(
+                figures_table,
+                cause.status,
+                ", ".join(cause.steps) or "-",
+                cause.text or "others",
+                f"{cause.calls:,}",
+            )
+        show("", figures_table)
 
 
-def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bool) -> None:
+def _show_call(ledger: "Ledger", function: "Description", request: str, as_json: bool) -> None:
     """A call: how it ended, or how far each step is."""
     with needing_pyarrow("to look into calls"):
         from acker.drpc import calls
         from acker.inspect.functions import call_progress
 
-    seen, steps = ledger.run(calls.see(ledger.core, known, request)), list[call_progress.StepSeen]()
+    seen, steps = ledger.run(calls.see(ledger.core, function, request)), list[call_progress.StepSeen]()
     if seen is not None and seen.status is calls.Status.PENDING:
-        found = ledger.run(call_progress.follow(ledger.core, known, request))
+        found = ledger.run(call_progress.follow(ledger.core, function, request))
         if found is not None and found.head.status is calls.Status.PENDING:
             steps = list(found.steps)
         else:  # it was answered in between
-            seen = ledger.run(calls.see(ledger.core, known, request))
+            seen = ledger.run(calls.see(ledger.core, function, request))
     if seen is None:
         raise UnknownRequest(
-            f"function {known.name!r} has no request {request!r}, or it was answered over "
-            f"{duration(known.keep)} ago"
+            f"function {function.name!r} has no request {request!r}, or it was answered over "
+            f"{duration(function.keep)} ago"
         )
     if as_json:
         result = json.loads(seen.text) if seen.status == "answered" else None
@@ -158,11 +169,11 @@ def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bo
         waits = f"for {names}" if names else ""
         show(f"{seen.status} {seen.text or waits}".rstrip())
     if steps:
-        made = table("step", "state", "since", ">rows that wait for it")
+        steps_table = table("step", "state", "since", ">rows that wait for it")
         for one in steps:
             since = "-" if one.since is None else instant(one.since)
-            row(made, one.name, str(one.state), since, f"{sum(each.rows for each in one.gathered):,}")
-        show("", made)
+            row(steps_table, one.name, str(one.state), since, f"{sum(each.rows for each in one.gathered):,}")
+        show("", steps_table)
 
 
 def call(
@@ -178,7 +189,7 @@ def call(
     """Ask a function, and print the result as JSON. Exit status 1 where it fails, or does not answer."""
     with needing_pyarrow("to call functions"):
         from acker.drpc import registry
-        from acker.drpc.client import Client
+        from acker.drpc.calling.client import Client
     try:
         asked = json.loads(args)
     except (ValueError, RecursionError) as error:
@@ -208,13 +219,14 @@ def work(
         wait_until(stop, ended)
         if ended.is_set():
             raise FunctionConflict(
-                f"function {function.name!r} was registered otherwise; its workers have ended"
+                f"function {function.name!r} was registered otherwise, by another program: the workers of "
+                "this one have ended"
             )
     return stop.status
 
 
 class _Topology:
-    """What a function works in."""
+    """The topology of a function."""
 
     def __init__(self, ledger: Any) -> None:
         self.ledger = ledger
@@ -236,11 +248,11 @@ def _found(where: str) -> "LinearDRPC":
         said = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
         kind = NotFound if missing else AckerError
         raise kind(f"function {where!r} cannot be imported: {said}") from error
-    if (found := getattr(loaded, name, None)) is None:
+    if (function := getattr(loaded, name, None)) is None:
         raise NotFound(f"function {where!r} cannot be imported: module {module!r} has no {name!r}")
-    if not isinstance(found, LinearDRPC):
-        raise ValidationError(f"function: expected {where} to be a LinearDRPC, got {found!r:.100}")
-    return found
+    if not isinstance(function, LinearDRPC):
+        raise ValidationError(f"function: expected {where} to be a LinearDRPC, got {function!r:.100}")
+    return function
 
 
 def remove(
@@ -255,14 +267,16 @@ def remove(
     with needing_pyarrow("to remove functions"):
         from acker.drpc import registry, removal
 
-    known = store.run(registry.find(name))
+    function = store.run(registry.find(name))
     try:
-        ledger = open_ledger(store, known.topology, create=False)
+        ledger = open_ledger(store, function.topology, create=False)
     except UnknownTopology:
-        store.run(registry.remove(known))
+        store.run(registry.remove(function))
     else:
-        removal.retire(ledger, known, force=force)
-    show_json({"function": name, "topology": known.topology}) if as_json else show(f"removed function {name}")
+        removal.retire(ledger, function, force=force)
+    show_json({"function": name, "topology": function.topology}) if as_json else show(
+        f"removed function {name}"
+    )
 
 
 add(app, "list", functions)

@@ -36,41 +36,43 @@ def lines(
             _show_request(request)
         known = any(one.tree is not None or one.gathered or one.released for one in request.sections)
         return Status.DONE if known else Status.MISSING
-    found = ledger.run(overview.overview(ledger.core))
+    overview_lines = ledger.run(overview.overview(ledger.core))
     if as_json:
-        show_json(found)
+        show_json(overview_lines)
     else:
-        _show_lines(found)
+        _show_lines(overview_lines)
     return Status.DONE
 
 
-def _show_lines(found: "list[LineSeen]") -> None:
-    made = table("line", "gathers", "read", ">tasks", ">groups", ">rows", ">oldest")
-    for line in found:
-        for one in line.gathers:
-            groups = f"{one.groups:,}{' or more' if one.more else ''}"
-            oldest = "-" if one.oldest is None else duration(one.oldest)
-            read, tasks = "yes" if one.read else "by nobody", str(one.gather.tasks)
-            row(made, line.name, one.gather.stream, read, tasks, groups, f"{one.rows:,}", oldest)
-    show(made if found else "no lines")
-    if any(line.unread for line in found):
-        made = table("line", "streams that nobody reads", ">rows", ">oldest")
-        for line in found:
+def _show_lines(lines_seen: "list[LineSeen]") -> None:
+    lines_table = table("line", "gathers", "read", ">tasks", ">groups", ">rows", ">oldest")
+    for line in lines_seen:
+        for gather in line.gathers:
+            groups = f"{gather.groups:,}{' or more' if gather.more else ''}"
+            oldest = "-" if gather.oldest is None else duration(gather.oldest)
+            read, tasks = "yes" if gather.read else "by nobody", str(gather.gather.tasks)
+            row(lines_table, line.name, gather.gather.stream, read, tasks, groups, f"{gather.rows:,}", oldest)
+    show(lines_table if lines_seen else "no lines")
+    if any(line.unread for line in lines_seen):
+        lines_table = table("line", "streams that nobody reads", ">rows", ">oldest")
+        for line in lines_seen:
             for other in line.unread:
                 oldest = "-" if other.oldest is None else duration(other.oldest)
-                row(made, line.name, other.stream, f"{other.rows:,}", oldest)
-        show("", made)
+                row(lines_table, line.name, other.stream, f"{other.rows:,}", oldest)
+        show("", lines_table)
 
 
 def _show_request(request: "RequestSeen") -> None:
     show(facts([("line", request.line), ("request", request.id), ("group", request.group)]))
-    made = table(">section", "ends at", "tree", ">age", "waits there")
-    for one in request.sections:
-        state, age = ("not known", "-") if one.tree is None else (one.tree.state, duration(one.tree.age))
-        rows = sum(each.rows for each in one.gathered)
-        tasks = ", ".join(str(each.task) for each in one.gathered)
-        waits = f"{rows:,} rows of its group, for tasks {tasks}" if one.gathered else ""
-        if one.released:
-            waits = "gone on" if one.read else "gone on; no step reads it"
-        row(made, str(one.number), one.stream or "its outcome", state, age, waits)
-    show("", made)
+    sections_table = table(">section", "ends at", "tree", ">age", "waits there")
+    for section in request.sections:
+        state, age = (
+            ("not known", "-") if section.tree is None else (section.tree.state, duration(section.tree.age))
+        )
+        rows = sum(each.rows for each in section.gathered)
+        tasks = ", ".join(str(each.task) for each in section.gathered)
+        waits = f"{rows:,} rows of its group, for tasks {tasks}" if section.gathered else ""
+        if section.released:
+            waits = "gone on" if section.read else "gone on; no step reads it"
+        row(sections_table, str(section.number), section.stream or "its outcome", state, age, waits)
+    show("", sections_table)

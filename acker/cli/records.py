@@ -1,7 +1,7 @@
-"""`acker find`: a record by its message id, whatever became of it."""
+"""`acker find` and `acker failures`: records by their message id, and records that failed or expired."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -9,12 +9,16 @@ from acker.cli.shared import options
 from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import duration, printable, row, show, show_json, step_batch, table
 from acker.cli.shared.statuses import Status
-from acker.errors import needing_pyarrow
+from acker.errors import ValidationError, needing_pyarrow, shown
+from acker.inspect.trees import failures as ended_trees
+from acker.inspect.trees.failure import Ended, Failure
+from acker.inspect.trees.failures import FailuresPage
 from acker.ledger.fields import instant
 
 if TYPE_CHECKING:
     from acker.inspect.trees.find_record import Found, FoundRecord
 
+_STATUSES: tuple[str, ...] = get_args(Ended)
 _CALLS = 200
 _ATTEMPTS = 1_000
 
@@ -36,20 +40,76 @@ def find(
     answers = [ledger.run(find_record.find(ledger.core, wanted, cursor=cursor))]
     while answers[-1].cursor is not None and len(answers) < _CALLS and _attempts(answers) < _ATTEMPTS:
         answers.append(ledger.run(find_record.find(ledger.core, wanted, cursor=answers[-1].cursor)))
-    found = find_record.add_up(answers)
+    records = find_record.add_up(answers)
     if as_json:
-        show_json(found)
+        show_json(records)
     else:
-        for record in found.records:
+        for record in records.records:
             _show(ledger.config.name, record)
-        if not found.records and found.cursor is None:
+        if not records.records and records.cursor is None:
             show("no record of that id: never tracked, acked and confirmed, or ended too long ago")
-    if found.cursor is not None:
+    if records.cursor is not None:
         sys.stderr.write(
-            f"looked at {found.looked:,} of {found.of:,} trees and dead letters: --cursor {found.cursor}\n"
+            f"looked at {records.looked:,} of {records.of:,} trees and dead letters: "
+            f"--cursor {records.cursor}\n"
         )
         return Status.PARTLY
-    return Status.DONE if found.records else Status.MISSING
+    return Status.DONE if records.records else Status.MISSING
+
+
+def failures(
+    ledger: OfTopology,
+    status: Annotated[
+        str | None, typer.Option(help=f"Only trees of one status: {', '.join(_STATUSES)}.")
+    ] = None,
+    spout: Annotated[str | None, typer.Option(help="Only trees of one spout.")] = None,
+    step: Annotated[str | None, typer.Option(help="Only trees that one step has failed.")] = None,
+    reason: Annotated[str, typer.Option(help="Only trees with this text in their reason.")] = "",
+    limit: Annotated[int, typer.Option(help="How many to show at most: 1 to 1,000.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Trees that failed or expired, the latest first, with reason and step; a page at a time.
+
+    Each shard keeps at least the topology's `outcomes_kept` of them, confirmed or not.
+    """
+    if status is not None and status not in _STATUSES:
+        raise ValidationError(f"--status: expected {' or '.join(_STATUSES)}, got {shown(status)}")
+    found: list[Failure] = []
+    while True:  # a page reads a bounded piece, and may be empty and not the last
+        page = ledger.run(
+            ended_trees.page(
+                ledger.core, status=cast("Ended | None", status), spout=spout, step=step, reason=reason,
+                limit=limit - len(found), cursor=cursor,
+            )
+        )  # fmt: skip
+        found += page.trees
+        cursor = page.cursor
+        if cursor is None or len(found) >= limit:
+            break
+    if as_json:
+        show_json(FailuresPage(tuple(found), cursor))
+        return
+    show(_failures_table(found) if found else "no failures")
+    if cursor is not None:
+        sys.stderr.write(f"more: --cursor {cursor}\n")
+
+
+def _failures_table(found: "list[Failure]") -> Any:
+    grid = table(">anchor", "status", "spout", "message id", "reason", "step", "ended", ">took")
+    for one in found:
+        row(
+            grid,
+            one.anchor,
+            one.status,
+            one.spout or "-",
+            "-" if one.message_id is None else printable(one.message_id),
+            printable(one.cause.reason) or "-",
+            step_batch(one.cause.step, one.cause.batch) or "-",
+            instant(one.at),
+            duration(one.age),
+        )
+    return grid
 
 
 def _attempts(answers: "list[Found]") -> int:
@@ -57,20 +117,20 @@ def _attempts(answers: "list[Found]") -> int:
 
 
 def _show(topology: str, record: "FoundRecord") -> None:
-    made: Any = table(">attempt", "anchor", "state", "reason", "step", "ended", ">took")
-    for one in record.attempts:
-        took = None if one.at is None or one.tracked_at is None else one.at - one.tracked_at
+    attempts_table: Any = table(">attempt", "anchor", "state", "reason", "step", "ended", ">took")
+    for attempt in record.attempts:
+        took = None if attempt.at is None or attempt.tracked_at is None else attempt.at - attempt.tracked_at
         row(
-            made,
-            one.number or "-",
-            one.anchor or "-",
-            one.state,
-            printable(one.reason) or "-",
-            step_batch(one.step, one.batch) or "-",
-            "-" if one.at is None else instant(one.at),
+            attempts_table,
+            attempt.number or "-",
+            attempt.anchor or "-",
+            attempt.state,
+            printable(attempt.reason) or "-",
+            step_batch(attempt.step, attempt.batch) or "-",
+            "-" if attempt.at is None else instant(attempt.at),
             duration(took),
         )
-    show(f"spout {record.spout}", made)
+    show(f"spout {record.spout}", attempts_table)
     for letter in record.letters:
         show(f"dead letter: acker dead-letter {topology} {letter.id}")
     show("")

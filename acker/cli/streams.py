@@ -1,4 +1,7 @@
-"""`acker streams`, `readers`, `give-back`, `unsubscribe`: who reads what, how far it is, an end to it."""
+"""`acker streams`, `readers`, `subscribe`, ..., `give-back`: readers of streams and their progress.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
+"""
 
 from typing import Annotated
 
@@ -8,36 +11,109 @@ from acker.cli.shared.options import Json, OfTopology, StreamName
 from acker.cli.shared.output import all_pages, duration, page_status, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownReader, UnknownStream, needing_pyarrow
-from acker.streams.log.stream_totals import stream_totals
+from acker.streams.log.stream_totals import UNTRACKED, Kind, StreamTotals, stream_totals
 
 
 def streams(ledger: OfTopology, as_json: Json = False) -> None:
     """A topology's streams: what each holds, and how far its subscriptions are."""
-    found = ledger.run(stream_totals(ledger.core))
+    totals = ledger.run(stream_totals(ledger.core))
     if as_json:
-        show_json(found)
+        show_json(totals)
         return
-    made = table(
-        "stream", ">segments", ">MiB", ">dropped", "subscription", ">rows", ">behind", ">rows dropped",
-        ">late", ">stale", ">oldest unread",
+    streams_table = table(
+        "stream", "kind", ">segments", ">MiB", ">dropped", "subscription", ">rows", ">behind",
+        ">rows dropped", ">late", ">stale", ">oldest unread",
     )  # fmt: skip
-    for one in found:
-        facts = (one.name, f"{one.segments:,}", f"{one.bytes / 2**20:,.1f}", f"{one.dropped:,}")
+    for stream in totals:
+        facts = (
+            stream.name,
+            stream.kind,
+            f"{stream.segments:,}",
+            f"{stream.bytes / 2**20:,.1f}",
+            f"{stream.dropped:,}",
+        )
+        if not stream.subscriptions:
+            row(streams_table, *facts, "-", "-", "-", "-", "-", "-", "-")
+        for place, subscription in enumerate(stream.subscriptions):
+            row(
+                streams_table,
+                *(facts if place == 0 else [""] * len(facts)),
+                subscription.name or "(waits for one)",
+                f"{subscription.rows_published:,}",
+                f"{subscription.rows_behind:,}",
+                f"{subscription.rows_dropped:,}",
+                f"{subscription.acks_late:,}",
+                f"{subscription.rows_stale:,}",
+                duration(subscription.unread_age),
+            )
+    show(streams_table if totals else "no streams")
+    _show_received([stream for stream in totals if stream.kind == "external"])
+
+
+def _show_received(streams: list[StreamTotals]) -> None:
+    """Shows the rows that the subscriptions of external streams were given."""
+    if not streams:
+        return
+    made = table("external", ">unheard", "subscription", ">received", *(f">{reason}" for reason in UNTRACKED))
+    for one in streams:
+        facts = one.name, f"{one.rows_unheard:,}"
         if not one.subscriptions:
-            row(made, *facts, "-", "-", "-", "-", "-", "-", "-")
+            row(made, *facts, "-", "-", *("-" for _ in UNTRACKED))
         for place, own in enumerate(one.subscriptions):
+            counts = (f"{getattr(own, f'rows_{reason}'):,}" for reason in UNTRACKED)
             row(
                 made,
-                *(facts if place == 0 else ("", "", "", "")),
-                own.name or "(waits for one)",
-                f"{own.rows_published:,}",
-                f"{own.rows_behind:,}",
-                f"{own.rows_dropped:,}",
-                f"{own.acks_late:,}",
-                f"{own.rows_stale:,}",
-                duration(own.unread_age),
+                *(facts if place == 0 else [""] * len(facts)),
+                own.name or "-",
+                f"{own.rows_received:,}",
+                *counts,
             )
-    show(made if found else "no streams")
+    show(made)
+
+
+def subscribe(
+    ledger: OfTopology,
+    stream: StreamName,
+    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", show_default=False)],
+    external: Annotated[
+        bool, typer.Option("--external", help="The stream's rows are outside the store, as in Kafka.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Declare a subscription before its first row: from now on each row waits for it, too.
+
+    A stream without it is made: managed, or external by --external. A subscription that is there stays.
+    """
+    with needing_pyarrow("to declare subscriptions"):
+        from acker.streams.log import subscriptions
+        from acker.streams.staging.external import declaring
+
+    if external:
+        ledger.run(declaring.declare(ledger.core, stream))
+    kind: Kind = "external" if external else "managed"
+    ledger.run(subscriptions.subscribe(ledger.core, stream, subscription, kind))
+    if as_json:
+        show_json({"stream": stream, "subscription": subscription, "kind": kind})
+    else:
+        show(f"{kind} stream {stream} has subscription {subscription}")
+
+
+def rename_subscription(
+    ledger: OfTopology,
+    stream: StreamName,
+    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", show_default=False)],
+    new: Annotated[str, typer.Argument(metavar="NEW", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Give a subscription of an external stream another name, with all that it owes: stop its step first."""
+    with needing_pyarrow("to rename subscriptions"):
+        from acker.streams import Stream
+
+    Stream(ledger, stream).rename_subscription(subscription, new)
+    if as_json:
+        show_json({"stream": stream, "subscription": new})
+    else:
+        show(f"external stream {stream} has subscription {new} in place of {subscription}")
 
 
 def unsubscribe(
@@ -76,14 +152,14 @@ def readers(
         raise UnknownStream(f"topology {ledger.config.name!r} has no stream {stream!r}")
     own = Stream(ledger, stream)
     names = [one.name for one in own.totals().subscriptions if one.name is not None]
-    found = [(name, reader, silent) for name in names for reader, silent in own.readers(name).items()]
+    rows = [(name, reader, silent) for name in names for reader, silent in own.readers(name).items()]
     if as_json:
-        show_json([{"subscription": name, "reader": reader, "silent": age} for name, reader, age in found])
+        show_json([{"subscription": name, "reader": reader, "silent": age} for name, reader, age in rows])
         return
     made = table("subscription", "reader", ">asked for segments")
-    for name, reader, silent in found:
+    for name, reader, silent in rows:
         row(made, name, reader, f"{duration(silent)} ago")
-    show(made if found else "no readers")
+    show(made if rows else "no readers")
 
 
 def give_back(
@@ -113,38 +189,38 @@ def give_back(
 
 
 def stuck(ledger: OfTopology, as_json: Json = False) -> Status:
-    """What each subscription has not acked: who has taken it since when, and how much nobody has."""
+    """Shows rows that each subscription has not acked: their taker, since when, and how many have none."""
     with needing_pyarrow("to look into streams"):
         from acker.inspect.locate import stuck as looking
 
     pages = all_pages(lambda cursor: ledger.run(looking.stuck(ledger.core, cursor=cursor)))
-    found = [one for page in pages for one in page.stuck]
+    subscriptions = [subscription for page in pages for subscription in page.stuck]
     if as_json:
-        show_json({"stuck": found, "cursor": pages[-1].cursor})
+        show_json({"stuck": subscriptions, "cursor": pages[-1].cursor})
         return page_status(pages)
-    made = table("stream", "subscription", "taken by", ">segments", ">rows", ">oldest")
-    for one in found:
-        for share in one.shares:
+    stuck_table = table("stream", "subscription", "taken by", ">segments", ">rows", ">oldest")
+    for subscription in subscriptions:
+        for share in subscription.shares:
             row(
-                made,
-                one.stream,
-                one.subscription or "(waits for one)",
+                stuck_table,
+                subscription.stream,
+                subscription.subscription or "(waits for one)",
                 printable(share.holder.text()) if share.holder else "nobody",
-                f"{share.segments:,}{' or more' if one.partly else ''}",
+                f"{share.segments:,}{' or more' if subscription.partly else ''}",
                 f"{share.rows:,}",
                 duration(share.oldest),
             )
-    show(made if found else "nothing is stuck")
+    show(stuck_table if subscriptions else "nothing is stuck")
     return page_status(pages)
 
 
 def drops(ledger: OfTopology, as_json: Json = False) -> None:
-    """What streams have dropped, by their limits or with a subscription: their trees expire, or failed."""
+    """Shows rows that streams dropped, by limits or with a subscription: their trees expire, or failed."""
     with needing_pyarrow("to look into streams"):
         from acker.inspect.locate import drops as looking
 
-    found = ledger.run(looking.drops(ledger.core))
+    dropped = ledger.run(looking.drops(ledger.core))
     if as_json:
-        show_json({"drops": found})
+        show_json({"drops": dropped})
     else:
-        show(*(printable(one.text()) for one in found) if found else ["nothing was dropped"])
+        show(*(printable(one.text()) for one in dropped) if dropped else ["nothing was dropped"])

@@ -76,12 +76,12 @@ def _once(store: Store, names: list[str] | None, hooks: Hooks, as_json: bool) ->
     if failed and not done:
         raise next(iter(failed.values()))
     settling = _settling(store, [*done] if failed else names)
-    for one in settling:
-        one.step()
+    for each in settling:
+        each.step()
     _show(done, as_json)
     for name, why in failed.items():
         sys.stderr.write(f"acker: {one_line(f'{name}: {why}')}\n")
-    return Status.PARTLY if failed or any(one.troubled for one in settling) else Status.DONE
+    return Status.PARTLY if failed or any(each.troubled for each in settling) else Status.DONE
 
 
 def _hooks() -> Hooks:
@@ -94,7 +94,7 @@ def _hooks() -> Hooks:
 
 
 def _settling(store: Store, names: list[str] | None) -> "list[Answering | Coordinating | Settler]":
-    """What releases, replays, buries and answers; nothing where there is no pyarrow to read rows with."""
+    """Returns the threads that release, replay, bury and answer; none without pyarrow, which reads rows."""
     try:
         from acker.drpc.answer_all import Answering
         from acker.lines.coordinate_all import Coordinating

@@ -1,7 +1,11 @@
-"""`acker topologies`, `stats`, `configure`, `remove`: topologies, their settings, and their end."""
+"""`acker topologies`, `stats`, `configure`, `remove`: topologies, their settings, and their end.
 
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
+"""
+
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
@@ -9,14 +13,15 @@ from acker.cli.health import in_short, shown
 from acker.cli.shared.options import Json, OfStore, OfTopology, TopologyName
 from acker.cli.shared.output import duration, facts, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
-from acker.errors import UnknownTopology, ValidationError
+from acker.errors import UnknownTopology, ValidationError, needing_pyarrow
 from acker.inspect.operate.configure import configure as configuring
 from acker.inspect.operate.removal import remove as removing
 from acker.inspect.operate.removal import remove_spout
 from acker.inspect.topology import health as rules
-from acker.inspect.topology import state
+from acker.inspect.topology import state, triage
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.totals import Totals, totals
+from acker.inspect.topology.troubles import LEVELS, Level
 from acker.inspect.topology.unreadable_topology import Damaged, damaged
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.fields import instant
@@ -30,38 +35,92 @@ from acker.ledger.trees.buckets import BUCKETS
 from acker.store.client import Store
 
 
-def topologies(store: OfStore, as_json: Json = False) -> Status:
-    """All topologies of the store. Exit status 5 where one of them cannot be read."""
-    found = [one for name in store.run(topology_names()) if (one := _look(store, name)) is not None]
-    status = Status.PARTLY if any(isinstance(one, Damaged) for one in found) else Status.DONE
+def topologies(
+    store: OfStore,
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="ORDER", help="triage (the worst first) or name.")
+    ] = "triage",
+    state_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", metavar="STATE", help=f"Only with this state: {', '.join(LEVELS)}; repeatable."
+        ),
+    ] = None,
+    part: Annotated[str, typer.Option("--name", help="Only those with this text in their names.")] = "",
+    as_json: Json = False,
+) -> Status:
+    """All topologies of the store, those first that need somebody most.
+
+    Exit status 5 where one of them cannot be read.
+    """
+    _one_of(sort, get_args(triage.Sort), "--sort")
+    for name in state_names or []:
+        _one_of(name, LEVELS, "--state")
+    looked = {
+        name: topology_state
+        for name in store.run(topology_names())
+        if part in name and (topology_state := _look(store, name)) is not None
+    }
+    every = [
+        triage.standing(name, one if isinstance(one, Damaged) else one[2]) for name, one in looked.items()
+    ]
+    chosen = triage.choose(every, states=cast(list[Level], state_names or []), sort=cast(triage.Sort, sort))
+    states = [looked[one.topology] for one in chosen]
+    counts = triage.count(every)
+    status = (
+        Status.PARTLY
+        if any(isinstance(topology_state, Damaged) for topology_state in states)
+        else Status.DONE
+    )
     if as_json:
-        show_json(state.listing(one if isinstance(one, Damaged) else state.summary(*one) for one in found))
+        show_json(
+            state.listing(
+                (
+                    topology_state if isinstance(topology_state, Damaged) else state.summary(*topology_state)
+                    for topology_state in states
+                ),
+                counts=counts,
+            )
+        )
         return status
-    made = table(
-        "topology", ">ackers", ">message timeout", ">pending", ">held", ">high-water", ">last rotation",
-        "health",
+    topologies_table = table(
+        "topology", ">ackers", ">message timeout", ">pending", ">outstanding", ">high-water",
+        ">last rotation", "health",
     )  # fmt: skip
-    for one in found:
-        if isinstance(one, Damaged):
-            row(made, one.topology, *["-"] * 6, in_short((rules.unread(one),)))
+    for topology_state in states:
+        if isinstance(topology_state, Damaged):
+            row(
+                topologies_table,
+                topology_state.topology,
+                *["-"] * 6,
+                in_short((rules.unread(topology_state),)),
+            )
             continue
-        config, read, judged = one
+        config, read, judged = topology_state
         row(
-            made,
+            topologies_table,
             config.name,
             config.ackers,
             duration(config.message_timeout),
             f"{read.pending:,}",
-            f"{read.held:,}",
+            f"{read.outstanding:,}",
             f"{read.high_water_use:.1%}",
             duration(read.rotation_age),
-            in_short(judged.troubles),
+            in_short(judged.troubles, judged.muted),
         )
-    show(made if found else "no topologies")
-    for one in found:
-        if isinstance(one, Damaged):
-            show(f"topology {one.topology!r} cannot be read: {one.reason}")
+    if states:
+        show(triage.words(counts), "", topologies_table)
+    else:
+        show("no topologies")
+    for topology_state in states:
+        if isinstance(topology_state, Damaged):
+            show(f"topology {topology_state.topology!r} cannot be read: {topology_state.reason}")
     return status
+
+
+def _one_of(value: str, allowed: Sequence[str], option: str) -> None:
+    if value not in allowed:
+        raise ValidationError(f"{option}: expected one of {', '.join(allowed)}, got {value!r:.100}")
 
 
 def _look(store: Store, name: str) -> tuple[TopologyConfig, Totals, Health] | Damaged | None:
@@ -80,16 +139,16 @@ def stats(ledger: OfTopology, as_json: Json = False) -> None:
     """A topology's configuration, counters, latencies, and how full and old its shards are."""
     read = ledger.run(totals(ledger.core))
     judged = ledger.run(rules.health(ledger.core, read))
-    found = ledger.run(state.state(ledger.core, read, judged))
+    topology_state = ledger.run(state.state(ledger.core, read, judged))
     if as_json:
-        show_json(found)
+        show_json(topology_state)
     else:
         show(*shown(judged), "")
-        _show_stats(ledger, read, found.latency, judged)
-        if found.steps:
-            show("", _steps_table(found.steps))
-        if found.step_totals:
-            show("", _done_table(found.step_totals))
+        _show_stats(ledger, read, topology_state.latency, judged)
+        if topology_state.steps:
+            show("", _steps_table(topology_state.steps))
+        if topology_state.step_totals:
+            show("", _done_table(topology_state.step_totals))
 
 
 def _show_stats(ledger: Ledger, read: Totals, latency: Latency, judged: Health) -> None:
@@ -107,8 +166,9 @@ def _show_stats(ledger: Ledger, read: Totals, latency: Latency, judged: Health) 
                 ("spouts", ", ".join(sorted(ledger.core.spouts)) or "-"),
                 ("pending", f"{read.pending:,} trees, the oldest {duration(read.oldest_age)}"),
                 (
-                    "held",
-                    f"{read.held:,} of {config.high_water_mark:,}; fullest shard {read.high_water_use:.1%}",
+                    "outstanding",
+                    f"{read.outstanding:,} of {config.high_water_mark:,}; "
+                    f"fullest shard {read.high_water_use:.1%}",
                 ),
                 ("dead letters", _dead_letters(judged)),
                 ("rows behind", f"{judged.rows_behind:,}, by subscription in: acker streams {config.name}"),
@@ -123,8 +183,8 @@ def _show_stats(ledger: Ledger, read: Totals, latency: Latency, judged: Health) 
     for name, count in {**read.counters, "unreadable": read.unreadable}.items():
         row(counters, name, f"{count:,}")
     shards = table(
-        ">shard", *(f">{name}" for name in BUCKETS), ">waiting", ">held", ">rotations", ">last rotation",
-        ">oldest tree",
+        ">shard", *(f">{name}" for name in BUCKETS), ">waiting", ">outstanding", ">rotations",
+        ">last rotation", ">oldest tree",
     )  # fmt: skip
     for shard in read.shards:
         row(
@@ -132,7 +192,7 @@ def _show_stats(ledger: Ledger, read: Totals, latency: Latency, judged: Health) 
             shard.shard,
             *(f"{bucket.trees:,}" for bucket in shard.buckets),
             f"{shard.waiting:,}",
-            f"{shard.held:,}",
+            f"{shard.outstanding:,}",
             f"{shard.rotations:,}",
             duration(shard.rotation_age),
             duration(shard.oldest_age),
@@ -141,19 +201,19 @@ def _show_stats(ledger: Ledger, read: Totals, latency: Latency, judged: Health) 
 
 
 def _dead_letters(judged: Health) -> str:
-    """How many rows were given up, by spout, the most first."""
+    """Returns the number of dead letters by spout, the most first."""
     found = sorted(judged.dead_letters.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {count:,}" for name, count in found)
     return f"{sum(judged.dead_letters.values()):,} ({shown})" if found else "0"
 
 
-def _steps_table(found: list[Step]) -> Any:
-    made = table(
+def _steps_table(steps: list[Step]) -> Any:
+    steps_grid = table(
         "step", "kind", "application", "query", ">batch", ">took", ">late", "reads", "emits", ">last seen"
     )
-    for step in found:
+    for step in steps:
         row(
-            made,
+            steps_grid,
             step.name,
             step.kind,
             printable(f"{step.application} ({step.application_id})") if step.application_id else "-",
@@ -165,22 +225,22 @@ def _steps_table(found: list[Step]) -> Any:
             ", ".join(step.emits) or "-",
             "-" if step.age is None else f"{duration(step.age)} ago",
         )
-    return made
+    return steps_grid
 
 
 def _done_table(found: list[StepTotals]) -> Any:
-    made = table("step", ">acked", ">failed", "age p50", "age p99", ">last ack")
-    for one in found:
-        ages = [one.age.p50, one.age.p99]
+    done_grid = table("step", ">acked", ">failed", "age p50", "age p99", ">last ack")
+    for step in found:
+        ages = [step.age.p50, step.age.p99]
         row(
-            made,
-            one.step,
-            f"{one.tuples:,}",
-            f"{one.failed:,}",
+            done_grid,
+            step.step,
+            f"{step.tuples:,}",
+            f"{step.failed:,}",
             *("-" if age is None else duration(age) for age in ages),
-            "-" if one.last_seen is None else instant(one.last_seen),
+            "-" if step.last_seen is None else instant(step.last_seen),
         )
-    return made
+    return done_grid
 
 
 SETTINGS_HELP = "\n\n".join(
@@ -195,19 +255,47 @@ def configure(
         list[str] | None,
         typer.Option("--set", metavar="SETTING=NUMBER", help="Changes a setting; all are changed at once."),
     ] = None,
+    rotate_key: Annotated[
+        bool, typer.Option("--rotate-key", help="Gives the stamps of its external streams a new key.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --rotate-key: also with open segments of the key before.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the settings of a topology, or change some of them for all programs.
 
-    Bounds change at any time, the message timeout while nothing is in flight, the number of ackers never.
+    Bounds change at any time, the message timeout while nothing is in flight, the number of ackers never. A
+    new key is refused while segments are open whose stamps have the key before the present one.
     """
     check_name(topology, "topology")
+    if force and not rotate_key:
+        raise ValidationError("--force: goes with --rotate-key")
+    if rotate_key:
+        if changes:
+            raise ValidationError("--rotate-key: goes without --set")
+        _rotate_key(topology, store, force, as_json)
+        return
     asked = dict(_change(text) for text in changes or [])
-    found = store.run(configuring(topology, cast(Settings, asked)))
+    config = store.run(configuring(topology, cast(Settings, asked)))
     if as_json:
-        show_json(state.stored(found))
+        show_json(state.stored(config))
     else:
-        show(facts([(name, _shown(value)) for name, value in found.settings.items()]))
+        show(facts([(name, _shown(value)) for name, value in config.settings.items()]))
+
+
+def _rotate_key(topology: str, store: Store, force: bool, as_json: bool) -> None:
+    ledger = open_ledger(store, topology, create=False)
+    with needing_pyarrow("to rotate keys of external streams"):
+        from acker.streams.staging.external.rotating import rotate
+    dropped = ledger.run(rotate(ledger.core, force=force))
+    if as_json:
+        show_json({"topology": topology, "rotated": dropped})
+    elif not dropped:
+        show(f"{topology} has no external streams")
+    for stream, count in () if as_json else dropped.items():
+        left = f", and rows of {count:,} open segments are foreign now" if count else ""
+        show(f"stream {stream} has a new key{left}")
 
 
 def _shown(value: object) -> str:
@@ -247,15 +335,15 @@ def remove(
     Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced.
     """
     check_name(topology, "topology")
-    what = f"spout {spout!r} of topology {topology!r}" if spout else f"topology {topology!r}"
+    removed = f"spout {spout!r} of topology {topology!r}" if spout else f"topology {topology!r}"
     if not yes:
-        raise ValidationError(f"{what} would be gone for good: if that is meant, add --yes")
+        raise ValidationError(f"{removed} would be gone for good: if that is meant, add --yes")
     if spout:
         if force:
             raise ValidationError("--force: a spout that owes something is not removed")
         ledger = open_ledger(store, topology, create=False)
         ledger.run(remove_spout(ledger.core, spout))
-        show_json({"topology": topology, "spout": spout}) if as_json else show(f"{what} removed")
+        show_json({"topology": topology, "spout": spout}) if as_json else show(f"{removed} removed")
         return
     dropped = store.run(removing(topology, force=force))
     if as_json:

@@ -1,4 +1,7 @@
-"""`acker topologies`, `stats`, `trees` and `tree`: looking, without changing anything."""
+"""`acker topologies`, `stats`, `trees` and `tree`: looking, without changing anything.
+
+Terms: an anchor is the number of a tree; a slab is the trees that one call tracked together.
+"""
 
 import sys
 from collections.abc import Callable
@@ -39,8 +42,8 @@ def trees(
     bucket: Annotated[
         str | None, typer.Option(help=f"Only those in one bucket: {', '.join(BUCKETS)}.")
     ] = None,
-    spout: Annotated[str | None, typer.Option(help="Only those of one spout.")] = None,
-    shard: Annotated[int | None, typer.Option(help="Only those of one shard.")] = None,
+    spout: Annotated[str | None, typer.Option(help="Only trees of one spout.")] = None,
+    shard: Annotated[int | None, typer.Option(help="Only trees of one shard.")] = None,
     older_than: Annotated[float, typer.Option(help="Only those tracked so many seconds ago or more.")] = 0.0,
     message_id: Annotated[
         str | None,
@@ -92,25 +95,25 @@ def tree(
 ) -> None:
     """One tree, by its anchor."""
     number = options.anchor(anchor)
-    found = ledger.run(ledger_trees.tree(ledger.core, number))
-    if found is None:
+    tree_read = ledger.run(ledger_trees.tree(ledger.core, number))
+    if tree_read is None:
         ended = ledger.run(failures.find(ledger.core, number))
         how = "never tracked, or finished and confirmed"
         if ended is not None:
             how = f"it {_ended(ended)}"
         raise UnknownTree(f"topology {ledger.config.name!r} knows no tree {number}: {how}")
     if as_json:
-        show_json(found)
+        show_json(tree_read)
         return
-    rows = _tree_facts(found)
-    outcome = ledger.run(failures.how_ended(ledger.core, found))
+    rows = _tree_facts(tree_read)
+    outcome = ledger.run(failures.how_ended(ledger.core, tree_read))
     if outcome is not None:
         rows.append(("outcome", printable(outcome if isinstance(outcome, str) else _ended(outcome))))
     show(facts(rows))
 
 
 def _ended(tree: Failure) -> str:
-    """How a tree failed or expired, for people."""
+    """The failure or expiry of a tree, for people."""
     by = step_batch(tree.cause.step, tree.cause.batch)
     why = f", by {by}" if by else ""
     why += f": {tree.cause.reason}" if tree.cause.reason else ""
@@ -120,11 +123,11 @@ def _ended(tree: Failure) -> str:
 def _full_page(read: Callable[[int, str | None], TreesPage], limit: int, cursor: str | None) -> TreesPage:
     """Goes on through pages that are not full, each of them bounded, until one is or there are no more."""
     page = read(limit, cursor)
-    found = list(page.trees)
-    while page.cursor is not None and len(found) < limit:
-        page = read(limit - len(found), page.cursor)
-        found += page.trees
-    return TreesPage(tuple(found), page.cursor)
+    page_trees = list(page.trees)
+    while page.cursor is not None and len(page_trees) < limit:
+        page = read(limit - len(page_trees), page.cursor)
+        page_trees += page.trees
+    return TreesPage(tuple(page_trees), page.cursor)
 
 
 def _time_left(tree: Tree) -> str:
@@ -140,10 +143,10 @@ def _state(tree: Tree) -> str:
 
 
 def _trees_table(trees: tuple[Tree, ...]) -> Any:
-    made = table(">anchor", "state", "spout", "message id", ">age", ">time left", ">shard", "bucket")
+    trees_grid = table(">anchor", "state", "spout", "message id", ">age", ">time left", ">shard", "bucket")
     for tree in trees:
         row(
-            made,
+            trees_grid,
             tree.anchor,
             _state(tree),
             tree.spout or "-",
@@ -153,7 +156,7 @@ def _trees_table(trees: tuple[Tree, ...]) -> Any:
             tree.shard,
             tree.bucket or "-",
         )
-    return made
+    return trees_grid
 
 
 def _tree_facts(tree: Tree) -> list[tuple[str, object]]:
@@ -214,17 +217,17 @@ def reset_timeout(
     Exit status 5 where some anchors name no tree, 4 where none does.
     """
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
-    known = sorted({tree.anchor for tree in ledger.run(trees_at(ledger.core, numbers))})
-    if not known:
+    tracked = sorted({tree.anchor for tree in ledger.run(trees_at(ledger.core, numbers))})
+    if not tracked:
         raise _unknown(ledger.config.name, numbers)
-    slabs = ledger.run(manual.reset_timeout(ledger.core, known))
+    slabs = ledger.run(manual.reset_timeout(ledger.core, tracked))
     if as_json:
         show_json({"slabs": slabs})
     else:
         show(f"{slabs} slab{'' if slabs == 1 else 's'} reset")
-    if len(known) == len(numbers):
+    if len(tracked) == len(numbers):
         return Status.DONE
-    sys.stderr.write(f"acker: {len(numbers) - len(known):,} of the anchors name no tree (any more)\n")
+    sys.stderr.write(f"acker: {len(numbers) - len(tracked):,} of the anchors name no tree (any more)\n")
     return Status.PARTLY
 
 
@@ -241,7 +244,7 @@ def why(
     ] = False,
     as_json: Json = False,
 ) -> Status:
-    """Where a tree is: in which streams, for whom, since when, who has taken it, and whether that is all.
+    """Shows the places of a tree: streams, subscriptions, times and takers, and if these are all.
 
     Exit status 4 where the store knows no such tree, 5 where the search was cut.
     """
@@ -257,10 +260,10 @@ def why(
     if as_json:
         show_json(answer)
         return status
-    known = []
+    places = []
     if answer.tree is not None:
         name = answer.tree.message_id
-        known = [
+        places = [
             ("state", answer.tree.state),
             ("spout", answer.tree.spout or "-"),
             ("message id", "-" if name is None else printable(name)),
@@ -268,12 +271,12 @@ def why(
         ]
     found = f"{len(answer.places):,} place{'' if len(answer.places) == 1 else 's'}"
     if answer.tree is not None and answer.tree.state != "finished":
-        known.append(("found", f"{found}, and these are all" if answer.complete else found))
+        places.append(("found", f"{found}, and these are all" if answer.complete else found))
     if answer.seen:
-        known.append(("its slab", printable(step_totals.text(answer.seen))))
+        places.append(("its slab", printable(step_totals.text(answer.seen))))
     if answer.rest:
-        known.append(("but" if answer.places else "answer", printable(answer.rest)))
-    show(facts([("anchor", number), *known]))
+        places.append(("but" if answer.places else "answer", printable(answer.rest)))
+    show(facts([("anchor", number), *places]))
     if answer.places:
         show("", *(printable(f"- {place.text()}") for place in answer.places))
     if answer.trace:

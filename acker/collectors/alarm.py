@@ -1,14 +1,16 @@
-"""The time at which the thread of an outbox is to send next."""
+"""Alarm: the time of the next send by an outbox's thread."""
 
 import threading
 import time
 
 
 class Alarm:
-    """A time that is set by any thread and waited for by one. All of it is guarded by the lock.
+    """A time that any thread sets and one thread waits for. The lock guards all of it.
 
-    linger: seconds for which the waiting thread wakes by itself while times are set and taken back, as by
-    flushes: to be woken for each costs more than what they do.
+    Args:
+        lock: The outbox's lock.
+        linger: Seconds for which the waiting thread wakes by itself while times are set and taken back, as by
+            flushes: a wake-up for each would cost more than the flush.
     """
 
     def __init__(self, lock: threading.RLock, linger: float) -> None:
@@ -20,21 +22,21 @@ class Alarm:
 
     @property
     def rings(self) -> bool:
-        """True when the time has come."""
+        """True if the time has come."""
         return self.due is not None and self.due <= time.monotonic()
 
     def set(self, due: float) -> None:
         """Sets the time.
 
-        The thread is woken where it would wake too late by itself, and before: an interrupt in between leaves
-        the alarm as it was.
+        If the thread would wake too late by itself, it is woken first: an interrupt after that leaves the
+        alarm unchanged.
         """
         if self._wakes is None or due < self._wakes:
             self.wake()
         self.due, self._set = due, True
 
     def wake(self) -> None:
-        """Has the thread look again."""
+        """Makes the thread look again."""
         self._come.notify_all()
 
     def wait(self) -> None:

@@ -1,38 +1,31 @@
-"""What the collectors of a topology have buffered: sent together, by a short linger or a flush.
+"""The outbox: buffered messages of a topology's collectors, sent together after a short linger or by a flush.
 
-What could not be sent is kept and sent again as the very same submissions, so it takes effect once. A thread
-per topology sends what has lingered; it starts with the first message and ends with the topology. Without
-linger flushes alone send, and the thread what a flush could not.
+Unsent submissions are kept and sent again unchanged, so they take effect once. A thread per topology sends
+messages after their linger; it starts with the first message and ends with the topology. Without linger only
+flushes send, and the thread resends after a failed flush.
 """
 
 import logging
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
 from acker.collectors import process_end
 from acker.collectors.alarm import Alarm
-from acker.collectors.buffer import Buffer, Sending, sendings
-from acker.collectors.tuples import Tuple
+from acker.collectors.buffer import AT_ONCE, BUFFERED, Buffer, OutgoingCall, outgoing_calls
+from acker.collectors.tuples import Taken, Tuple, is_ending
 from acker.errors import AckerError, BufferFull, StoreError, StoreUnavailable, UnreadableRecord
 from acker.ledger.calls import idempotence, traces
 from acker.ledger.calls.calls import unreadable
 from acker.ledger.calls.traces import Event
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes.outcomes import OutcomeReader, Receipt, confirm
+from acker.ledger.ids import Ids
+from acker.ledger.outcomes.outcomes import Confirmation, OutcomeReader, confirm
 from acker.ledger.steps.registration import AtWork
 from acker.store.operation import Operation, abreast
 
-BUFFERED = 65_536
-"""Most messages that wait to be sent. Who adds more sends them first, and gets the error if that fails.
-Without linger that is refused: BufferFull."""
-AT_ONCE = 8_192
-"""So many messages do not linger any longer."""
-TAKEN = 100_000
-"""Tuples that came as text and were acked last: a topology's collectors know so many, and take none twice."""
 _PAUSE = 0.25
 """Seconds between two attempts to reach a store that is away."""
 
@@ -42,17 +35,17 @@ log = logging.getLogger("acker")
 class Outbox:
     """Buffers of one topology.
 
-    All that collectors know in memory is guarded by `lock`, reentrant and never held while something is sent;
-    `changed` is its condition. A KeyboardInterrupt, an error of a signal handler or a MemoryError may come
-    between any two lines: what belongs together changes in one statement that calls nothing, when all that it
-    needs is made. The lock itself is taken, as its condition would not be, in one step of the interpreter.
+    `lock` guards the collectors' state in memory. It is reentrant, and never held during a send; `changed` is
+    its condition. A KeyboardInterrupt, an error of a signal handler or a MemoryError may come between any two
+    lines. So values that belong together change in one statement that calls nothing, after all of them were
+    computed. The interpreter takes the lock itself, unlike its condition, in one step.
     """
 
     def __init__(self, ledger: Ledger, linger: float | None) -> None:
         self.ledger = ledger
         self.linger = linger
         self._spouts: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._at_work = AtWork.here()
+        self._at_work = AtWork.in_this_process()
         self._start()
         process_end.add(self)
 
@@ -66,38 +59,38 @@ class Outbox:
         self._thread: threading.Thread | None = None
         self.buffer = Buffer()
         self._flushed: list[Buffer] = []
-        self._confirms: dict[tuple[OutcomeReader, Receipt], None] = {}
-        self._parts: list[Sending] = []
+        self._confirms: dict[tuple[OutcomeReader, Confirmation], None] = {}
+        self._parts: list[OutgoingCall] = []
         self._unreadable: list[int] = []
         self._events: list[Event] = []
         self._weight = 0
         self._ending = False
-        self._taken: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self.taken = Taken()
         self.repeated = 0
 
     def after_fork(self) -> None:
-        """Makes the outbox of a forked child empty: what its parent has buffered, its parent sends."""
+        """Empties the outbox in a forked child: the parent sends the parent's messages."""
         self._start()
         for spout in list(self._spouts):
             spout.forget()
 
-    def adopt(self, spout: process_end.Forgetful) -> None:
-        """Has a spout forget when this process forks, without keeping it alive."""
+    def register_fork(self, spout: process_end.ForkAware) -> None:
+        """Registers a spout, whose `forget` is called in forked children, without keeping it alive."""
         self._spouts.add(spout)
 
     def check_whole(self, sends: bool = False) -> None:
-        """Raises AckerError where the caller's thread is in the middle of another call, or `sends`.
+        """Raises AckerError if the caller's thread is in the middle of another call, or `sends`.
 
-        A signal handler came then: what it finds is half changed, and what it waits for may wait for it.
+        The caller is a signal handler then: the state may be half changed, and waiting may deadlock.
         """
-        if sends or self.lock._is_owned():  # type: ignore[attr-defined]
+        if sends or self.lock._is_owned() or is_ending():  # type: ignore[attr-defined]
             raise AckerError(
-                "a signal handler has called the topology while its thread is in another call of it: let the "
-                "handler note that, and make its call when the other has returned"
+                "a signal handler has called a topology inside another call of the same thread: only set a "
+                "flag in the handler, and call the topology after the interrupted call has returned"
             )
 
     def make_room(self) -> None:
-        """Before adding, without the lock: sends if the buffer is full. Raises AckerError after `close`."""
+        """Sends if the buffer is full: before an add, without the lock. Raises AckerError after `close`."""
         self.check_whole()
         if self.closed:
             raise AckerError(f"topology {self.ledger.config.name!r} is closed")
@@ -108,67 +101,74 @@ class Outbox:
         self.flush()
 
     def ack(self, tuple: Tuple, step: str) -> None:  # noqa: A002 - this project's word
-        """Buffers the ack of a tuple that is open by a step; it is closed by that.
+        """Buffers a step's ack of an open tuple, and closes the tuple.
 
-        Of one that came as text, and was acked before as another object, the children alone are registered.
+        If the tuple came as text and was acked before as another object, only its children are registered.
         """
         with self.lock:
-            own, trees, deltas = tuple.first_edge, len(tuple.anchors), tuple.deltas()
-            if own in self._taken:
+            edge, trees, deltas = tuple.first_edge, len(tuple.anchors), tuple.deltas()
+            if edge in self.taken:
                 trees, deltas = 0, tuple.children
                 self.repeated += 1
-            elif own is not None and not tuple.travelled:
-                own = None
+                edge = None
+            elif edge is not None and not tuple.travelled:
+                edge = None
             self.adding(len(deltas))
             buffer, number = self.buffer, len(self.buffer.acks)
-            if own is None:
+            if edge is None:
                 buffer.acks[number], tuple.ended = (step, trees, deltas), "acked"
                 return
-            buffer.acks[number], tuple.ended, self._taken[own] = (step, trees, deltas), "acked", None
-            while len(self._taken) > TAKEN:
-                self._taken.popitem(last=False)
+            # All at once: an interrupt comes before or after.
+            buffer.acks[number], tuple.ended, self.taken.acked[edge] = (step, trees, deltas), "acked", None
+            self.taken.note(())
+
+    def ack_vector(self, step: str, anchors: Ids, deltas: Ids) -> None:
+        """Buffers a step's acks of tuples with one tree each, which their caller has closed."""
+        with self.lock:
+            self.adding(len(anchors))
+            self.buffer.vectors[len(self.buffer.vectors)] = step, anchors, deltas
 
     def fail(self, tuple: Tuple, step: str, cause: bytes) -> None:  # noqa: A002 - as above
-        """Buffers the fail of a tuple that is open by a step; it is closed by that."""
+        """Buffers a step's fail of an open tuple, and closes the tuple."""
         with self.lock:
             self.adding(len(tuple.anchors))
             buffer, number, failed = self.buffer, len(self.buffer.fails), (step, cause, tuple.anchors)
             buffer.fails[number], tuple.ended = failed, "failed"
 
     def reset_timeout(self, anchors: Iterable[int], step: str) -> None:
-        """Buffers resets of the timeout by a step."""
+        """Buffers a step's resets of the timeout."""
         with self.lock:
             named = dict.fromkeys((anchor, step) for anchor in anchors)
             self.adding(len(named))
             self.buffer.resets.update(named)
 
-    def confirm(self, reader: OutcomeReader, entry: Receipt) -> None:
-        """Buffers the confirmation of an entry of a spout's outcomes; its reader learns when it is done."""
+    def confirm(self, reader: OutcomeReader, entry: Confirmation) -> None:
+        """Buffers the confirmation of an entry of a spout's outcomes; its reader is notified of the end."""
         with self.lock:
             self.adding(1)
             self._confirms[reader, entry] = None
 
     def count_emitted(self, tuples: int) -> None:
-        """Notes how many tuples were emitted into trees: the next tracks or acks that are sent say so."""
+        """Adds to the number of tuples emitted into trees, which goes with the next tracks or acks."""
         with self.lock:
             self.buffer.emitted += tuples
 
-    def post(self, part: Sending) -> None:
-        """Adds a submission, to go with the next flush."""
+    def post(self, part: OutgoingCall) -> None:
+        """Adds a submission to the next flush."""
         with self.lock:
             self.adding(part.weight)
             self.buffer.posted.append(part)
 
-    def withdraw(self, part: Sending) -> bool:
-        """Takes a submission back; False where all of it has been answered."""
+    def cancel(self, part: OutgoingCall) -> bool:
+        """Takes a submission back; returns False if all of it was answered."""
         with self.lock:
             self._remove(part)
             return not part.submission.done
 
     def adding(self, count: int) -> None:
-        """Has the thread send, within the linger, so many messages that the caller adds next; with the lock.
+        """Makes the thread send, within the linger, so many messages that the caller adds; with the lock.
 
-        Where nothing is added after all, a flush finds nothing, and counts anew.
+        If the caller adds nothing after all, a flush finds nothing, and counts anew.
         """
         self._weight += count
         if not count or self.linger is None:
@@ -178,7 +178,7 @@ class Outbox:
             self._send_at(due)
 
     def _send_at(self, due: float) -> None:
-        """Has the thread send at a time, which it starts unless it is there; with the lock."""
+        """Makes the thread send at a time, and starts it unless it runs; with the lock."""
         self._alarm.set(due)
         if self._thread is None and not self._ending:
             thread = threading.Thread(target=self._run, name="acker-outbox", daemon=True)
@@ -186,35 +186,34 @@ class Outbox:
             self._thread = thread
             process_end.see_to_the_end()
 
-    def hurry(self) -> None:
-        """Has what is buffered sent now, by the thread."""
+    def send_now(self) -> None:
+        """Makes the thread send the buffer now."""
         with self.lock:
             if self._alarm.due is not None and self.linger is not None:
                 self._send_at(0.0)
 
     @property
     def unsent(self) -> int:
-        """How many messages the store has not answered for."""
+        """Number of messages that the store has not answered."""
         with self.lock:
             return self._count(self.buffer, *self._flushed)
 
     def _count(self, *buffers: Buffer) -> int:
-        """How many messages are in buffers, in submissions and in confirmations; with the lock."""
+        """Number of messages in buffers, in submissions and in confirmations; with the lock."""
         weight = sum(part.weight for part in self._parts) + len(self._confirms)
         return weight + sum(one.messages for one in buffers)
 
     def flush(self) -> None:
-        """Sends what was buffered before the call, and what could not be sent earlier.
+        """Sends the messages that were buffered before the call, and earlier unsent messages.
 
-        Raises StoreUnavailable or StoreError; all that was not answered is kept for the next flush then. Who
-        waits for another's flush gets its StoreUnavailable, if that one began after the call: one after the
-        other they would wait ever longer. UnreadableRecord names slabs that were passed over; all else was
-        sent. AckerError where this thread is at work on the buffer: a signal handler calls it then.
+        Raises the errors of `Session.flush`. A thread that waits for another thread's flush shares that
+        flush's StoreUnavailable, if that flush began after the call: otherwise it would wait longer than that
+        thread.
         """
         self._flush()
 
     def finish(self) -> None:
-        """Sends what is left; without linger only what a flush could not send. Raises what `flush` does."""
+        """Sends the rest; without linger only the rest of a failed flush. Raises the errors of `flush`."""
         if self.linger is not None:
             self.flush()
             return
@@ -227,7 +226,7 @@ class Outbox:
             log.warning("acker: %d messages that were not flushed are dropped: their trees expire", left)
 
     def _flush(self, *, new: bool = True) -> None:
-        """Sends; new: also what no flush was called for yet."""
+        """Sends; `new`: including messages since the last flush."""
         self.check_whole(self._sending._is_owned())  # type: ignore[attr-defined]
         asked = time.monotonic()
         with self._sending:
@@ -267,25 +266,25 @@ class Outbox:
                 raise
 
     def _take_buffer(self) -> None:
-        """Puts what is buffered among what is sent, now or when the store is back; with the lock."""
+        """Moves the buffer to the flushed messages, sent now or when the store is back; with the lock."""
         flushed, fresh = self._flushed, self.buffer
         if fresh.messages:
             flushed, fresh = [*flushed, fresh], Buffer()
         self._flushed, self.buffer, self._alarm.due = flushed, fresh, None
 
     def _gather(self) -> None:
-        """Makes submissions of what a flush was called for; with the lock."""
+        """Makes submissions of the flushed messages; with the lock."""
         parts, emitted = self._parts, self.buffer.emitted
         for one in self._flushed:
-            made, left = sendings(self.ledger.core, one, self._at_work.mark)
+            made, left = outgoing_calls(self.ledger.core, one, self._at_work.mark)
             parts, emitted = [*parts, *made], emitted + left
         weight = self.buffer.messages + sum(part.weight for part in parts) + len(self._confirms)
         self._parts, self._flushed, self._weight, self.buffer.emitted = parts, [], weight, emitted
 
-    def _sendable(self, part: Sending) -> bool:
-        """Drops what matters no longer, and what was sent so long ago that its writer may be forgotten.
+    def _sendable(self, part: OutgoingCall) -> bool:
+        """Drops an unwanted submission, and one that is so old that the store may have forgotten its writer.
 
-        Sending that again could apply it twice, which undoes it. Its trees have expired by then.
+        A resend of such an old one could apply it twice, which undoes it. Its trees have expired by then.
         """
         if not part.wanted():
             self._remove(part)
@@ -297,10 +296,10 @@ class Outbox:
             return False
         return True
 
-    def _send(self, parts: list[Sending], confirms: bool) -> StoreError | None:
-        """Sends parts; returns why the store refuses one, which must not keep the others back.
+    def _send(self, parts: list[OutgoingCall], confirms: bool) -> StoreError | None:
+        """Sends parts; returns the store's refusal of one, which must not keep the others back.
 
-        confirms: sends along what is to be confirmed. What is refused then is still to be sent.
+        confirms: True to send the confirmations along. Refused ones are still to be sent.
         """
         if not parts:
             return None
@@ -318,7 +317,7 @@ class Outbox:
             return refused
         return None
 
-    def _exchange(self, parts: list[Sending], *others: Operation[None]) -> None:
+    def _exchange(self, parts: list[OutgoingCall], *others: Operation[None]) -> None:
         calls = [call for part in parts for call in part.submission.calls]
         try:
             self.ledger.run(abreast([*others, idempotence.submit(self.ledger.core, calls)]))
@@ -327,10 +326,10 @@ class Outbox:
                 if part.submission.done:
                     self._answered(part)
 
-    def _answered(self, part: Sending) -> None:
-        """Settles a part after its answer was taken, which can be done again.
+    def _answered(self, part: OutgoingCall) -> None:
+        """Settles a part with its answer; a second call changes nothing.
 
-        Slabs that the store passed over are noted, for the other parts go on.
+        Slabs that the store passed over are noted, because the other parts go on.
         """
         with self.lock:
             if part not in self._parts:
@@ -344,7 +343,7 @@ class Outbox:
                     log.error("acker: %d messages are given up: %s", part.weight, error)
             self._remove(part)
 
-    def _remove(self, part: Sending) -> None:
+    def _remove(self, part: OutgoingCall) -> None:
         with self.lock:
             if part in self._parts:
                 left = [other for other in self._parts if other is not part]
@@ -355,16 +354,16 @@ class Outbox:
                     buffer.posted, self._weight = left, self._weight - part.weight
 
     def _confirming(self) -> Operation[None]:
-        """Confirms entries; their readers learn when it is done."""
+        """Confirms entries, and then notifies their readers."""
         with self.lock:
-            entries: dict[OutcomeReader, list[Receipt]] = {}
+            entries: dict[OutcomeReader, list[Confirmation]] = {}
             for reader, entry in self._confirms:
                 entries.setdefault(reader, []).append(entry)
-        for reader, own in entries.items():
-            yield from confirm(self.ledger.core, reader.spout, own)
+        for reader, confirmations in entries.items():
+            yield from confirm(self.ledger.core, reader.spout, confirmations)
             with self.lock:
-                reader.confirmed(own)
-                done = {(reader, entry) for entry in own}
+                reader.confirmed(confirmations)
+                done = {(reader, entry) for entry in confirmations}
                 left = {key: None for key in self._confirms if key not in done}
                 self._confirms, self._weight = left, self._weight - len(done)
 
@@ -394,7 +393,7 @@ class Outbox:
                 return
 
     def end(self) -> None:
-        """Has the thread send what is left and end: its topology is closed, or nobody holds it any more."""
+        """Makes the thread send the rest and end: its topology is closed, or no object holds it any more."""
         with self.lock:
             self._ending = True
             self._alarm.wake()

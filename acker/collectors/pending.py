@@ -1,48 +1,60 @@
-"""A spout's trees in memory: those emitted whose outcome it does not have yet, and its own timer for them.
+"""A spout's pending trees in memory, and the spout's own timer for them.
 
 The unit is the slab, as in the store: a few objects for up to 4,096 trees.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
+call tracked together.
 """
 
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from acker.collectors.outbox import Outbox
-from acker.collectors.outcome import Outcome
+from acker.collectors.outcome import Outcome, OutcomeGroup
 from acker.ledger import ids
-from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.outcomes.outcomes import Status
-from acker.ledger.slabs import slabs as headers
-from acker.ledger.slabs.slabs import NewSlab
-from acker.store.operation import Operation, command
+from acker.ledger.slabs.slabs import NewSlab, PackedIds
 
 ASK, REPORT_BY = 1.6, 1.85
-"""Message timeouts after which a spout asks for a tree that it has heard nothing of, and by which it reports
-one when it gets no answer. The ledger expires a tree by 1.5; by 2.0 its outcome is promised, so what is left
-is for a process that gets no processor for a while."""
+"""Message timeouts after which a spout asks for a tree without an outcome, and by which it reports the tree
+if it gets no answer. The ledger expires a tree by 1.5; by 2.0 its outcome is promised, so the rest is left to
+a process that gets no processor for a while."""
 ASK_AGAIN, REPORT_BY_AGAIN = 0.25, 0.5
 """The same after an answer that the tree is still pending, because its timeout was reset."""
 MOST_READY = 100_000
-"""Outcomes that are ready and not taken: while so many wait, emit waits."""
+"""Number of ready outcomes that nobody takes at which emit waits."""
+MOST_KEPT = 1_000_000
+"""Number of ready outcomes that nobody takes, at which a topology that is off drops the oldest for a new one:
+there an emit never waits."""
 REMEMBERED = 100_000
-"""Most slabs whose trees all have an outcome that are remembered: what the store says of them later is not
-reported again. It may where the own timer reported them, or where it has lost its latest moments."""
+"""Most remembered slabs whose trees all have an outcome: a later outcome from the store is not reported
+again. The store may send one after the spout's timer reported the trees, or after a loss of its latest
+writes.
+"""
 REMEMBERED_SECONDS, REMEMBERED_TIMEOUTS = 60.0, 4
-"""So many seconds, or so many message timeouts, whichever is longer, they are remembered when all is
-reported and confirmed."""
+"""Seconds, and message timeouts, for which such a slab is remembered after its last confirmation; the longer
+time holds."""
 
 PENDING, REPORTED, CONFIRMED = 0, 1, 2
 
 
 class Slab:
-    """Trees of one slab. `marks` has a byte for each tree, `left` counts trees of which nothing was reported.
+    """Trees of one slab.
 
-    `open` counts those whose outcome is not confirmed; `ended`: when the last of them had one.
-    On the monotonic clock: `opened`; `due`, when to ask the ledger; `latest`, by when to have reported.
+    Attributes:
+        marks: A byte for each tree: `PENDING`, `REPORTED` or `CONFIRMED`.
+        left: Number of trees whose outcome was not reported.
+        open: Number of trees whose outcome is not confirmed.
+        opened: Time of the first tree, on the monotonic clock like all times here.
+        due: Time to ask the ledger.
+        latest: Time by which all outcomes must be reported.
+        ended: Time of the last outcome.
     """
 
     __slots__ = (
@@ -60,7 +72,9 @@ class Slab:
         "values",
     )
 
-    def __init__(self, first: int, opened: float, values: list[int] | Ids, message_ids: list[bytes]) -> None:
+    def __init__(
+        self, first: int, opened: float, values: list[int] | Ids, message_ids: Sequence[bytes]
+    ) -> None:
         self.first = first
         self.name = ids.slab_of(first)
         self.opened = opened
@@ -72,12 +86,17 @@ class Slab:
         self.tracked = False
 
     def anchor(self, index: int) -> int:
-        """That of a tree."""
+        """The anchor of the tree at an index."""
         return self.first + ids.STEP * index
 
     def indexes(self, mark: int) -> Iterator[int]:
-        """The trees so marked."""
+        """The indexes of the trees with a mark."""
         return (index for index, own in enumerate(self.marks) if own == mark)
+
+    def marked(self, indexes: Sequence[int], mark: int) -> Sequence[int]:
+        """The given indexes whose trees have a mark."""
+        its = np.frombuffer(bytes(self.marks), np.uint8)[places(indexes)]
+        return indexes if (its == mark).all() else np.asarray(indexes)[its == mark].tolist()
 
     def new(self) -> NewSlab:
         """The slab as the ledger takes it."""
@@ -85,22 +104,28 @@ class Slab:
         return NewSlab(anchors, np.asarray(self.values, np.int64), self.message_ids)
 
 
+def places(indexes: Sequence[int]) -> Any:
+    """Indexes, as numpy takes them."""
+    return slice(indexes.start, indexes.stop) if isinstance(indexes, range) else np.asarray(indexes, np.intp)
+
+
 @lru_cache(maxsize=256)
 def _all_confirmed(count: int) -> bytearray:
-    """The marks of a slab that is done with: all such slabs share them."""
+    """The marks of a confirmed slab, which all such slabs share."""
     return bytearray([CONFIRMED]) * count
 
 
 class Pending:
-    """The trees of one spout, and the outcomes that have come and are not taken yet, oldest first.
+    """The trees of one spout, and its outcomes that are not taken yet, oldest first.
 
-    Every method is called with the outbox's lock held. What belongs together changes in one statement that
-    calls nothing: an interrupt comes before it or after it (see `acker.collectors.outbox`).
+    The caller of each method holds the outbox's lock. Values that belong together change in one statement
+    that calls nothing: an interrupt comes before it or after it (see `acker.collectors.outbox`).
     """
 
-    def __init__(self, outbox: Outbox, spout: str) -> None:
+    def __init__(self, outbox: Outbox, spout: str, *, grouped: bool = False) -> None:
         self._outbox = outbox
         self.spout = spout
+        self.grouped = grouped
         self._timeout = outbox.ledger.config.message_timeout
         self._most = outbox.ledger.config.slab_trees
         self.forget()
@@ -110,7 +135,7 @@ class Pending:
         self.count = 0
         self.slabs: dict[bytes, Slab] = {}
         self.ended: OrderedDict[bytes, Slab] = OrderedDict()
-        self._ready: OrderedDict[int, Outcome] = OrderedDict()
+        self._ready: OrderedDict[int, Outcome | OutcomeGroup] = OrderedDict()
         self._made_ready = 0
         self._open: Slab | None = None
         self._timers: OrderedDict[bytes, Slab] = OrderedDict()
@@ -119,14 +144,15 @@ class Pending:
     # Emitting
 
     def add(self, message_id: bytes, value: int) -> None:
-        """Gives the next tree, the one of `next_anchor`, its ack value and message id."""
+        """Adds the tree of `next_anchor`, with its ack value and message id."""
         slab, buffer = self._open, self._outbox.buffer
         assert slab is not None
         self._outbox.adding(1)
         if slab.marks:
             n, left, not_confirmed, count = len(slab.marks), slab.left + 1, slab.open + 1, self.count + 1
             values: list[int] = slab.values  # type: ignore[assignment]
-            values[n:], slab.message_ids[n:], slab.marks[n:], slab.left, slab.open, self.count = (
+            message_ids: list[bytes] = slab.message_ids  # type: ignore[assignment]
+            values[n:], message_ids[n:], slab.marks[n:], slab.left, slab.open, self.count = (
                 [value], [message_id], b"\0", left, not_confirmed, count
             )  # fmt: skip
         else:
@@ -146,19 +172,20 @@ class Pending:
             slab = self._open = self._new(now, ids.new_slab())
         return slab.anchor(len(slab.marks))
 
-    def new_slabs(self, message_ids: list[bytes], values: Ids) -> list[Slab]:
-        """Trees in slabs of their own, which are not for the outbox to take, for `add_slabs`."""
+    def new_slabs(self, message_ids: Sequence[bytes], values: Ids) -> list[Slab]:
+        """Trees in new slabs for `add_slabs`, which the outbox does not take."""
         now = time.monotonic()
         slabs = []
         for at in range(0, len(message_ids), self._most):
-            own = message_ids[at : at + self._most]
+            end = at + self._most
+            own = message_ids.part(at, end) if isinstance(message_ids, PackedIds) else message_ids[at:end]
             slab = self._new(now, int(ids.new_anchors(len(own))[0]))
             self._fill(slab, values[at : at + self._most], own)
             slabs.append(slab)
         return slabs
 
     def add_slabs(self, slabs: Sequence[Slab]) -> None:
-        """Adds slabs of trees. Where it is interrupted `expire` takes back what was added."""
+        """Adds slabs of trees. After an interrupt `give_up` takes the added slabs back."""
         for slab in slabs:
             name, count = slab.name, self.count + slab.left
             self.slabs[name], self._timers[name], self.count = slab, slab, count
@@ -169,7 +196,7 @@ class Pending:
         return slab
 
     @staticmethod
-    def _fill(slab: Slab, values: list[int] | Ids, message_ids: list[bytes]) -> None:
+    def _fill(slab: Slab, values: list[int] | Ids, message_ids: Sequence[bytes]) -> None:
         slab.values, slab.message_ids = values, message_ids
         slab.marks, slab.left = bytearray(len(message_ids)), len(message_ids)
         slab.open = slab.left
@@ -184,7 +211,7 @@ class Pending:
                         "R": self._outbox.ledger.config.rejection("R"),
                         "W": self._outbox.ledger.config.rejection("W"),
                         "C": f"slab {slab.first} is tracked with other content",
-                        "U": f"what the store holds of slab {slab.first} cannot be read",
+                        "U": f"the store's record of slab {slab.first} cannot be read",
                     }
                     self.report_all(slab, "rejected", reasons[letter])
 
@@ -192,15 +219,16 @@ class Pending:
 
     @property
     def ready(self) -> int:
-        """How many outcomes have come and are not taken."""
+        """Number of outcomes that are not taken yet."""
         return len(self._ready)
 
     def has_room(self, count: int, limit: int | None) -> bool:
-        """Whether so many trees may be emitted, where at most `limit` may be pending."""
-        return len(self._ready) < MOST_READY and (limit is None or self.count + count <= limit)
+        """True if so many trees may be emitted, with at most `limit` trees pending."""
+        full = len(self._ready) >= MOST_READY and not self._outbox.ledger.off
+        return not full and (limit is None or self.count + count <= limit)
 
-    def oldest(self) -> tuple[int, Outcome] | None:
-        """The outcome that is to be taken next, and its number."""
+    def oldest(self) -> tuple[int, Any] | None:
+        """The oldest outcome, or group of outcomes, and its number."""
         return next(iter(self._ready.items()), None)
 
     def take(self, number: int) -> None:
@@ -209,23 +237,23 @@ class Pending:
         if len(self._ready) == MOST_READY - 1:
             self._outbox.changed.notify_all()
 
-    def put_back(self, number: int, outcome: Outcome) -> None:
-        """Makes an outcome the oldest again, taken or not."""
+    def put_back(self, number: int, outcome: Outcome | OutcomeGroup) -> None:
+        """Makes an outcome the oldest again, whether taken or not."""
         self._ready[number] = outcome
         self._ready.move_to_end(number, last=False)
 
-    def known(self, name: bytes) -> Slab | None:
-        """A slab that has trees without outcome, or is remembered."""
+    def find(self, name: bytes) -> Slab | None:
+        """A slab with pending trees, or a remembered slab."""
         return self.slabs.get(name) or self.ended.get(name)
 
-    def adopt(self, name: bytes, message_ids: list[bytes]) -> Slab:
+    def add_earlier(self, name: bytes, message_ids: list[bytes]) -> Slab:
         """A slab of an earlier spout of this name: none of its trees counts as pending here."""
         slab = Slab(ids.anchor_at(name, 0), time.monotonic(), [], message_ids)
         self._remember(slab)
         return slab
 
     def report(self, slab: Slab, index: int, outcome: Outcome) -> None:
-        """Makes the outcome of a tree ready and marks the tree, which frees its place."""
+        """Makes the outcome of a tree ready and marks the tree, which frees its room."""
         number, left = self._made_ready + 1, slab.left - 1
         count = self.count - 1 if slab.name in self.slabs else self.count
         self._ready[number], self._made_ready, slab.marks[index], slab.left, self.count = (
@@ -233,8 +261,32 @@ class Pending:
         )  # fmt: skip
         self._drop_if_done(slab)
 
+    def report_group(self, slab: Slab, group: OutcomeGroup) -> None:
+        """Makes the outcome of pending trees ready, as one, and marks the trees."""
+        marks, gone = bytearray(slab.marks), len(group.indexes)
+        np.frombuffer(marks, np.uint8)[places(group.indexes)] = REPORTED
+        number, left = self._made_ready + 1, slab.left - gone
+        count = self.count - gone if slab.name in self.slabs else self.count
+        self._ready[number], self._made_ready, slab.marks, slab.left, self.count = (
+            group, number, marks, left, count
+        )  # fmt: skip
+        self._drop_if_done(slab)
+
+    def confirm_group(self, slab: Slab, group: OutcomeGroup) -> None:
+        """Notes that the outcome of a group is confirmed. Again, it changes nothing."""
+        at = places(group.indexes)
+        if len(slab.marks) <= group.indexes[-1]:
+            return
+        marks = bytearray(slab.marks)
+        view = np.frombuffer(marks, np.uint8)
+        reported = int(np.count_nonzero(view[at] == REPORTED))
+        view[at] = CONFIRMED
+        slab.marks, slab.open = marks, slab.open - reported
+        if not slab.open:
+            slab.marks = _all_confirmed(len(slab.marks))
+
     def confirm(self, slab: Slab, index: int) -> None:
-        """Notes that the caller is done with a tree that was reported."""
+        """Notes that the outcome of a reported tree is confirmed."""
         if index < len(slab.marks) and slab.marks[index] == REPORTED:
             left = slab.open - 1
             slab.marks[index], slab.open = CONFIRMED, left
@@ -242,21 +294,29 @@ class Pending:
             slab.marks = _all_confirmed(len(slab.marks))
 
     def report_further(self, outcomes: Iterable[Outcome]) -> None:
-        """Makes outcomes ready that are of no tree here."""
+        """Makes outcomes ready that belong to no tree in memory."""
         for outcome in outcomes:
             number = self._made_ready + 1
             self._ready[number], self._made_ready = outcome, number
+            if len(self._ready) > MOST_KEPT:
+                self._ready.popitem(last=False)
         self._outbox.changed.notify_all()
 
     def report_all(self, slab: Slab, status: Status, reason: str) -> None:
-        """Makes an outcome ready for each pending tree of a slab, by decision of this side."""
+        """Makes an outcome ready for each pending tree of a slab, by the spout's own decision."""
+        if self.grouped and slab.left:
+            said = Outcome(b"", 0, status, reason, None)
+            indexes = tuple(slab.indexes(PENDING))
+            self.report_group(slab, OutcomeGroup(slab.name, indexes, slab.message_ids, said))
+            self._outbox.changed.notify_all()
+            return
         for index in list(slab.indexes(PENDING)):
             outcome = Outcome(slab.message_ids[index], slab.anchor(index), status, reason, None)
             self.report(slab, index, outcome)
         self._outbox.changed.notify_all()
 
     def give_up(self, slab: Slab) -> None:
-        """Ends the pending trees of a slab, of which nothing is to be reported."""
+        """Ends the pending trees of a slab without a report."""
         if slab.name not in self.slabs:
             return
         confirmed, count = _all_confirmed(len(slab.marks)), self.count - slab.left
@@ -264,13 +324,12 @@ class Pending:
         self._drop_if_done(slab)
 
     def _remember(self, slab: Slab) -> None:
-        """Remembers a slab, and forgets the oldest where they are too many, or old and confirmed."""
+        """Remembers a slab, and forgets the oldest slab beyond the limit, or if it is old and confirmed."""
         slab.ended = now = time.monotonic()
         self.ended[slab.name] = slab
         horizon = now - max(REMEMBERED_SECONDS, REMEMBERED_TIMEOUTS * self._timeout)
-        for _ in range(
-            2
-        ):  # more than come: what is not confirmed goes to the end, and does not hold up others
+        # Two for each new slab: unconfirmed slabs move to the end, and do not hold up the others.
+        for _ in range(2):
             oldest = next(iter(self.ended.values()))
             if len(self.ended) > REMEMBERED or (oldest.ended < horizon and not oldest.open):
                 self.ended.pop(oldest.name)
@@ -288,7 +347,7 @@ class Pending:
     # The timer. All trees share one timeout, so both queues are in order by themselves.
 
     def next_due(self) -> float | None:
-        """When to ask for the next slab, on the monotonic clock."""
+        """The time to ask for the next slab, on the monotonic clock."""
         dues = []
         for queue in (self._timers, self._rearmed):
             while queue:
@@ -296,20 +355,20 @@ class Pending:
                 if slab.left:
                     dues.append(slab.due)
                     break
-                self._drop_if_done(slab)  # where an interrupt kept it from being dropped
+                self._drop_if_done(slab)  # an interrupt kept it from being dropped
                 queue.pop(slab.name, None)
         return min(dues, default=None)
 
     def due(self, now: float) -> list[Slab]:
-        """The slabs to ask for now. Each is to be expired, or asked for again; until then it stays due."""
-        found = []
+        """The slabs to ask for now. Each stays due until the caller expires it, or calls `ask_again`."""
+        slabs = []
         for queue in (self._timers, self._rearmed):
             for slab in queue.values():
                 if slab.left and slab.due > now:
                     break
                 if slab.left:
-                    found.append(slab)
-        return found
+                    slabs.append(slab)
+        return slabs
 
     def ask_again(self, slab: Slab, now: float) -> None:
         """Arms the timer anew for a slab that the ledger says is pending."""
@@ -317,39 +376,3 @@ class Pending:
         self._rearmed.move_to_end(slab.name)
         slab.due, slab.latest = now + ASK_AGAIN * self._timeout, now + REPORT_BY_AGAIN * self._timeout
         self._timers.pop(slab.name, None)
-
-
-def still_there(core: Core, slabs: Sequence[bytes]) -> Operation[tuple[set[bytes], set[bytes]]]:
-    """Which of these slabs the ledger holds as tracked: with trees that may have no outcome yet, and without.
-
-    A slab that was passed over when its bucket was drained expires no more: nothing is to come of it.
-    """
-    pending: set[bytes] = set()
-    finished: set[bytes] = set()
-    shards = [core.shards[shard] for shard in {ids.shard_of(slab, core.config.ackers) for slab in slabs}]
-    # Read before the headers: a slab that goes back to the nursery meanwhile was not passed over.
-    clocks = yield [command("HMGET", shard.clock, "drained", "rotations") for shard in shards]
-    drained = {shard.number: _drained(*clock) for shard, clock in zip(shards, clocks, strict=True)}
-    for first in range(0, len(slabs), 256):
-        part = slabs[first : first + 256]
-        shards = [core.shards[ids.shard_of(slab, core.config.ackers)] for slab in part]
-        requests = [command("HGET", shard.slabs, slab) for shard, slab in zip(shards, part, strict=True)]
-        requests += [
-            command("HEXISTS", shard.ones, slab)
-            if ids.is_one(slab)
-            else command("EXISTS", shard.vector(slab))
-            for shard, slab in zip(shards, part, strict=True)
-        ]
-        replies = yield requests
-        for slab, header, vector in zip(part, replies[: len(part)], replies[len(part) :], strict=True):
-            known, shard = headers.read(header), ids.shard_of(slab, core.config.ackers)
-            if known is not None and known.kind == headers.TRACKED:
-                (pending if vector and known.entered + 2 >= drained[shard] else finished).add(slab)
-    return pending, finished
-
-
-def _drained(drained: bytes | None, rotations: bytes | None) -> int:
-    """The rotation up to which a shard is drained; 0 where that cannot be."""
-    if not all(value is not None and value.isdigit() and len(value) < 16 for value in (drained, rotations)):
-        return 0
-    return int(drained) if int(drained) <= int(rotations) else 0  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Outboxes at the ends of a process: a forked child begins with empty ones, what is left is sent at exit."""
+"""Outboxes at the end of a process: a forked child begins with empty ones, and an exit sends the rest."""
 
 import atexit
 import logging
@@ -14,39 +14,45 @@ log = logging.getLogger("acker")
 
 
 class Ending(Protocol):
-    """An outbox, as the end of a process sees it."""
+    """The part of an outbox that the end of a process uses."""
 
     @property
     def unsent(self) -> int:
-        """How many messages the store has not answered for."""
+        """Number of messages that the store has not answered."""
 
     def finish(self) -> None:
-        """Sends what is left."""
+        """Sends the rest."""
 
     def after_fork(self) -> None:
-        """Makes it empty."""
+        """Empties the outbox."""
 
 
-class Forgetful(Protocol):
+class ForkAware(Protocol):
     """An object with state that a forked child must not share with its parent."""
 
     def forget(self) -> None:
-        """Drops everything: it is the parent's."""
+        """Drops all state, which belongs to the parent."""
 
 
 _outboxes: "weakref.WeakSet[Ending]" = weakref.WeakSet()
+_exchanges: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
 _ends: set[int] = set()
 
 
 def add(outbox: Ending) -> None:
-    """Has an outbox be empty in forked children, without keeping it alive."""
+    """Makes an outbox empty in forked children, without keeping it alive."""
     _outboxes.add(outbox)
 
 
-def see_to_the_end() -> None:
-    """Has this process send what is left when it ends, also where it is a child of `multiprocessing`.
+def add_exchange(exchange: ForkAware) -> None:
+    """Makes an exchange forget its rows in forked children, behind all outboxes, without keeping it alive."""
+    _exchanges.add(exchange)
 
-    A forked one runs no atexit, but the finalizers of multiprocessing, which it has to register itself.
+
+def see_to_the_end() -> None:
+    """Makes this process send the rest at its end, also in a child of `multiprocessing`.
+
+    A forked child runs no atexit functions, only the finalizers of multiprocessing, which it must register.
     """
     if os.getpid() not in _ends and multiprocessing.parent_process() is not None:
         multiprocessing.util.Finalize(None, _at_exit, exitpriority=0)
@@ -66,6 +72,8 @@ def _at_exit() -> None:
 def _after_fork() -> None:
     for outbox in list(_outboxes):
         outbox.after_fork()
+    for exchange in list(_exchanges):
+        exchange.forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)

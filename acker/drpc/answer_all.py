@@ -1,7 +1,7 @@
-"""Answering for a whole store: whoever ticks or settles answers calls of functions, too.
+"""Answering for a whole store: every ticker and settler also answers calls of functions.
 
-So calls that end while nobody works on their function, as those whose time is over, leave nothing behind.
-`acker.drpc.answers` wakes as soon as there is something to answer; this one looks once a second.
+So calls that end while their function has no worker, as by their deadline, leave nothing behind.
+`acker.drpc.answers` wakes up as soon as there is an answer to give; this one polls once a second.
 """
 
 import logging
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Answering(Rounds):
-    """Answers calls whose requests are over, of topologies of a store (all, where `names` is None)."""
+    """Answers calls whose requests are over, in topologies of a store (all, if `names` is None)."""
 
     what, all_wait = "answers of function %s wait", "answers of functions wait"
     pause, longest = 1.0, 5.0
@@ -35,19 +35,19 @@ class Answering(Rounds):
         self._readings: dict[str, dict[str, SettleProgress]] = {}
 
     def step(self) -> int:
-        """Answers what it can now; returns how many requests were over. Troubles are logged."""
+        """Answers the calls that are over. Returns the number of finished requests; errors are logged."""
         [stored] = self.store.send([command("HGETALL", keys.FUNCTIONS)])
-        found = {key.decode("utf-8", "replace"): record for key, record in pairs(stored).items()}
+        records = {key.decode("utf-8", "replace"): record for key, record in pairs(stored).items()}
         for known in (self._readings, self._trouble):
-            for name in known.keys() - found.keys():
+            for name in known.keys() - records.keys():
                 del known[name]
-        return self._each(found, lambda name: self._answer(Description.load(found[name])))
+        return self._each(records, lambda name: self._answer(Description.load(records[name])))
 
-    def _answer(self, what: Description) -> int:
-        if self.names is not None and what.topology not in self.names:
+    def _answer(self, function: Description) -> int:
+        if self.names is not None and function.topology not in self.names:
             return 0
-        known = self._ledgers.pop(what.topology, None)
-        ledger = self._ledgers[what.topology] = follow(known, self.store, what.topology, create=False)
-        answered = partial(answers.answer_outcomes, ledger, what)
-        readings = self._readings.setdefault(what.name, {})
-        return settler.settle(ledger, what.name, answered, readings=readings, claimed=True).all
+        known = self._ledgers.pop(function.topology, None)
+        ledger = self._ledgers[function.topology] = follow(known, self.store, function.topology, create=False)
+        answered = partial(answers.answer_outcomes, ledger, function)
+        readings = self._readings.setdefault(function.name, {})
+        return settler.settle(ledger, function.name, answered, readings=readings, claimed=True).all

@@ -1,7 +1,9 @@
-"""Answers: whoever works on a function settles its requests, and sees to those whose time is over.
+"""Answers: the workers of a function settle its requests, and end calls after their deadline.
 
-The store has the truth: a request that is answered, or that nobody waits for, is not answered again. So any
-number may do this side by side, and may die at any point.
+The store has the truth: a request that is answered, or has no caller, is not answered again. So any number of
+processes may do this side by side, and may die at any point.
+
+Terms: a section is the steps of a line between two gathers.
 """
 
 import logging
@@ -15,12 +17,13 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.drpc import calls, keeping
 from acker.drpc.registry import Description
 from acker.errors import AckerError
-from acker.ledger import loops
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.ledger.loops import Threads
 from acker.ledger.outcomes.outcomes import READ_ENTRIES, OutcomeReader
 from acker.ledger.trees import trees
+from acker.store import loops
+from acker.store.loops import Pace
 from acker.store.operation import Operation
 from acker.streams.spouts import settler
 from acker.streams.spouts.backoff import SettleProgress
@@ -31,76 +34,79 @@ _LOOK = 1.0
 _log = logging.getLogger(__name__)
 
 
-def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
-    """Answers the requests of a function until `stop` is set. A store that is away is waited for."""
+def run(ledger: Ledger, function: Description, stop: threading.Event) -> None:
+    """Answers the requests of a function until `stop` is set. Waits for an unavailable store."""
     ended = threading.Event()
     bell = Bell(ledger.store, ended)
-    woken = bell.listen(OutcomeReader(ledger.core, what.name).keys())
+    woken = bell.listen(OutcomeReader(ledger.core, function.name).keys())
     ringing = Threads(ended)
     ringing.start(bell.run)
     readings: dict[str, SettleProgress] = {}
-    looked = kept = recovered = 0.0
+    polled = kept = recovered = 0.0
 
     def step() -> float:
-        nonlocal looked, kept, recovered
+        nonlocal polled, kept, recovered
         often, now = ledger.config.message_timeout / 4, time.monotonic()
-        answered, due = partial(answer_outcomes, ledger, what), now - looked >= min(_LOOK, often)
-        done = settler.settle(ledger, what.name, answered, steps=1, readings=readings, claimed=not due).all
-        # What comes from now on rings the bell; what was there and was not read yet does not.
-        reading = readings.get(what.name)
+        answered, due = partial(answer_outcomes, ledger, function), now - polled >= min(_LOOK, often)
+        done = settler.settle(
+            ledger, function.name, answered, steps=1, readings=readings, claimed=not due
+        ).all
+        # New outcomes ring the bell; outcomes from before, not read yet, do not.
+        reading = readings.get(function.name)
         more = done >= READ_ENTRIES or (not done and reading is not None and reading.more)
         if due:
-            looked = now
-            late = ledger.run(calls.overdue(ledger.core, what))
+            polled = now
+            late = ledger.run(calls.overdue(ledger.core, function))
             if late or now - kept >= often:
                 kept = now
-                ledger.run(keeping.look_after(ledger.core, what))
+                ledger.run(keeping.look_after(ledger.core, function))
         if now - recovered >= 2 * often:
             recovered = now
-            settler.recover(ledger, what.name)
+            settler.recover(ledger, function.name)
         return 0.0 if more else min(_PAUSE, often)
 
-    waits = f"answers of function {what.name} wait"
+    waits = f"answers of function {function.name} wait"
     pause = min(_PAUSE, ledger.config.message_timeout / 4)
-    loops.run(stop, step, log=_log, what=waits, pause=pause, longest=_LOOK, woken=woken)
+    loops.run(stop, step, Pace(_log, waits, pause, _LOOK), woken=woken)
     bell.end()
     ringing.end()
 
 
-def answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None:
+def answer_outcomes(ledger: Ledger, function: Description, table: pa.Table) -> None:
     """Answers the requests whose outcomes are final.
 
-    Raises AckerError where the store has lost one since it was read, with the result: it comes again.
+    Raises AckerError if the store has since lost an outcome, and with it the result: it comes again.
     """
-    found: list[tuple[int, str, str]] = []
+    results: list[tuple[int, str, str]] = []
     columns = ("final", "message_id", "reason", "status", "step", "anchor")
     rows = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
     for final, name, reason, status, step, anchor in rows:
         if final:
             request = name.decode("utf-8", "replace")
-            why = _without_section(what, reason or status)
+            why = _without_section(function, reason or status)
             text = "r" if status == "acked" else f"f{step} {why}"
-            found.append((anchor, request, text))
-    ledger.run(_answer(ledger.core, what, found))
+            results.append((anchor, request, text))
+    ledger.run(_answer(ledger.core, function, results))
 
 
-def _answer(core: Core, what: Description, found: Sequence[tuple[int, str, str]]) -> Operation[None]:
-    if not found:
+def _answer(core: Core, function: Description, outcomes: Sequence[tuple[int, str, str]]) -> Operation[None]:
+    if not outcomes:
         return
     replies = yield [
-        calls.answer(core, what, request, text, str(anchor), sure=False) for anchor, request, text in found
+        calls.answer(core, function, request, text, str(anchor), sure=False)
+        for anchor, request, text in outcomes
     ]
-    without = [one for one, reply in zip(found, replies, strict=True) if reply == 2]
+    without = [outcome for outcome, reply in zip(outcomes, replies, strict=True) if reply == 2]
     if not without:
         return
     found_in = yield from trees.trees_at(core, [anchor for anchor, _, _ in without])
-    if any(one.state == "pending" for one in found_in):
-        raise AckerError("the store was set back to before a result that it had: it is worked out again")
-    yield [calls.answer(core, what, request, text, str(anchor)) for anchor, request, text in without]
+    if any(tree.state == "pending" for tree in found_in):
+        raise AckerError("the store has lost a result: the steps work out the request again")
+    yield [calls.answer(core, function, request, text, str(anchor)) for anchor, request, text in without]
 
 
 def _without_section(what: Description, reason: str) -> str:
-    """Why a call failed, for who has asked: the step is named, and sections mean nothing to them."""
+    """Returns the reason of a failed call for its caller: the step is named, not the section."""
     for place in range(len(what.steps)):
         reason = reason.removeprefix(f"in section {what.stream(place)}: ")
     return reason

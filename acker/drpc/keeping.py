@@ -1,18 +1,18 @@
-"""Keeping calls: their requests do not expire before their own time, and end when it is over.
+"""Keeping calls: their requests do not expire before their deadline, and end at it.
 
-The ticker does this right before it rotates, so a call lives until its deadline and no longer. The worker
-that had it in hand may be dead, and the caller's process, too. Workers do the same between two ticks, so that
-what is over ends sooner.
+The ticker does this right before it rotates, so a call lives until its deadline and no longer, even if its
+worker and its caller are dead. Workers do it between two ticks, so that overdue calls end sooner.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a section
+is the steps of a line between two gathers.
 """
 
-import logging
 from collections.abc import Mapping
 
 import numpy as np
 
 from acker.drpc import calls
 from acker.drpc.registry import Description
-from acker.errors import StoreError, UnreadableRecord
 from acker.ledger import ids
 from acker.ledger.calls import idempotence
 from acker.ledger.calls.core import Core
@@ -20,54 +20,50 @@ from acker.ledger.outcomes import outcomes
 from acker.ledger.slabs import sections
 from acker.ledger.slabs.causes import Cause
 from acker.store import function_keys, keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, Reply, command
+from acker.store.records import passing_over
 from acker.store.replies import pairs
 from acker.streams import downtime
 
 _PAGE = 500
 _MOST_LATE = 20
-"""Pages of calls whose time is over that one pass answers; the next pass goes on."""
-_OVER = Cause("it was answered, or its time is over: nobody waits for it", "", retry=False)
-_log = logging.getLogger(__name__)
+"""Most pages of overdue calls that one pass answers; the next pass goes on."""
+_OVER = Cause("it was answered, or its deadline has passed: no caller waits for it", "", retry=False)
 
 
 def keep(core: Core) -> Operation[int]:
-    """Sees to the calls of all functions of a topology, before its shards rotate.
+    """Keeps the pending calls of a topology's functions before its shards rotate; returns the kept slabs.
 
-    Answers those whose time is over, and looks after the requests of all; returns how many slabs it kept. A
-    function that cannot be read is
-    passed over and logged: its calls expire as other trees do.
+    Calls after their deadline are answered. An unreadable function is passed over and logged: its calls
+    expire as other trees do.
     """
     kept = 0
     if not core.shards:
         return kept
-    try:
+    stored: Reply = ()
+    with passing_over(f"{core.config.name}: calls of functions may expire", refusals=True):
         [stored] = yield [command("HGETALL", keys.FUNCTIONS)]
-    except StoreError as error:
-        _log.error("%s: calls of functions may expire: %s", core.config.name, error)
-        return kept
     for name, record in sorted(pairs(stored).items()):
-        try:
-            what = Description.load(record)
-            if what.topology != core.config.name:
+        where = f"{core.config.name}: calls may expire"
+        with passing_over(where, f"function {name!r:.100}", refusals=True):
+            function = Description.load(record)
+            if function.topology != core.config.name:
                 continue
             for _ in range(_MOST_LATE):
-                if (yield from calls.overdue(core, what)) < calls.PAGE:
+                if (yield from calls.overdue(core, function)) < calls.PAGE:
                     break
-            kept += yield from look_after(core, what)
-        except (StoreError, UnreadableRecord, ValueError) as error:
-            _log.error("%s, function %.100r: its calls may expire: %s", core.config.name, name, error)
+            kept += yield from look_after(core, function)
     return kept
 
 
-def look_after(core: Core, what: Description) -> Operation[int]:
-    """Keeps requests without answer from the next rotation, and fails all others, in all sections.
+def look_after(core: Core, function: Description) -> Operation[int]:
+    """Keeps requests without answer over the next rotation, and fails all others, in all sections.
 
-    Returns how many slabs it kept.
+    Returns the number of kept slabs.
     """
     own, kept = (
-        function_keys.Function(core.config.name, what.name),
-        keys.Spout(core.config.name, what.name).slabs,
+        function_keys.Function(core.config.name, function.name),
+        keys.Spout(core.config.name, function.name).slabs,
     )
     cursor, sent = b"0", 0
     while True:
@@ -83,17 +79,17 @@ def look_after(core: Core, what: Description) -> Operation[int]:
             if ended := [index for index, one in enumerate(callers) if one is None]:
                 over[slab] = ended
         sent += yield from downtime.send_back(core, alive, 2)
-        yield from _end(core, what, over)
+        yield from _end(core, function, over)
         if cursor == b"0":
             return sent
 
 
-def _end(core: Core, what: Description, over: Mapping[bytes, list[int]]) -> Operation[None]:
+def _end(core: Core, function: Description, over: Mapping[bytes, list[int]]) -> Operation[None]:
     """Fails requests, by slab and index, in the sections that the ledger still has."""
     failing: list[tuple[keys.Shard, bytes, ids.Ids]] = []
     for slab, indexes in over.items():
         own = np.int64(ids.anchor_at(slab, 0)) + ids.STEP * np.array(indexes, dtype=np.int64)
-        for section in range(1, len(what.sections()) + 1):
+        for section in range(1, len(function.sections()) + 1):
             anchors = sections.within(own, section)
             name = ids.slab_of(int(anchors[0]))
             failing.append((core.shards[ids.shard_of(name, core.config.ackers)], name, anchors))

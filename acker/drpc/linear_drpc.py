@@ -1,9 +1,8 @@
-"""Functions that steps work out: built, checked, registered, worked on.
+"""Functions with steps: built, checked, registered, carried out.
 
 The idea is Storm's LinearDRPCTopologyBuilder.
 """
 
-import inspect
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.drpc import answers, registry
 from acker.drpc.out import Out
 from acker.drpc.registry import Description
+from acker.drpc.step_functions import check_class, check_function, check_given
 from acker.errors import ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.ledger.loops import Threads
@@ -36,7 +36,7 @@ MOST_STEPS = 16
 MOST_TIMEOUT = 86_400.0
 MOST_PENDING = 1_000_000
 GRACE = 600.0
-"""Seconds for which an answer is kept, and a result after its time."""
+"""Seconds for which an answer is kept, and a result after its deadline."""
 CALL = pa.schema([("request", pa.string()), ("args", pa.string())])
 """Rows of the first step's stream. args: JSON."""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,19 +47,24 @@ class HasLedger(Protocol):
 
     @property
     def ledger(self) -> Ledger:
-        """Its ledger."""
+        """The ledger of the topology."""
 
 
 class LinearDRPC:
-    """A function: steps in a row, of which the last one gives the result.
+    """A function: a row of steps, of which the last gives the result.
 
-    name: unique in a store. idempotent: steps may run again, where a worker died, or one failed a request:
-    that is tried `attempts` times (1 to 1,000). Else what a worker had begun when it died fails at once.
-    timeout: seconds of a call, where it gives none (0.01 to 86,400). max_pending: calls without answer (1 to
-    1,000,000); more are refused with DRPCFull.
+    The first step gets rows with `request` (text) and `args`, the caller's value.
 
-    The first step is called with rows of `request` (text) and `args`, as the caller gave them. Each method
-    returns the function itself, and raises ValidationError.
+    Args:
+        name: The name of the function, unique in a store.
+        idempotent: True allows steps to run again, after the death of a worker or a failure. False fails the
+            requests that a worker had begun when it died.
+        attempts: Attempts of an idempotent function for each request: 1 to 1,000.
+        timeout: Seconds of a call, by default: 0.01 to 86,400.
+        max_pending: Calls without answer: 1 to 1,000,000. More are refused with DRPCFull.
+
+    Raises:
+        ValidationError: An argument is invalid.
     """
 
     def __init__(
@@ -93,16 +98,24 @@ class LinearDRPC:
         spark: bool = False,
         **options: Unpack[WorkOptions],
     ) -> "LinearDRPC":
-        """Adds a step that works on each row: `function(row, out)`. columns: of the rows that it emits.
+        """Adds a step that works on each row: `function(row, out)`.
 
-        It may be `async def`. options: concurrency, timeout, fair_by, max_bytes, see
-        `acker.lines.WorkOptions`.
+        Args:
+            name: The name of the step.
+            function: The function, which may be `async def`. None with spark=True.
+            columns: Names and types of the columns that the step emits.
+            spark: True if a Spark job carries out the step (`acker.spark.SparkSteps`).
+            **options: See `acker.lines.WorkOptions`.
 
-        spark: a Spark job works on it (`acker.spark.SparkSteps`); there is no function then.
+        Returns:
+            This function.
+
+        Raises:
+            ValidationError: An argument is invalid.
         """
-        _check_made(f"step {name!r}", function, spark)
+        check_given(f"step {name!r}", function, spark)
         if function is not None:
-            _check_function(f"step {name!r}", function)
+            check_function(f"step {name!r}", function)
         step = registry.Step(name, spark=spark)
         return self._add(step, function, columns, options)
 
@@ -117,45 +130,50 @@ class LinearDRPC:
         spark: bool = False,
         **options: Unpack[WorkOptions],
     ) -> "LinearDRPC":
-        """Adds a step that sees all rows of a request: an object of `make` for each request and task.
+        """Adds a step that sees all rows of a request: one object of `make` for each request and task.
 
-        It has `execute(row)` and `finished(out)` (`acker.lines`). The last one has no columns: it gives the
-        result by `out.result(value)`. Its methods may be `async def`. options: as in `step`; fair_by is
-        "_acker" here.
+        The object has `execute(row)` and `finished(out)` (`acker.lines`), either may be `async def`. The last
+        step gives the result by `out.result(value)`; in a Spark job, by `collector.results(rows)`.
 
-        spark: as in `step`; the job has `acker.spark.gathered`, and gives the result, where it is the last,
-        by `collector.results(rows)`.
+        Args:
+            name: The name of the step.
+            make: The class of the objects. None with spark=True.
+            tasks: Tasks among which the rows of a request are divided: 1 to 64.
+            by: Columns whose values choose the task of a row.
+            columns: Names and types of the columns that the step emits; None for the last step.
+            spark: True if a Spark job carries out the step, with `acker.spark.gathered`.
+            **options: See `acker.lines.WorkOptions`; fair_by can only be "_acker".
+
+        Returns:
+            This function.
+
+        Raises:
+            ValidationError: An argument is invalid.
         """
-        what = f"step {name!r}"
-        _check_made(what, make, spark)
-        check_number(tasks, f"{what}, tasks", 1, TASKS, int)
-        for method in ("execute", "finished"):
-            if inspect.isclass(make):
-                if not callable(getattr(make, method, None)):
-                    raise ValidationError(f"{what}: expected a class with {method}, got {shown(make)}")
-                _check_function(f"{what}, {method}", getattr(make, method))
-        if make is not None and not callable(make):
-            raise ValidationError(f"{what}: expected a class with execute and finished, got {shown(make)}")
+        label = f"step {name!r}"
+        check_given(label, make, spark)
+        check_number(tasks, f"{label}, tasks", 1, TASKS, int)
+        check_class(label, make)
         if isinstance(by, str) or not all(by):
-            raise ValidationError(f"{what}, by: expected names of columns, as a list, got {shown(by)}")
+            raise ValidationError(f"{label}, by: expected names of columns, as a list, got {shown(by)}")
         if not self._steps:
-            raise ValidationError(f"{what}: the first step cannot gather, for nothing comes before it")
+            raise ValidationError(f"{label}: the first step cannot gather, because no step comes before it")
         given = self._columns[-1] or {}
         for column in by:
             if column not in given:
                 raise ValidationError(
-                    f"{what}, by: column {column!r} is not one that step {self._steps[-1].name!r} gives: "
+                    f"{label}, by: column {column!r} is not one that step {self._steps[-1].name!r} gives: "
                     f"{', '.join(given) or 'it gives none'}"
                 )
         if tasks > 1 and not by:
-            raise ValidationError(f"{what}: {tasks} tasks need columns by which rows are divided: by=[...]")
+            raise ValidationError(f"{label}: {tasks} tasks need columns by which rows are divided: by=[...]")
         step = registry.Step(name, True, tasks, tuple(by), spark=spark)
         return self._add(step, make, columns, options)
 
     def _add(
         self,
         step: registry.Step,
-        made: Callable[..., Any] | None,
+        target: Callable[..., Any] | None,
         columns: Mapping[str, pa.DataType] | None,
         options: WorkOptions,
     ) -> "LinearDRPC":
@@ -163,20 +181,23 @@ class LinearDRPC:
         check_name(f"{self.name}.{step.name}", "function and step")
         if step.name in ("outcomes", "replays"):
             raise ValidationError(f"step: the name {step.name!r} is acker's own")
-        if step.name in [one.name for one in self._steps]:
-            raise ValidationError(f"step: function {self.name!r} has one of the name {step.name!r} already")
+        if step.name in [added.name for added in self._steps]:
+            raise ValidationError(
+                f"step: function {self.name!r} has a step of the name {step.name!r} already"
+            )
         if len(self._steps) == MOST_STEPS:
             raise ValidationError(f"step: function {self.name!r} has {MOST_STEPS} steps, its most")
-        if step.gathers and sum(one.gathers for one in self._steps) == SECTIONS - 1:
+        if step.gathers and sum(added.gathers for added in self._steps) == SECTIONS - 1:
             raise ValidationError(
                 f"step {step.name!r}: function {self.name!r} has {SECTIONS - 1} steps that gather, its most"
             )
         if self._steps and self._columns[-1] is None:
             raise ValidationError(
-                f"step {step.name!r}: step {self._steps[-1].name!r} has no columns, so it is the last"
+                f"step {step.name!r}: step {self._steps[-1].name!r} declares no columns, so no "
+                "step can read its rows: give it columns=..."
             )
         self._check_fair(step, options.get("fair_by", ""))
-        found = None
+        types = None
         if columns is not None:
             for column, kind in columns.items():
                 if not column or not isinstance(kind, pa.DataType):
@@ -188,35 +209,47 @@ class LinearDRPC:
                     raise ValidationError(f"step {step.name!r}, columns: {column!r} is acker's own")
             if not columns:
                 raise ValidationError(f"step {step.name!r}, columns: expected one or more, got none")
-            found = dict(columns)
-            schemas.normal(pa.schema(list(found.items())))
-        self._work.append(worked(made, **options))
+            types = dict(columns)
+            schemas.normal(pa.schema(list(types.items())))
+        self._work.append(worked(target, **options))
         self._steps.append(step)
-        self._columns.append(found)
-        self._made.append(made)
+        self._columns.append(types)
+        self._made.append(target)
         return self
 
     def _check_fair(self, step: registry.Step, column: str) -> None:
-        """Raises ValidationError where the rows of a step cannot be read fairly by a column."""
-        what = f"step {step.name!r}, fair_by"
+        """Raises ValidationError if the rows of a step cannot be read fairly by a column."""
+        label = f"step {step.name!r}, fair_by"
         given = [*(self._columns[-1] or {})] if self._steps else CALL.names
         if fairness.check(column) in ("", ANCHORS):
             return
         if step.gathers:
             raise ValidationError(
-                f"{what}: it gathers, so its rows go on by request: expected {ANCHORS!r}, got {shown(column)}"
+                f"{label}: it gathers, so its rows go on by request: expected {ANCHORS!r}, got "
+                f"{shown(column)}"
             )
         if column not in given:
             raise ValidationError(
-                f"{what}: expected {ANCHORS!r} or one of {', '.join(given)}, got {shown(column)}"
+                f"{label}: expected {ANCHORS!r} or one of {', '.join(given)}, got {shown(column)}"
             )
 
     def fair_by(self, step: str) -> str:
-        """The column by which the stream of a step is read fairly; "": it is not."""
+        """Returns the column by which the stream of a step is read fairly; "" for none.
+
+        Args:
+            step: The name of the step.
+        """
         return {one.name: fair for one, (_, fair, _) in zip(self._steps, self._work, strict=True)}[step]
 
     def description(self, topology: str) -> Description:
-        """The function, as it is registered. Raises ValidationError where it is not whole."""
+        """Returns the description for the registry.
+
+        Args:
+            topology: The name of the topology.
+
+        Raises:
+            ValidationError: The function is not complete.
+        """
         if not self._steps:
             raise ValidationError(f"function {self.name!r} has no step")
         last = self._steps[-1]
@@ -227,14 +260,14 @@ class LinearDRPC:
             )
         steps = [
             registry.Step(
-                one.name,
-                one.gathers,
-                one.tasks,
-                one.by,
+                added.name,
+                added.gathers,
+                added.tasks,
+                added.by,
                 None if columns is None else tuple((name, str(kind)) for name, kind in columns.items()),
-                one.spark,
+                added.spark,
             )
-            for one, columns in zip(self._steps, self._columns, strict=True)
+            for added, columns in zip(self._steps, self._columns, strict=True)
         ]
         return Description(
             self.name,
@@ -248,58 +281,86 @@ class LinearDRPC:
         )
 
     def register(self, topology: HasLedger) -> Line:
-        """Registers the function in a topology; the same again changes nothing. Calls may come from now on.
+        """Registers the function in a topology, and so allows calls. An equal registration changes nothing.
 
-        Raises FunctionConflict, LineConflict and ValidationError.
+        Args:
+            topology: The topology, or a line.
+
+        Returns:
+            The line of the steps.
+
+        Raises:
+            FunctionConflict: The function is registered with other steps or options.
+            LineConflict: Another line has the name of the function.
+            ValidationError: The function is not complete.
         """
         return self.register_in(topology.ledger)
 
     def register_in(self, ledger: Ledger) -> Line:
-        """As `register`, by the topology's ledger."""
-        what = self.description(ledger.config.name)
-        ledger.run(registry.check(what))  # all else that is refused is refused before it is there for callers
+        """Registers the function by the topology's ledger; see `register`.
+
+        Args:
+            ledger: The ledger of the topology.
+
+        Returns:
+            The line of the steps.
+        """
+        description = self.description(ledger.config.name)
+        ledger.run(registry.check(description))  # all other refusals come before callers see the function
         ledger.run(_claim(ledger, self.name))
         gathers = [
-            Gather(what.stream(place), one.tasks, one.by)
-            for place, one in enumerate(self._steps)
-            if one.gathers
+            Gather(description.stream(place), added.tasks, added.by)
+            for place, added in enumerate(self._steps)
+            if added.gathers
         ]
         line = Line(ledger, self.name, gathers)
         line.once = not self.idempotent
         line.again = partial(self.register_in, line.ledger)
-        line.version = what.version
+        line.version = description.version
         line.check = partial(self._check, line.ledger)
-        for place, one in enumerate(self._steps):
+        for place, added in enumerate(self._steps):
             columns = CALL if place == 0 else pa.schema(list((self._columns[place - 1] or {}).items()))
             ledger.run(
-                schemas.record(ledger.core, what.stream(place), columns.append(pa.field(ANCHORS, pa.int64())))
+                schemas.record(
+                    ledger.core, description.stream(place), columns.append(pa.field(ANCHORS, pa.int64()))
+                )
             )
-            ledger.run(subscriptions.subscribe(ledger.core, what.stream(place), one.name))
-        for place, one in enumerate(self._steps):
-            to = what.stream(place + 1) if place + 1 < len(self._steps) else None
+            ledger.run(subscriptions.subscribe(ledger.core, description.stream(place), added.name))
+        for place, added in enumerate(self._steps):
+            to = description.stream(place + 1) if place + 1 < len(self._steps) else None
             out = partial(Out, self.name, to, self._columns[place] or {}, round(self.timeout + GRACE))
-            made, how = self._made[place], (out, *self._work[place])
-            if made is not None and one.gathers:
-                line.add(GatherStep(one.name, what.stream(place), made, *how))
-            elif made is not None:
-                function = made if place else partial(_first, made)
-                line.add(FunctionStep(one.name, what.stream(place), function, *how))
-        ledger.run(registry.mark(ledger.core, what, new=True))
-        ledger.run(registry.register(what))
+            target, work = self._made[place], (out, *self._work[place])
+            if target is not None and added.gathers:
+                line.add(GatherStep(added.name, description.stream(place), target, *work))
+            elif target is not None:
+                function = target if place else partial(_first, target)
+                line.add(FunctionStep(added.name, description.stream(place), function, *work))
+        ledger.run(registry.mark(ledger.core, description, new=True))
+        ledger.run(registry.register(description))
         return line
 
     def _check(self, ledger: Ledger) -> None:
-        """Raises FunctionConflict where it is registered otherwise; notes its version where that is lost."""
+        """Raises FunctionConflict if the registration differs; records a lost version again."""
         what = self.description(ledger.config.name)
         ledger.run(registry.check(what))
         ledger.run(registry.mark(ledger.core, what))
 
     @contextmanager
     def work(self, topology: HasLedger, threads: int = 1) -> Iterator[threading.Event]:
-        """Registers the function, and works on its calls, each step in `threads`, until it is left.
+        """Registers the function, and works on its calls until the block ends.
 
-        Gives an event that is set where its workers stop before: somebody has registered the function
-        otherwise. The log says how. Raises ValidationError, and what `register` does.
+        Args:
+            topology: The topology, or a line.
+            threads: Threads for each step: 1 to 64.
+
+        Yields:
+            An event that is set if the workers stop early, because the function was registered otherwise. The
+            log names the difference.
+
+        Raises:
+            FunctionConflict: The function is registered with other steps or options.
+            LineConflict: Another line has the name of the function.
+            ValidationError: The function is not complete, or `threads` is out of range.
         """
         check_threads(threads)
         line = self.register(topology)
@@ -314,25 +375,9 @@ class LinearDRPC:
 
 
 def _claim(ledger: Ledger, name: str) -> Operation[None]:
-    """Has tickers leave the outcomes to who answers."""
-    yield [command("HSET", keys.Spout(ledger.config.name, name).counts, keys.Spout.TAKEN, 1)]
+    """Marks that the function's answerers, not tickers, take its outcomes."""
+    yield [command("HSET", keys.Spout(ledger.config.name, name).counts, keys.Spout.CLAIMED, 1)]
 
 
 def _first(function: Callable[..., object], row: dict[str, Any], out: Out) -> object:
     return function({**row, "args": json.loads(row["args"])}, out)
-
-
-def _check_made(what: str, made: object, spark: bool) -> None:
-    if spark and made is not None:
-        raise ValidationError(f"{what}: a Spark job works on it, so it has no {shown(made)} here")
-    if not spark and made is None:
-        raise ValidationError(f"{what}: expected what works on it, or spark=True where a Spark job does")
-
-
-def _check_function(what: str, function: object) -> None:
-    if not callable(function):
-        raise ValidationError(f"{what}: expected a function, got {shown(function)}")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ValidationError(
-            f"{what}: expected one that emits by out.emit, got the generator function {shown(function)}"
-        )

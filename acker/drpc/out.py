@@ -1,4 +1,7 @@
-"""What the steps of a function emit: rows for the step after them, and at last the result."""
+"""Output of a function's steps: rows for the next step, and at last the result.
+
+Terms: a tree is all that comes of one record.
+"""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -13,64 +16,71 @@ from acker.streams.staging.staging import STAGING_TTL, Staged
 from acker.workers.out import Emitting, trees_of
 
 MOST_BYTES = 1 << 20
-"""Bytes of JSON that arguments have at most, and a result."""
+"""Most bytes of JSON in arguments and in a result."""
 MOST_LEVELS = 200
-"""Lists and dicts within each other that they have at most: what reads JSON has a limit, too."""
+"""Most levels of nested lists and dicts, because readers of JSON have a limit, too."""
 _dumps = partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
-def as_json(value: object, what: str, write: Callable[[Any], str] = _dumps) -> str:
-    """A value as JSON. Raises ValidationError for what JSON has not, TooLarge for more than 1 MiB.
+def as_json(value: object, label: str, write: Callable[[Any], str] = _dumps) -> str:
+    """Returns a value as JSON. Raises ValidationError for values that JSON lacks, TooLarge over 1 MiB.
 
-    write: makes JSON of the value; raises TypeError or ValueError for what JSON has not.
+    write: makes JSON of the value; raises TypeError or ValueError for values that JSON lacks.
     """
     try:
         text = write(value)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise ValidationError(
-            f"{what}: expected a value that JSON has, got {shown(value)}: {text_of(error)}"
+            f"{label}: expected a value of JSON, got {shown(value)}: {text_of(error)}"
         ) from None
     if size > MOST_BYTES:
-        raise TooLarge(f"{what}: expected at most {MOST_BYTES:,} bytes of JSON, got {size:,}")
+        raise TooLarge(f"{label}: expected at most {MOST_BYTES:,} bytes of JSON, got {size:,}")
     if "{" in text and (key := _taken_twice(value)):
-        raise ValidationError(f"{what}: expected keys that stay apart as text, got {key} twice in a dict")
+        raise ValidationError(f"{label}: expected keys that differ as text, got {key} twice in a dict")
     if text.count("[") + text.count("{") > MOST_LEVELS and _deeper(value):
-        raise ValidationError(f"{what}: expected at most {MOST_LEVELS} lists and dicts within each other")
+        raise ValidationError(f"{label}: expected at most {MOST_LEVELS} lists and dicts within each other")
     return text
 
 
 def _taken_twice(value: object) -> str:
-    """The text that two keys of a dict become, as 1 and "1"; "" where there is none."""
+    """Returns the text that two keys of a dict become, as 1 and "1"; "" if there is none."""
     left = [value]
     while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            left += one.values()
-            if not {str}.issuperset(map(type, one)):
-                texts = [json.dumps(key if isinstance(key, str) else json.dumps(key)) for key in one]
+        entry = left.pop()
+        if isinstance(entry, dict):
+            left += entry.values()
+            if not {str}.issuperset(map(type, entry)):
+                texts = [json.dumps(key if isinstance(key, str) else json.dumps(key)) for key in entry]
                 if len({*texts}) < len(texts):
                     return max(texts, key=texts.count)
-        elif isinstance(one, list | tuple):
-            left += one
+        elif isinstance(entry, list | tuple):
+            left += entry
     return ""
 
 
 def _deeper(value: object) -> bool:
-    """Whether a value has more levels than it may."""
+    """Return True if a value has more levels than allowed."""
     level = [value]
     for _ in range(MOST_LEVELS):
         level = [
             inner
-            for one in level
-            if isinstance(one, list | tuple | dict)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for entry in level
+            if isinstance(entry, list | tuple | dict)
+            for inner in (entry.values() if isinstance(entry, dict) else entry)
         ]
-    return any(isinstance(one, list | tuple | dict) for one in level)
+    return any(isinstance(entry, list | tuple | dict) for entry in level)
 
 
 class Out(Emitting):
-    """Where a step of a function emits to: to the next step, and the last one gives the result."""
+    """Output of a function's step: rows for the next step, and in the last step the result.
+
+    Args:
+        function: The name of the function.
+        to: The stream of the next step; None in the last step.
+        columns: The columns that the step declares.
+        keep: Seconds for which results are kept.
+    """
 
     def __init__(self, function: str, to: str | None, columns: Collection[str], keep: int) -> None:
         super().__init__()
@@ -79,7 +89,14 @@ class Out(Emitting):
         self._new: int | None = None
 
     def emit(self, row: Mapping[str, Any]) -> None:
-        """Emits a row to the next step, with the columns that this step gives. Raises ValidationError."""
+        """Emits a row to the next step.
+
+        Args:
+            row: A dict of values by column, with the columns that this step declares.
+
+        Raises:
+            ValidationError: The row has other columns, or this is the last step.
+        """
         if self._to is None:
             raise ValidationError("emit: the last step emits nothing; it gives the result: out.result(value)")
         given: object = row
@@ -90,11 +107,20 @@ class Out(Emitting):
         self.put_checked(self._to, row)
 
     def result(self, value: object) -> None:
-        """Gives the result of the request: what JSON has, at most 1 MiB. Raises ValidationError."""
+        """Gives the result of the request, in the last step.
+
+        Args:
+            value: A value of JSON, of at most 1 MiB.
+
+        Raises:
+            ValidationError: The value is not one of JSON, or this is not the last step.
+            TooLarge: The JSON has more than 1 MiB.
+            PermanentFailure: The request has a result already.
+        """
         if self._to is not None:
             raise ValidationError("result: only the last step gives the result; emit rows to the next one")
         text = as_json(value, "result")
-        [anchor] = trees_of(self.anchor)  # what gathers has rows of one tree each
+        [anchor] = trees_of(self.anchor)  # gathered rows have one tree each
         with self._lock:
             self.check_open()
             if anchor in self._results:
@@ -103,13 +129,17 @@ class Out(Emitting):
             self._new = anchor
 
     def undo(self) -> None:
-        """Takes back what the call has emitted, and the result that it gave."""
+        """Removes the rows that the call has emitted, and its result."""
         super().undo()
         if self._new is not None:
             self._results.pop(self._new, None)
 
     def add(self, other: Emitting) -> None:
-        """Adds what was emitted elsewhere, and the results."""
+        """Adds the rows and results of another object.
+
+        Args:
+            other: The object.
+        """
         super().add(other)
         if isinstance(other, Out):
             self._results |= other._results
@@ -117,7 +147,16 @@ class Out(Emitting):
     def stage(
         self, core: Core, failed: Collection[int], into: list[Request]
     ) -> Operation[tuple[Staged, ...]]:
-        """Stages the results of requests that have not failed."""
+        """Stages the results of requests that have not failed.
+
+        Args:
+            core: The topology.
+            failed: The failed trees.
+            into: Gets the requests; see `Staging`.
+
+        Returns:
+            The staged results.
+        """
         found = {anchor: result for anchor, result in self._results.items() if anchor not in failed}
         made = yield from results.stage(core, self._function, found, STAGING_TTL, self._keep, into)
         return (Staged("", results=made),) if made else ()

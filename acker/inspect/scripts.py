@@ -1,4 +1,4 @@
-"""The scripts that look, or keep what people look at, as functions (as in acker/ledger/calls/scripts.py)."""
+"""The reading scripts, and scripts that keep views, as functions (as in acker/ledger/calls/scripts.py)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,17 +13,22 @@ def find_recent(shard: Shard, slab: bytes, index: int, latest: int, earliest: in
     return script("find_recent", [shard.recent], [slab, index, f"{latest}-0", f"{earliest}-0"])
 
 
-def free_spout(shard: Shard, spout: str) -> Call:
+def note_server(key: bytes, owner: bytes, life: int = 0) -> Request:
+    """Notes since when a key has been with its server, if its owner is there. life: of the key, in ms."""
+    return script("note_server", [key, owner], [life])
+
+
+def remove_spout_number(shard: Shard, spout: str) -> Call:
     """Frees a spout's number where it owes nothing."""
-    return Call(shard.number, scripts.get("free_spout"), [shard.outcomes(spout)], [spout])
+    return Call(shard.number, scripts.get("remove_spout_number"), [shard.outcomes(spout)], [spout])
 
 
-def record_history(topology: str, token: str, reading: bytes, kept: Mapping[int, int]) -> Request:
+def record_history(topology: str, writer: str, reading: bytes, kept: Mapping[int, int]) -> Request:
     """Writes a reading of the counters. kept: how many of each step (seconds) are kept."""
     streams = [keys.history(topology, step) for step in kept]
     steps = [word for step, most in kept.items() for word in (step * 1000, most)]
     own = [keys.turn(topology), keys.config(topology), *streams]
-    return script("record_history", own, [token, reading, *steps])
+    return script("record_history", own, [writer, reading, *steps])
 
 
 def note_health(

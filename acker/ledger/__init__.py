@@ -1,1 +1,1 @@
-"""Shards: calls that take effect once, the tick, outcomes, and the client of all of it."""
+"""The ledger: calls that take effect once, the tick, outcomes, and the client."""

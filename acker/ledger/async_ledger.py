@@ -1,4 +1,4 @@
-"""The ledger of a service on an event loop: what `acker.ledger.client` is for threads."""
+"""The ledger of a service on an event loop: the asyncio twin of `acker.ledger.client`."""
 
 from typing import TypeVar, Unpack
 

@@ -1,4 +1,9 @@
-"""The ledger client: vectors of signed 64-bit ids, sent at once. What collectors and Spark executors use."""
+"""The ledger client of collectors and Spark executors: vectors of signed 64-bit ids, sent at once.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
+call tracked together; a vector has a number for each tree, the XOR of tuple ids; a delta is the XOR of the
+ids that a call adds to a tree.
+"""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +16,7 @@ from acker.ledger.calls.calls import Call, Failed, Submission, Ticked, Updated, 
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids, IdsLike, as_ids
 from acker.ledger.outcomes import counts, latency_histogram
-from acker.ledger.outcomes.outcomes import Entry, OutcomeReader, Receipt, confirm, message_ids
+from acker.ledger.outcomes.outcomes import Confirmation, Entry, OutcomeReader, confirm, message_ids
 from acker.ledger.settings import config
 from acker.ledger.settings.config import SETTINGS, Settings
 from acker.ledger.slabs import causes
@@ -29,10 +34,16 @@ _BLOCK = 1.0
 class Ledger:
     """The ledger of one topology, for any thread. It pickles, and a forked child makes its own connections.
 
-    Every method raises StoreUnavailable, after the store's bounded time, where the store cannot be reached.
-    A call that changes the ledger takes effect once, however often it had to be sent. WritersFull where that
-    takes a writer that is new to a shard, and the shard can remember no further one.
+    A call that changes the ledger takes effect once, however often it is sent.
+
+    Raises:
+        StoreUnavailable: By every method: the store did not answer within its time-out.
+        WritersFull: By calls that change the ledger: the call has a new writer, and a shard remembers no
+            further one.
     """
+
+    off = False
+    """True if acker is turned off, so that nothing is sent (acker/collectors/modes/off.py)."""
 
     def __init__(self, store: Store, core: Core) -> None:
         self.store = store
@@ -56,17 +67,25 @@ class Ledger:
         self.store.run(idempotence.submit(self.core, calls))
 
     def register_spout(self, name: str, ask: bool = False) -> None:
-        """Notes a spout among those of the topology; see `acker.ledger.calls.core.Core.register_spout`."""
+        """Registers a spout of the topology; see `acker.ledger.calls.core.Core.register_spout`."""
         self.run(self.core.register_spout(name, ask))
 
     def track(
         self, anchors: IdsLike, values: IdsLike, message_ids: Sequence[bytes | str], *, spout: str
     ) -> None:
-        """Tracks one slab: `anchors` in order from index 0, an ack value and a message id (<= 1 KiB) each.
+        """Tracks one slab. The same content again changes nothing.
 
-        A value is the XOR of the ids of the tuples emitted first; 0 is acked at once.
-        Raises ValidationError; TrackRejected over the high-water mark; TrackConflict where the slab is
-        tracked with other content; UnreadableRecord. The same content again changes nothing.
+        Args:
+            anchors: Anchors of the slab, in order from index 0.
+            values: Ack values: the XOR of the ids of each tree's first tuples; 0 is acked at once.
+            message_ids: A message id for each anchor, at most 1 KiB.
+            spout: Name of the spout.
+
+        Raises:
+            ValidationError: An argument is not valid.
+            TrackRejected: The topology is over its high-water mark.
+            TrackConflict: The slab is tracked with other content.
+            UnreadableRecord: The slab's record cannot be read.
         """
         slab = NewSlab(
             as_ids(anchors, "anchors"),
@@ -77,16 +96,21 @@ class Ledger:
         if letter in "RW":
             raise TrackRejected(self.config.rejection(letter))
         if letter == "C":
-            raise TrackConflict(f"slab of anchor {slab.anchors[0]} is tracked with other content")
+            raise TrackConflict(
+                f"the tree of anchor {slab.anchors[0]} was tracked before, with other content"
+            )
         if letter == "U":
             first = int(slab.anchors[0])
             raise UnreadableRecord(unreadable([first]), [first])
 
     def track_slabs(self, slabs: Sequence[NewSlab], *, spout: str) -> list[str]:
-        """Tracks many slabs at once; a letter for each.
+        """Tracks many slabs at once; returns a letter for each.
 
-        A tracked, D tracked before, C conflict, R rejected, U: what is held of it cannot be read.
+        A tracked, D tracked before, C conflict, R rejected, U: its record cannot be read. Raises
+        ValidationError for an argument that is not valid, as the name of a member of a group.
         """
+        if not str(spout).endswith(config.OBSERVED):
+            config.check_spout(spout)
         self.register_spout(spout)
         if not self.config.ackers:
             for slab in slabs:
@@ -95,11 +119,15 @@ class Ledger:
         return self.send(self.core.track(slabs, spout))
 
     def update(self, anchors: IdsLike, deltas: IdsLike) -> Updated:
-        """XORs `deltas[i]` into the ack value of the tree of `anchors[i]`; zero completes the tree.
+        """XORs `deltas[i]` into the ack value of the tree that `anchors[i]` names; zero completes the tree.
 
-        A tree not tracked yet waits for its track; a finished one counts as late. Raises ValidationError;
-        UnreadableRecord where slabs had to be passed over, when all else is done. So do `fail` and
-        `reset_timeout`.
+        The store keeps a delta for a tree that is not tracked yet until `track` names the tree. A delta for a
+        finished tree is only counted, as late.
+
+        Raises:
+            ValidationError: An argument is not valid.
+            UnreadableRecord: Slabs, which are stored groups of trees, cannot be read. Their deltas were
+                passed over, and all others applied. `fail` and `reset_timeout` raise it, too.
         """
         anchors, deltas = _pair(anchors, deltas)
         if not self.config.ackers:
@@ -107,9 +135,15 @@ class Ledger:
         return self.send(self.core.update(anchors, deltas))
 
     def fail(self, anchors: IdsLike, reason: str = "", *, retry: bool = True) -> Failed:
-        """Fails trees: final and at once. `reason` is at most 1 KiB. Raises ValidationError.
+        """Fails trees, at once and finally.
 
-        retry=False: for good, so their records become dead letters, and are not tried again.
+        Args:
+            anchors: The trees.
+            reason: Text for the outcome, at most 1 KiB.
+            retry: False to make their records dead letters, without another attempt.
+
+        Raises:
+            ValidationError: An argument is not valid.
         """
         encoded = causes.checked(reason, retry=retry)
         found = as_ids(anchors, "anchors")
@@ -118,9 +152,9 @@ class Ledger:
         return self.send(self.core.fail(found, encoded))
 
     def reset_timeout(self, anchors: IdsLike) -> int:
-        """Gives trees, and all others of their slabs, the whole message timeout again; how many slabs.
+        """Gives all trees of the slabs of anchors the whole timeout again; returns the number of slabs.
 
-        Storm's OutputCollector.resetTimeout; the unit is the slab. Trees that are finished are passed over.
+        Storm's OutputCollector.resetTimeout; the unit is the slab. Finished trees are passed over.
         """
         found = as_ids(anchors, "anchors")
         if not self.config.ackers:
@@ -128,16 +162,16 @@ class Ledger:
         return self.send(self.run(self.core.resetting(found)))
 
     def tick(self, force: bool = False) -> Ticked:
-        """Rotates the buckets of shards whose time has come (`force`: of all), and drains what expired."""
+        """Rotates the buckets of due shards (`force`: of all), and drains the expired trees."""
         return self.run(tick.tick(self.core, force))
 
     def outcomes(self, reader: OutcomeReader, timeout: float = 0.0) -> list[Entry]:
         """The next outcomes of a spout; waits up to `timeout` seconds for the first."""
-        before = reader.position
+        before = reader.offset
         try:
             return self._outcomes(reader, time.monotonic() + timeout)
         except BaseException:
-            reader.position = before  # what an interrupt has taken from the caller is read again
+            reader.offset = before  # entries that an interrupt took from the caller are read again
             raise
 
     def _outcomes(self, reader: OutcomeReader, deadline: float) -> list[Entry]:
@@ -145,20 +179,20 @@ class Ledger:
             time.sleep(max(0.0, deadline - time.monotonic()))
             return []
         while True:
-            found = self.run(reader.read())
+            entries = self.run(reader.read())
             left = deadline - time.monotonic()
-            if found or left <= 0:
-                return found
+            if entries or left <= 0:
+                return entries
             if self.store.cluster:
                 time.sleep(min(left, _POLL))
             else:
                 block = min(left, _BLOCK, self.store.timeout / 4)
                 [reply] = self.store.send([reader.blocking(max(1, int(block * 1000)))])
-                if found := reader.take(reply):
-                    return found
+                if entries := reader.take(reply):
+                    return entries
 
-    def confirm(self, spout: str, entries: Sequence[Receipt]) -> int:
-        """Confirms entries of a spout's outcomes (`Entry.place`); returns how many trees."""
+    def confirm(self, spout: str, entries: Sequence[Confirmation]) -> int:
+        """Confirms entries of a spout's outcomes (`Entry.place`); returns the number of trees."""
         return self.run(confirm(self.core, spout, entries))
 
     def message_ids(self, slabs: Sequence[bytes]) -> dict[bytes, list[bytes]]:
@@ -191,7 +225,7 @@ def open_ledger(
 ) -> Ledger:
     """Opens the ledger of a topology, whose configuration is stored at first use.
 
-    settings: see `acker.ledger.settings.config.TopologyConfig`; None takes what is stored, or the default.
+    settings: see `acker.ledger.settings.config.TopologyConfig`; None is the stored value, or the default.
     Raises ValidationError, TopologyConfigError, UnknownTopology (`create` False), StoreUnavailable and
     StoreMisconfigured.
     """
@@ -199,32 +233,29 @@ def open_ledger(
 
 
 def follow(
-    known: Ledger | None,
+    ledger: Ledger | None,
     store: Store,
     name: str,
     *,
     create: bool = True,
     **settings: Unpack[Settings],
 ) -> Ledger:
-    """`known` as long as it is right: the topology may have been removed and made anew, with other shards.
+    """Returns `ledger` while it is right: the topology may have been removed and made anew.
 
-    Takes and raises what `open_ledger` does; one exchange with the store.
+    Has the arguments and errors of `open_ledger`, and takes one exchange with the store.
     """
-    found = open_ledger(store, name, create=create, **settings)
-    if known is None or known.config != found.config:
-        return found
-    known.core.spouts = found.core.spouts
-    return known
+    opened = open_ledger(store, name, create=create, **settings)
+    if ledger is None or ledger.config != opened.config:
+        return opened
+    ledger.core.spouts = opened.core.spouts
+    return ledger
 
 
-def remake(known: Ledger) -> Ledger:
-    """As `follow`, for who works on; a topology that has gone, with its store or removed, is made anew.
-
-    It keeps its settings.
-    """
-    config, store = known.config, known.store
+def remake(ledger: Ledger) -> Ledger:
+    """Like `follow`, for a worker that goes on: a topology that has gone is made anew, with its settings."""
+    config, store = ledger.config, ledger.store
     try:
-        return follow(known, store, config.name, create=False)
+        return follow(ledger, store, config.name, create=False)
     except UnknownTopology:
         settings: Any = {setting: getattr(config, setting) for setting in SETTINGS}
-        return follow(known, store, config.name, **settings)
+        return follow(ledger, store, config.name, **settings)

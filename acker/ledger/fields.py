@@ -1,4 +1,4 @@
-"""Fields of what is shown: each is one annotated line of a dataclass.
+"""Fields of shown values: each is one annotated line of a dataclass.
 
     age: Annotated[Seconds, "Since its track."]
 
@@ -42,7 +42,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The name that a field has in JSON, where it has another one in Python."""
+    """The JSON name of a field that has another name in Python."""
 
     name: str
 
@@ -53,13 +53,13 @@ class Examples(tuple[object, ...]):
     __slots__ = ()
 
     def __new__(cls, *values: object) -> "Examples":
-        """Makes them of the values."""
+        """Makes examples of values."""
         return super().__new__(cls, values)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of what is shown.
+    """A field of a shown value.
 
     Attributes:
         name: Its name in JSON.
@@ -75,7 +75,7 @@ class Field:
 
     @property
     def spread(self) -> bool:
-        """True where it becomes several fields."""
+        """True where the annotated field becomes several fields of JSON."""
         return any(isinstance(mark, Kind) and mark.spread for mark in self.marks)
 
 
@@ -113,7 +113,7 @@ def plain(value: object) -> Any:
 
 
 def as_json(value: object) -> Any:
-    """A value as JSON, by the annotations of its dataclass, and so are the values in it."""
+    """A value as JSON, by the annotations of its dataclass and of the values in it."""
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, str | int | float):
@@ -127,8 +127,8 @@ def as_json(value: object) -> Any:
 
 
 def json_text(value: object, **form: Any) -> str:
-    """A value as JSON text, in ASCII. form: as `json.dumps` takes it."""
-    # JSON leaves the one control character of ASCII as it is that lies beyond the letters.
+    """A value as JSON text, in ASCII. form: arguments of `json.dumps`."""
+    # JSON does not escape DEL, the control character of ASCII beyond the letters.
     return json.dumps(as_json(value), **form).replace("\x7f", "\\u007f")
 
 
@@ -147,7 +147,7 @@ Instant: TypeAlias = Annotated[float, Kind("instant", instant)]
 """Unix seconds by the server's clock: ISO 8601 in JSON."""
 Seconds: TypeAlias = Annotated[float, Kind("seconds")]
 Count: TypeAlias = Annotated[int, Kind("count", lambda value: max(0, value))]
-"""A number from 0 on. Between two calls of the ledger a difference of counts may be below: 0 then."""
+"""A number from 0 on. A difference of counts may be negative between two calls of the ledger: 0 then."""
 Name: TypeAlias = Annotated[str, Kind("name")]
 """A name of a topology, stream or spout (`acker.ledger.settings.config.check_name`)."""
 Cursor: TypeAlias = Annotated[str | None, Kind("cursor"), "Of the next page; null at the end."]
@@ -159,11 +159,11 @@ Row: TypeAlias = Annotated[dict[str, object], Kind("row", plain)]
 Batch: TypeAlias = Annotated[int, Bounds(-1)]
 Whole: TypeAlias = Annotated[int, Bounds(0)]
 SPREAD = Kind("spread", as_json, spread=True)
-"""Marks a dataclass whose fields stand among those of the one that has it."""
+"""Marks a dataclass whose fields stand among the fields of its owner."""
 
 
 def shown(kind: type) -> Iterator[Field]:
-    """The fields that are shown of a dataclass: its own, and its annotated properties and methods."""
+    """The shown fields of a dataclass: its fields, annotated properties and methods."""
     hints = get_type_hints(kind, include_extras=True)
     for one in fields(kind):
         yield from _field(one.name, hints[one.name], attrgetter(one.name))

@@ -1,11 +1,15 @@
 """Anchors and tuple ids: 64-bit numbers, signed wherever they are seen, random wherever they are made.
 
 An anchor of a slab of many is not negative: 50 random bits, its slab, 12 bits, its index there, and a one.
-That of a slab of one, of a tree tracked alone, is negative: 62 random bits and a one, all of them its slab.
-So every anchor is odd. A float of that size is even: where somebody's code has made floats of anchors, as
-pandas does with a column in which one is null, none of them is taken for another tree's.
+The anchor of a slab of one, a tree tracked alone, is negative: 62 random bits and a one, all of them its
+slab. So every anchor is odd. A float of that size is even: if user code makes floats of anchors, as pandas
+does with a column that has a null, none of them is taken for the anchor of another tree.
 
 Arrays of ids are numpy int64.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a segment
+is some thousand rows of a stream, stored and acked as one piece; a vector has a number for each tree, the XOR
+of tuple ids.
 """
 
 import secrets
@@ -22,17 +26,17 @@ IdsLike: TypeAlias = Ids | Sequence[int]
 
 INDEX_BITS = 12
 SLAB_TREES = 1 << INDEX_BITS
-"""How many trees a slab can hold: 4,096."""
+"""Most trees of a slab: 4,096."""
 STEP = 2
-"""How far the anchors of a slab are apart."""
+"""Distance of two anchors of a slab."""
 _SLAB_BITS = INDEX_BITS + 1
 _IN_SLAB = (1 << _SLAB_BITS) - 1
 SLAB_BYTES = 8
-"""Of a slab's name in the store."""
+"""Bytes of a slab's name in the store."""
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
-# SplitMix64, a block at a time: what a block works on stays in the processor's cache.
+# SplitMix64, a block at a time: the values of a block stay in the processor's cache.
 _WORD = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 _BLOCK = 8192
@@ -40,13 +44,13 @@ _STEPS = np.arange(1, _BLOCK + 1, dtype=np.uint64) * np.uint64(_GAMMA)
 _MIXES = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 _LAST_SHIFT = np.uint64(31)
 _FEW = 16
-"""Ids that Python makes one by one in less time than numpy's calls would take."""
+"""Most ids that Python makes one by one in less time than numpy."""
 
 
 def as_ids(values: IdsLike, what: str = "ids") -> Ids:
     """One-dimensional int64 array of `values`, without a copy where it is one already.
 
-    Raises ValidationError for anything that is not a vector of whole numbers of signed 64 bits.
+    Raises ValidationError for any other value than a vector of signed 64-bit numbers.
     """
     if isinstance(values, np.ndarray) and values.dtype == np.int64 and values.ndim == 1:
         return np.ascontiguousarray(values)
@@ -60,7 +64,7 @@ def as_ids(values: IdsLike, what: str = "ids") -> Ids:
 
 
 def check_id(value: object, what: str = "id") -> int:
-    """`value` as a signed 64-bit number; ValidationError where it is none."""
+    """Returns `value` if it is a signed 64-bit number; raises ValidationError if not."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise ValidationError(f"{what}: expected a whole number, got {shown(value)}")
     if not LOWEST <= int(value) <= HIGHEST:
@@ -78,17 +82,17 @@ def new_anchors(count: int) -> Ids:
 
 
 def anchors_from(first: int, count: int) -> Ids:
-    """The anchors of the first trees of a slab, from that of its first one."""
+    """The anchors of the first trees of a slab, by the anchor of the first tree."""
     return np.arange(first, first + STEP * count, STEP, dtype=np.int64)
 
 
 def are_anchors(values: Ids) -> bool:
-    """Whether all of them can be anchors; what a float was made of on the way cannot."""
+    """True if all values can be anchors, which a float of an anchor cannot."""
     return bool((values & 1).all())
 
 
 def check_anchors(values: Ids) -> Ids:
-    """`values`, if all of them can be anchors; else ValidationError."""
+    """Returns `values` if all of them can be anchors; raises ValidationError if not."""
     if not are_anchors(values):
         strange = int(values[(values & 1) == 0][0])
         raise ValidationError(
@@ -100,12 +104,12 @@ def check_anchors(values: Ids) -> Ids:
 
 def new_slab() -> int:
     """The first anchor of a new slab that may have any number of trees."""
-    # Not of a line: the highest two of its bits are not both set (acker/ledger/slabs/sections.py).
+    # The highest two bits are not both set, which marks a line (acker/ledger/slabs/sections.py).
     return ((1 + secrets.randbelow((3 << (61 - _SLAB_BITS)) - 1)) << _SLAB_BITS) | 1
 
 
 def firsts_of(random: Ids) -> Ids:
-    """The first anchors of slabs that have their random bits from `random`, none of slab 0."""
+    """The first anchors of slabs with random bits from `random`, none of slab 0."""
     firsts = (random & HIGHEST) | _IN_SLAB
     firsts[firsts == _IN_SLAB] |= 1 << _SLAB_BITS
     return firsts - (_IN_SLAB - 1)
@@ -129,8 +133,8 @@ def new_ids(count: int) -> Ids:
 def seeded_ids(seed: int, start: int, count: int) -> Ids:
     """Tuple ids `start` to `start + count - 1` of the sequence of a 64-bit seed, none zero.
 
-    They are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014), so that a
-    segment needs to keep its seed only.
+    They are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014), so a
+    segment keeps only its seed.
     """
     if count <= _FEW:
         numbers = range(start + 1, start + count + 1)
@@ -171,7 +175,7 @@ def index_of(anchor: int) -> int:
 
 
 def is_one(slab: bytes) -> bool:
-    """Whether a slab is of one tree, tracked alone, by its name."""
+    """True if a slab's name is the name of one tree, tracked alone."""
     return slab[:1] >= b"\x80"
 
 
@@ -186,13 +190,18 @@ def shard_of(slab: bytes, ackers: int) -> int:
     return (int.from_bytes(slab, "big") >> _SLAB_BITS) % ackers
 
 
+def shard_of_anchor(anchor: int, ackers: int) -> int:
+    """The shard of an anchor's slab."""
+    return ((anchor & _WORD) >> _SLAB_BITS) % ackers
+
+
 def shards_of(slabs: npt.NDArray[np.uint64], ackers: int) -> npt.NDArray[np.int64]:
     """The shards of slabs, as `split` has them."""
     return ((slabs >> np.uint64(_SLAB_BITS)) % np.uint64(ackers)).astype(np.int64)
 
 
 def split(anchors: Ids) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Slabs, as the numbers whose big-endian bytes are their names, and indexes of anchors."""
+    """Slabs of anchors, as numbers whose big-endian bytes are their names, and indexes of anchors."""
     within = np.where(anchors < 0, 0, anchors & _IN_SLAB)
     return (anchors - within).view(np.uint64), within >> 1
 
@@ -200,22 +209,22 @@ def split(anchors: Ids) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
 def fold(anchors: Ids, values: Ids) -> tuple[Ids, Ids]:
     """XOR of the values of each anchor: distinct anchors, ordered as unsigned numbers, and their values.
 
-    Runs of one anchor are collapsed first; only what is not in order then is sorted.
+    Runs of one anchor are collapsed first; the rest is sorted only if it is not in order.
     """
     if len(anchors) != len(values):
         raise ValidationError(f"expected one value for each anchor, got {len(anchors)} and {len(values)}")
     keys, folded = _collapse(anchors.view(np.uint64), values)
     if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
-        order = np.argsort(keys)  # XOR needs no stable order, and the plain sort is several times faster
+        order = np.argsort(keys)  # XOR needs no stable order, and the plain sort is four times as fast
         keys, folded = _collapse(keys[order], folded[order])
     return keys.view(np.int64), folded
 
 
 def fold_rows(anchors: Ids, values: Ids, width: int) -> tuple[Ids, Ids]:
-    """XOR of the values of rows that follow each other with the same anchors, each row of `width` of them.
+    """XOR of the values of consecutive rows with the same anchors, `width` anchors a row.
 
-    Anchors and values of the rows that are left, for `fold`. What comes of a row that was joined or grouped
-    carries all its anchors again and again, and sorting these is dear.
+    Returns anchors and values of the remaining rows, for `fold`. The results of a joined or grouped row
+    repeat all its anchors, and sorting these is expensive.
     """
     rows, folded = anchors.reshape(-1, width), values.reshape(-1, width)
     if len(rows) < 2:

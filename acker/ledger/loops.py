@@ -1,4 +1,4 @@
-"""Loops: what threads do again and again, until they are told to stop."""
+"""Threads of loops that end together, and loops over the topologies of a store."""
 
 import logging
 import threading
@@ -8,53 +8,17 @@ from collections.abc import Callable, Iterable
 from acker.errors import AckerError, is_interrupt, text_of
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs.causes import log_error, said_by
-from acker.store import client
+from acker.store import client, loops
 from acker.store.client import Store
+from acker.store.loops import Pace
 
 PATIENCE = 1.0
-"""Seconds for which the end of a loop waits for a store that does not answer it."""
+"""Seconds for which the end of a loop waits for a silent store."""
 _LOOK = 0.05
 
 
-def run(
-    stop: threading.Event,
-    step: Callable[[], float | None],
-    *,
-    log: logging.Logger,
-    what: str,
-    pause: float,
-    longest: float,
-    first: float | None = None,
-    woken: threading.Event | None = None,
-) -> None:
-    """Calls a step until `stop` is set, with pauses of as many seconds as it returns; `pause` for None.
-
-    first: seconds before the first call, where these are others. woken: ends a pause; it is set with `stop`.
-
-    What it raises is logged once, until it succeeds again: "outcomes wait: ..." for a `what` of "outcomes
-    wait". The pauses after that grow up to `longest`.
-    """
-    wait, failures = pause if first is None else first, 0
-    while True:
-        (woken or stop).wait(wait)
-        if stop.is_set():
-            return
-        if woken is not None:  # never `stop`, which may be set just now
-            woken.clear()
-        try:
-            asked = step()
-            wait, failures = pause if asked is None else asked, 0
-        except BaseException as error:  # code of the user's may raise anything, SystemExit, too
-            if is_interrupt(error):
-                raise
-            if not failures:
-                log.warning("%s: %s", what, error, exc_info=None if isinstance(error, AckerError) else error)
-            failures += 1
-            wait = min(longest, pause * 2.0 ** min(failures, 10))
-
-
 class Threads:
-    """The threads of loops that end together. stop: ends them; they look at it."""
+    """The threads of loops that end together. stop: an event that ends them."""
 
     def __init__(self, stop: threading.Event | None = None) -> None:
         self.stop = threading.Event() if stop is None else stop
@@ -67,10 +31,10 @@ class Threads:
         self._threads.append(thread)
 
     def end(self) -> None:
-        """Stops them, and waits until each has ended what it is at.
+        """Stops the threads, and waits for the end of their steps.
 
-        A thread that waits for an answer of the store for a second is left behind: the store is away, and the
-        thread ends with its time-out.
+        A thread that has waited for the store for a second is left behind: the store is away, and the thread
+        ends with its time-out.
         """
         self.stop.set()
         stopped = time.monotonic()
@@ -83,15 +47,15 @@ class Threads:
 
 
 class Rounds:
-    """A loop over things of a store, as its topologies: what one of them raises keeps none of the others.
+    """A loop over things of a store, such as topologies: an error of one keeps none of the others.
 
-    names: the topologies; None is all, those made later too.
+    names: the topologies; None is all of them, including later ones.
     """
 
     what = "%s waits"
-    """The log's words where one topology or stream raises; %s is its name."""
+    """Words of the log after an error of a topology or stream; %s is its name."""
     all_wait = "all wait"
-    """The same where the store is away."""
+    """The same while the store is away."""
     pause, longest = 0.2, 2.0
     log = logging.getLogger(__name__)
 
@@ -103,23 +67,23 @@ class Rounds:
 
     @property
     def troubled(self) -> tuple[str, ...]:
-        """What has waited in the last step; the log has the reasons."""
+        """Names that had errors in the last step; the log has the reasons."""
         return tuple(self._trouble)
 
     def step(self) -> int:
-        """Does what there is to do now; returns how much that was. Troubles are logged."""
+        """Works on all names once; returns the amount of work. Troubles are logged."""
         raise NotImplementedError
 
     def run(self, stop: threading.Event) -> None:
-        """Goes on until `stop` is set, also between two things. A store that is away is waited for."""
+        """Runs until `stop` is set, and waits for a store that is away."""
         self._stop = stop
-        run(stop, self._round, log=self.log, what=self.all_wait, pause=self.pause, longest=self.longest)
+        loops.run(stop, self._round, Pace(self.log, self.all_wait, self.pause, self.longest))
 
     def _round(self) -> None:
         self.step()
 
     def _each(self, names: Iterable[str], act: Callable[[str], int]) -> int:
-        """The sum of what is done for each name, until it is to stop. Troubles are logged once."""
+        """The sum of the work for each name, until it is stopped. Troubles are logged once."""
         total = 0
         for name in names:
             if self._stop.is_set():
@@ -127,17 +91,17 @@ class Rounds:
             try:
                 total += act(name)
                 self._trouble.pop(name, None)
-            except BaseException as error:  # code of the user's may raise anything, SystemExit, too
+            except BaseException as error:  # user code may raise anything, even SystemExit
                 if is_interrupt(error):
                     raise
                 self._forget(name)
-                said = said_by(error)
-                if self._trouble.get(name) != said:
-                    self._trouble[name] = said
+                reason = said_by(error)
+                if self._trouble.get(name) != reason:
+                    self._trouble[name] = reason
                     ours = issubclass(type(error), AckerError)
-                    what = text_of(error) or said
+                    what = text_of(error) or reason
                     log_error(self.log, None if ours else error, f"{self.what}: %s", name, what)
         return total
 
     def _forget(self, name: str) -> None:
-        """Forgets what is known of a thing that is in trouble."""
+        """Forgets the state of a name in trouble."""

@@ -1,4 +1,4 @@
-"""Lines: know when a step has seen everything of a request (Storm's CoordinatedBolt), in Spark and Python.
+"""Lines: tell a step when it has seen all rows of a request (Storm's CoordinatedBolt), in Spark and Python.
 
 See docs/lines.md.
 """

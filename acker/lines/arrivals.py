@@ -1,4 +1,8 @@
-"""What outcomes of sections say of groups, and what is noted of it until all requests of a group are over."""
+"""Arrivals: completed requests of groups by the outcomes of sections, recorded until a group is complete.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a section
+is the steps of a line between two gathers.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +26,13 @@ from acker.streams.log import scripts as log_scripts
 from acker.streams.log.gathers import LATE_TTL
 
 TOGETHER = 64
-"""Groups that are noted by one script, or released by one commit, at most."""
+"""Most groups that one script records, or one commit releases."""
 _PROGRESS_TTL = LATE_TTL
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a group has come to: the section of its line that it is in. slab: of its trees there."""
+    """The position of a group: a section of its line. slab: the slab of its trees in that section."""
 
     line: Definition
     section: int
@@ -36,23 +40,26 @@ class Place:
 
     @property
     def group(self) -> str:
-        """Its name."""
+        """The name of the group."""
         return sections.group_of(self.slab)
 
     @property
     def stream(self) -> str:
-        """Where it gathers at the end of the section."""
+        """The stream in which the group gathers at the end of the section."""
         return self.line.gathers[self.section - 1].stream
 
     @property
     def tasks(self) -> int:
-        """Of the step that gathers there."""
+        """The number of tasks of the gathering step."""
         return self.line.gathers[self.section - 1].tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived(Place):
-    """Requests of a group that are over in a section: which, and which of them were acked. count: of all."""
+    """Requests of a group that are over in a section, and those among them that were acked.
+
+    count: the number of requests in the group.
+    """
 
     count: int
     over: Ids
@@ -61,19 +68,19 @@ class Arrived(Place):
 
     @property
     def whole(self) -> bool:
-        """Whether these are all; else others of the group were over before."""
+        """Return True if these are all requests of the group; otherwise others were over before."""
         return len(np.unique(self.over)) >= self.count
 
     def anchors(self, indexes: Ids, section: int) -> Ids:
-        """The trees of requests in a section."""
+        """Returns the trees of requests in a section."""
         own = np.int64(ids.anchor_at(self.slab, 0)) + ids.STEP * indexes
         return sections.within(own, section)
 
 
 def arrived(core: Core, entries: Sequence[Entry], lines: dict[int, Definition]) -> Operation[list[Arrived]]:
-    """What outcomes say, by slab. Of what the ledger has forgotten they say nothing any more.
+    """Returns the arrivals that outcomes report, by slab, without slabs that the ledger has forgotten.
 
-    lines: gets those that there are, by their numbers.
+    lines: is filled with the present lines, by number.
     """
     by_slab: dict[bytes, list[tuple[Entry, SlabOutcome]]] = {}
     for entry in entries:
@@ -83,7 +90,7 @@ def arrived(core: Core, entries: Sequence[Entry], lines: dict[int, Definition]) 
     known, headers = yield from abreast(looks)
     lines.clear()
     lines.update(known)
-    found = []
+    arrivals = []
     for (slab, ended), stored in zip(by_slab.items(), headers, strict=True):
         number, section = sections.place_of(slab)
         header, line = slabs.read(stored), known.get(number)
@@ -91,18 +98,18 @@ def arrived(core: Core, entries: Sequence[Entry], lines: dict[int, Definition]) 
             continue
         over, acked, causes = [], [], []
         for entry, outcome in ended:
-            own = np.array(outcome.of(header.count), dtype=np.int64)
-            over.append(own)
+            indexes = np.array(outcome.indexes_in(header.count), dtype=np.int64)
+            over.append(indexes)
             if entry.status == "acked":
-                acked.append(own)
+                acked.append(indexes)
             else:
                 why = outcome.cause
                 text = f"in section {line.gathers[section - 1].stream}: {why.reason or entry.status}"
-                causes.append((own, replace(why, reason=text)))
+                causes.append((indexes, replace(why, reason=text)))
         none = np.zeros(0, dtype=np.int64)
         parts = np.concatenate([none, *over]), np.concatenate([none, *acked])
-        found.append(Arrived(line, section, slab, header.count, *parts, tuple(causes)))
-    return found
+        arrivals.append(Arrived(line, section, slab, header.count, *parts, tuple(causes)))
+    return arrivals
 
 
 def _headers(core: Core, slabs: Sequence[bytes]) -> Operation[list[Reply]]:
@@ -115,12 +122,12 @@ def header_of(core: Core, slab: bytes) -> Request:
 
 
 def progress(core: Core, one: Place) -> bytes:
-    """The key of what is known of a group (lua/lines/note_arrivals.lua)."""
+    """Returns the key of a group's progress (lua/lines/note_arrivals.lua)."""
     return keys.Stream(core.config.name, one.stream).progress(one.group)
 
 
 def noting(core: Core, one: Arrived) -> Request:
-    """Notes what has arrived."""
+    """Returns a request that records arrivals."""
     masks = _mask(one.over, one.count), _mask(one.acked, one.count)
     return scripts.note_arrivals(core.config, progress(core, one), one.count, *masks, _PROGRESS_TTL)
 
@@ -132,56 +139,60 @@ def _mask(indexes: Ids, count: int) -> bytes:
 
 
 def indexes_of(mask: bytes) -> Ids:
-    """The indexes of requests in a bitmap."""
+    """Returns the indexes of requests in a bitmap."""
     bits = np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little")
     return np.flatnonzero(bits).astype(np.int64)
 
 
 def there(core: Core, entries: Sequence[Entry]) -> Operation[bool]:
-    """Whether the store still has the outcomes: one that was set back since they were read may not."""
+    """Return True if the store still has the outcomes; a store that was rolled back may have lost them."""
     return all((yield looks(core, entries)))
 
 
 def looks(core: Core, entries: Sequence[Entry]) -> list[Request]:
-    """Requests that are answered 1 where the store still has the outcomes of a shard, else 0."""
+    """Returns requests whose reply is 1 if the store still has the outcomes of a shard, otherwise 0."""
     by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
     for entry in entries:
-        by_shard.setdefault(entry.receipt.shard, []).append((entry.receipt.id, entry.receipt.digest))
+        by_shard.setdefault(entry.confirmation.shard, []).append(
+            (entry.confirmation.id, entry.confirmation.digest)
+        )
     return [
         ledger_lua.check_outcomes(core.shards[shard].outcomes(SPOUT), own) for shard, own in by_shard.items()
     ]
 
 
 def looks_of(core: Core, entries: Sequence[Entry], groups: Sequence[Arrived]) -> list[Request]:
-    """The same of what outcomes say of some groups."""
+    """Returns the requests of `looks` for the outcomes of some groups."""
     shards = {ids.shard_of(one.slab, core.config.ackers) for one in groups}
-    return looks(core, [entry for entry in entries if entry.receipt.shard in shards])
+    return looks(core, [entry for entry in entries if entry.confirmation.shard in shards])
 
 
 def noted(core: Core, entries: Sequence[Entry], groups: Sequence[Arrived]) -> Operation[list[Reply] | None]:
-    """Notes what has arrived, and tells by group which requests were acked, where all are over.
+    """Records arrivals. Returns for each complete group the requests that were acked.
 
-    One server notes it where it has the outcomes still, by one script: so what it has noted, it has. None
-    where it has lost some.
+    On one server, a single script checks that the outcomes are still there, and records them: so every
+    recorded outcome existed. Returns None if the store has lost some.
     """
     notes, checks = list[Reply](), list[list[Request]]()
     parts = [groups[first : first + TOGETHER] for first in range(0, len(groups), TOGETHER)]
     for part in parts:  # its outcomes stand in no more shards than it has groups: 128 scripts at most
         checks.append(looks_of(core, entries, part))
     both = list(zip(checks, parts, strict=True))
-    found = yield [chain([*own, *(noting(core, one) for one in part)]) for own, part in both]
-    for (own, part), replies in zip(both, found, strict=True):
+    found = yield [
+        chain([*looks_of_shard, *(noting(core, one) for one in part)]) for looks_of_shard, part in both
+    ]
+    for (looks_of_shard, part), replies in zip(both, found, strict=True):
         if replies is None:  # a cluster
             notes += yield [noting(core, one) for one in part]
-        elif len(replies) < len(own) + len(part):
+        elif len(replies) < len(looks_of_shard) + len(part):
             return None
         else:
-            notes += replies[len(own) :]
+            notes += replies[len(looks_of_shard) :]
     return notes
 
 
 def are_over(core: Core, groups: Sequence[Arrived]) -> Operation[list[bool]]:
-    """Of groups whether the ledger says that all their requests are over in a section."""
+    """Returns for each group True if the ledger has all its requests over in a section."""
     asked = [one for one in groups if not one.whole]  # of the others, the outcomes that arrive say it all
     replies = yield [_ended(core, one) for one in asked]
     pending = {one.slab for one, reply in zip(asked, replies, strict=True) if reply != 1}
@@ -189,23 +200,23 @@ def are_over(core: Core, groups: Sequence[Arrived]) -> Operation[list[bool]]:
 
 
 def still(core: Core, going: Sequence[tuple[Arrived, Ids]]) -> list[Request]:
-    """Requests that are answered 1 where groups are over still, and as was noted; else 0."""
+    """Returns requests whose reply is 1 if groups are still over, as recorded; otherwise 0."""
     checks = list[Request]()
-    for one, acked in going:
-        if not one.whole:
-            everything = np.arange(one.count, dtype=np.int64)
-            masks = _mask(everything, one.count), _mask(acked, one.count)
-            checks += [_ended(core, one), scripts.check_noted(progress(core, one), *masks)]
+    for group, acked in going:
+        if not group.whole:
+            everything = np.arange(group.count, dtype=np.int64)
+            masks = _mask(everything, group.count), _mask(acked, group.count)
+            checks += [_ended(core, group), scripts.check_noted(progress(core, group), *masks)]
     return checks
 
 
 def known(core: Core, places: Sequence[Place]) -> Operation[list[bool]]:
-    """Of groups whether anything is noted of them where they gather."""
+    """Returns for each group True if the store has its progress in the stream where it gathers."""
     return [bool(reply) for reply in (yield [command("EXISTS", progress(core, one)) for one in places])]
 
 
 def unknown(core: Core, going: Sequence[tuple[Arrived, Ids]]) -> list[Request]:
-    """Requests that are answered 1 where nothing is noted of groups still: none was released."""
+    """Returns requests whose reply is 1 if the store has no progress of groups: none was released."""
     by_stream: dict[str, list[str]] = {}
     for one, _ in going:
         by_stream.setdefault(one.stream, []).append(one.group)
@@ -216,7 +227,7 @@ def unknown(core: Core, going: Sequence[tuple[Arrived, Ids]]) -> list[Request]:
 
 
 def wholes(entries: Sequence[Entry], lines: Mapping[int, Definition]) -> list[Place]:
-    """Groups that an outcome is about as wholes, as far as their lines are known."""
+    """Returns the groups that outcomes report as a whole, if their lines are known."""
     slabs_of = {one.slab for entry in entries for one in entry.slabs if one.indexes is None}
     places = ((lines.get(sections.place_of(slab)[0]), slab) for slab in slabs_of)
     found = ((line, sections.place_of(slab)[1], slab) for line, slab in places if line is not None)

@@ -1,7 +1,9 @@
-"""Coordinating for a whole store: whoever ticks or settles releases what has gathered, too.
+"""Coordinating for a whole store: every ticker and settler also releases gathered groups.
 
-So a line whose steps are Spark jobs alone needs no worker. `acker.lines.line` wakes as soon as there is
-something to do; this one looks a few times a second.
+So a line whose steps are Spark jobs alone needs no worker. `acker.lines.line` wakes up as soon as there is
+work; this one polls a few times a second.
+
+Terms: a group is requests of a line that were tracked together.
 """
 
 import logging
@@ -19,14 +21,14 @@ from acker.store.client import Store
 from acker.store.operation import command
 
 _MOST = 1_000
-"""Pieces of a topology's outcomes that are read before another topology has its turn."""
+"""Most pieces of a topology's outcomes that are read before the next topology has its turn."""
 _log = logging.getLogger(__name__)
 
 
 class Coordinating(Rounds):
-    """Releases what has gathered in the lines of topologies of a store (all, where `names` is None)."""
+    """Releases the gathered groups of lines in topologies of a store (all topologies, if `names` is None)."""
 
-    what, all_wait = "what gathers in lines of topology %s waits", "what gathers in lines waits"
+    what, all_wait = "lines of topology %s: gathered groups wait", "lines: gathered groups wait"
     log = _log
 
     def __init__(self, store: Store, names: Iterable[str] | None = None) -> None:
@@ -35,7 +37,7 @@ class Coordinating(Rounds):
         self._retained: dict[str, float] = {}
 
     def step(self) -> int:
-        """Releases what it can now; returns how many outcomes it has read. Troubles are logged."""
+        """Releases the groups that are ready. Returns the number of outcomes read; errors are logged."""
         names = self.names if self.names is not None else self.store.run(topologies.names())
         there = self.store.send([command("EXISTS", keys.lines(name)) for name in names]) if names else []
         with_lines = [name for name, lines in zip(names, there, strict=True) if lines]

@@ -1,9 +1,14 @@
-"""The coordinator: when a section is over for all requests of a group, what has gathered at its end goes on.
+"""The coordinator: releases a group when a section is over for all its requests.
 
-It reads the outcomes of the sections' trees, notes which requests are over, and releases each group by one
-commit: a row for each request and task, then the bundle of the group's segments, and last the gate of the
-next section. Any number of coordinators may work side by side, and may die at any point: one commit is stored
-for a number, and what of it had happened is known by its keys.
+It reads the outcomes of the sections' trees, records the requests that are over, and releases each group by
+one commit: a row for each request and task, then the bundle of the group's segments, and last the gate of the
+next section. Any number of coordinators may run side by side, and may die at any point: a number has one
+stored commit, whose keys record its progress.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a segment
+is some thousand rows of a stream, stored and acked as one piece; a slot is the random number of a
+subscription; a bundle is the rows that have gathered for one task of a group; a gate is an id that keeps a
+tree open until rows may come into it; a group is requests of a line that were tracked together.
 """
 
 import math
@@ -32,7 +37,7 @@ from acker.store.operation import Operation, Reply, Request, abreast, command
 from acker.store.replies import milliseconds
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.known import Ready
+from acker.streams.commits.known import AtHand
 from acker.streams.commits.record import SHARED
 from acker.streams.log import gathers, segments, subscriptions
 from acker.streams.log.gathers import FINISHED, MOST_SEGMENTS
@@ -42,26 +47,27 @@ from acker.streams.staging.staging import STAGING_TTL, Staged, Staging, stage_de
 from acker.streams.upkeep import gathered, retention
 
 WRITER = f"{SHARED}{SPOUT}"
-"""The writer of all coordinators' commits: their numbers let one of several win."""
+"""The writer of all coordinators' commits, whose numbers let only one of several win."""
 RETAIN = 10.0
-"""Seconds after which `retain` is of use again."""
+"""Seconds after which `retain` is useful again."""
 _RELEASE = arrivals.TOGETHER
-"""Groups that one commit releases at most."""
+"""Most groups that one commit releases."""
 _SHARED = 1.0
-"""Seconds for which another coordinator that has committed is taken for being there."""
+"""Seconds for which another coordinator that has committed counts as present."""
 ABANDONED = 60.0
-"""Seconds after which a group that has gone is taken for one whose coordinator has died."""
+"""Seconds after which the coordinator of a released group counts as dead."""
 _PAGE = 1_000
 _MOST_GONE = 100_000
-"""Groups whose keys wait to be given less time; those of others live as long as they would have."""
+"""Most groups whose keys wait for a shorter time to live; keys of others keep theirs."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """What a coordinator keeps from one step to the next, so that it has less to ask.
+    """Memory of a coordinator between two steps, which saves it requests.
 
-    number: of its next commit, if nobody else has committed since; None: to be asked. shared_till: others
-    have, a moment ago (monotonic seconds): it is asked until then. lines: those of the topology.
+    number: the number of its next commit, if no other coordinator has committed since; None if unknown.
+    shared_till: monotonic seconds until which the number is read each time, because others have committed
+    just now. lines: the lines of the topology.
     """
 
     number: int | None = None
@@ -76,13 +82,13 @@ def step(
     memory: Memory | None = None,
     come: Reply = None,
 ) -> Operation[int]:
-    """Sees to the outcomes of sections that there are now, a bounded number; returns how many it has read.
+    """Handles a bounded number of the present outcomes of sections; returns the number of outcomes read.
 
-    gone: gets what is known of groups that have gone on, for `forget`. come: what the reader's `blocking` was
-    answered just now, else it reads.
+    gone: gets the keys of released groups, for `forget`. come: the reply to the reader's `blocking`, if there
+    is one; otherwise the outcomes are read.
     """
     memory = memory or Memory()
-    before, number = reader.position, memory.number
+    before, number = reader.offset, memory.number
     remembered = come is not None and number is not None and time.monotonic() >= memory.shared_till
     if remembered and number is not None:
         entries = reader.take(come)
@@ -92,11 +98,11 @@ def step(
         memory.number = number
     if not entries:
         return 0
-    # The number is older than this look at the outcomes. So whoever has confirmed them, and let go of what is
-    # known of their groups (`forget`), had a number from here on, and this one is of no use any more.
+    # The number is read before the outcomes. A coordinator that confirms them, and shortens the life of their
+    # groups' keys (`forget`), has this number or a later one; so this number is then taken.
     if (yield from _go_on(core, reader, entries, number, gone, memory)):
         return len(entries)
-    reader.position = before  # another coordinator was quicker, or the store was set back: look again
+    reader.offset = before  # another coordinator was quicker, or the store was set back: look again
     if not remembered:
         return len(entries)
     memory.shared_till = time.monotonic() + _SHARED
@@ -111,7 +117,7 @@ def _go_on(
     gone: list[bytes] | None,
     memory: Memory,
 ) -> Operation[bool]:
-    """Releases the groups that are over by outcomes; False where something is not as it was read."""
+    """Releases the groups that are over by outcomes; False if the store has changed since they were read."""
     guessed, lines = arrivals.wholes(entries, memory.lines)[:_RELEASE], memory.lines
     looks: list[Operation[Any]] = [
         arrivals.arrived(core, entries, lines),
@@ -122,12 +128,12 @@ def _go_on(
     arrived, there, waits, known = yield from abreast(looks)
     if not there:
         return False
-    fresh = [not noted and one.line in lines.values() for one, noted in zip(guessed, known, strict=True)]
-    new = {one.slab for one, first in zip(guessed, fresh, strict=True) if first}
-    # What comes as a whole needs no note: nobody has to learn of a part of it.
-    at_once = all(one.whole and one.slab in new for one in arrived)
+    fresh = [not noted and group.line in lines.values() for group, noted in zip(guessed, known, strict=True)]
+    new = {group.slab for group, first in zip(guessed, fresh, strict=True) if first}
+    # A group that ends as a whole needs no record: there are no parts to remember.
+    at_once = all(group.whole and group.slab in new for group in arrived)
     if at_once:
-        ready = [(one, np.unique(one.acked)) for one in arrived]
+        ready = [(group, np.unique(group.acked)) for group in arrived]
     else:
         looks = [arrivals.noted(core, entries, arrived), arrivals.are_over(core, arrived)]
         looks.append(_waiting(core, arrived[:_RELEASE]))
@@ -136,18 +142,18 @@ def _go_on(
             return False
         # A node of a cluster may have a note of an outcome that another one has lost.
         ready = [
-            (one, arrivals.indexes_of(reply))
-            for one, reply, ended in zip(arrived, replies, over, strict=True)
+            (group, arrivals.indexes_of(reply))
+            for group, reply, ended in zip(arrived, replies, over, strict=True)
             if reply is not None and ended
         ]
     yield from _fail_others(core, arrived)
-    places = [entry.receipt for entry in entries]
+    places = [entry.confirmation for entry in entries]
     last: list[Operation[Any]] = [outcomes.confirm(core, SPOUT, places)]
     for first in range(0, len(ready), _RELEASE):
         part = ready[first : first + _RELEASE]
-        if not all(one.slab in waits.segments for one, _ in part):
-            waits = yield from _waiting(core, [one for one, _ in part])
-        conditions = arrivals.looks_of(core, entries, [one for one, _ in part])
+        if not all(group.slab in waits.segments for group, _ in part):
+            waits = yield from _waiting(core, [group for group, _ in part])
+        conditions = arrivals.looks_of(core, entries, [group for group, _ in part])
         conditions += arrivals.unknown(core, part) if at_once else arrivals.still(core, part)
         closing = last if part[-1] is ready[-1] else []
         released = yield from _release(core, number, part, waits, conditions, closing)
@@ -158,21 +164,21 @@ def _go_on(
     yield from abreast(last)
     reader.confirmed(places)
     if gone is not None and len(gone) < _MOST_GONE:
-        gone += [arrivals.progress(core, one) for one, _ in ready]
+        gone += [arrivals.progress(core, group) for group, _ in ready]
     return True
 
 
 def forget(core: Core, gone: list[bytes]) -> Operation[None]:
-    """Keeps what is known of groups that have gone on for two message timeouts yet, not for weeks.
+    """Limits the life of released groups' keys to two message timeouts, instead of weeks.
 
-    It tells what comes late for them, and coordinators that a group has gone. One of these may have read of
-    the group before its outcomes were confirmed, and go on after a pause of any length: so a commit takes
-    the number that it has, and nothing of it takes effect.
+    The keys identify late arrivals, and tell coordinators that a group was released. A coordinator may have
+    read of the group before its outcomes were confirmed, and continue after a pause of any length. So a
+    commit takes its number, and nothing of it takes effect.
     """
     if not gone:
         return
     number = yield from commits.next_number(core, WRITER)
-    if not (yield from commits.commit(core, WRITER, number, Commit(), ready=Ready())):
+    if not (yield from commits.commit(core, WRITER, number, Commit(), at_hand=AtHand())):
         return  # another coordinator was quicker: the next time
     ttl, forgetting = math.ceil(2 * core.config.message_timeout), list[Request]()
     while gone:
@@ -186,47 +192,47 @@ def forget(core: Core, gone: list[bytes]) -> Operation[None]:
 
 
 def sweep(core: Core) -> Operation[int]:
-    """Forgets groups that have gone and that a coordinator knew which has died since; returns how many.
+    """Deletes the keys of released groups whose coordinator has died; returns their number.
 
-    Their section is not known any more, so all coordinators have confirmed its outcomes.
+    Their section is no longer in the ledger, so all coordinators have confirmed its outcomes.
     """
     left = list[bytes]()
     for line in (yield from definition.lines(core)).values():
         for section, gather in enumerate(line.gathers, 1):
-            own = keys.Stream(core.config.name, gather.stream)
-            [instant] = yield [Request(own.gone, ["TIME"])]
+            stream = keys.Stream(core.config.name, gather.stream)
+            [instant] = yield [Request(stream.gone, ["TIME"])]
             oldest = milliseconds(instant) - round(1000 * ABANDONED)
-            [found] = yield [command("ZRANGEBYSCORE", own.gone, "-inf", oldest, "LIMIT", 0, _PAGE)]
+            [found] = yield [command("ZRANGEBYSCORE", stream.gone, "-inf", oldest, "LIMIT", 0, _PAGE)]
             groups = [group.decode("ascii", "replace") for group in found]
             slabs = [sections.slab_of(group, section) for group in groups]
-            known = yield [
+            owners = yield [
                 command("HEXISTS", core.shards[ids.shard_of(slab, core.config.ackers)].slabs, slab)
                 for slab in slabs
             ]
-            left += [own.progress(group) for group, there in zip(groups, known, strict=True) if not there]
+            left += [stream.progress(group) for group, there in zip(groups, owners, strict=True) if not there]
     count = len(left)
     yield from forget(core, left)
     return count - len(left)
 
 
 def retain(core: Core) -> Operation[None]:
-    """Drops what streams that gather have over their limits: nobody else looks where nobody writes."""
+    """Applies the limits of streams that gather: without writers, no other process does."""
     for one in (yield from definition.lines(core)).values():
         for gather in one.gathers:
             yield from retention.retain(core, gather.stream)
 
 
 def _fail_others(core: Core, arrived: Sequence[Arrived]) -> Operation[None]:
-    """Fails what failed or expired in one section in all others that the ledger has still."""
+    """Fails requests that failed or expired in a section in all other sections of the ledger."""
     failing: list[tuple[bytes, Ids, Cause]] = []
-    for one in arrived:
-        for indexes, cause in one.causes:
-            for section in range(1, len(one.line.gathers) + 2):
-                if section != one.section and len(indexes):
-                    anchors = one.anchors(indexes, section)
+    for group in arrived:
+        for indexes, cause in group.causes:
+            for section in range(1, len(group.line.gathers) + 2):
+                if section != group.section and len(indexes):
+                    anchors = group.anchors(indexes, section)
                     failing.append((ids.slab_of(int(anchors[0])), anchors, cause))
     there = yield [arrivals.header_of(core, slab) for slab, _, _ in failing]
-    known = [one for one, header in zip(failing, there, strict=True) if header is not None]
+    known = [group for group, header in zip(failing, there, strict=True) if header is not None]
     if known:
         causes = [text for _, anchors, cause in known for text in [cause.encode()] * len(anchors)]
         every = np.concatenate([anchors for _, anchors, _ in known])
@@ -235,19 +241,19 @@ def _fail_others(core: Core, arrived: Sequence[Arrived]) -> Operation[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """By slab how many segments wait in each task; for which slots segments of a stream are staged."""
+    """Waiting segments of each task by slab, and the slots for which segments of a stream are staged."""
 
     segments: Mapping[bytes, Sequence[int]]
     staged_for: Mapping[str, StagedFor]
 
 
 def _waiting(core: Core, ready: Sequence[Place]) -> Operation[_Waits]:
-    streams = list(dict.fromkeys(one.stream for one in ready))
+    streams = list(dict.fromkeys(place.stream for place in ready))
     looks: list[Operation[Any]] = [_lengths(core, ready)]
     looks += [subscriptions.staged_for(core, stream) for stream in streams]
     waits, *found = yield from abreast(looks)
     lengths = iter(waits)
-    by_slab = {one.slab: [next(lengths) for _ in range(one.tasks)] for one in ready}
+    by_slab = {place.slab: [next(lengths) for _ in range(place.tasks)] for place in ready}
     return _Waits(by_slab, dict(zip(streams, found, strict=True)))
 
 
@@ -259,48 +265,50 @@ def _release(
     conditions: Sequence[Request],
     last: list[Operation[Any]],
 ) -> Operation[int | None]:
-    """Releases groups by one commit; returns how many it took, None where another coordinator was quicker.
+    """Releases groups by one commit; returns their number, or None if another coordinator was quicker.
 
-    conditions: scripts that are answered 1 where the groups are as was read; None, too, where one is not.
-    last: what is to be done when all is released; emptied where that was done.
+    conditions: requests whose reply is 1 if the groups are unchanged; if one is not, None is returned, too.
+    last: work for after the release; emptied when it is done.
     """
     going: list[tuple[Arrived, Ids]] = []
     dropped: list[Arrived] = []
-    for one, acked in ready:
-        longest = max(waits.segments[one.slab])
+    for group, acked in ready:
+        longest = max(waits.segments[group.slab])
         if len(acked) and longest > MOST_SEGMENTS:
             reason = (
-                f"stream {one.stream} gathered {longest:,} segments of a group for one task, over "
+                f"stream {group.stream} gathered {longest:,} segments of a group for one task, over "
                 f"{MOST_SEGMENTS}: take smaller groups, or more tasks"
             )
-            yield from _fail_others(core, [replace(one, causes=((acked, Cause(reason)),))])
-            dropped.append(one)
+            yield from _fail_others(core, [replace(group, causes=((acked, Cause(reason)),))])
+            dropped.append(group)
         elif len(acked):
-            going.append((one, acked))
+            going.append((group, acked))
         else:
-            dropped.append(one)
+            dropped.append(group)
     if going:
         staging = list[Request]()
         stages = [
-            _stage_last(core, Staging(one.stream, to=waits.staged_for[one.stream], into=staging), one, acked)
-            for one, acked in going
+            _stage_last(
+                core, Staging(group.stream, to=waits.staged_for[group.stream], into=staging), group, acked
+            )
+            for group, acked in going
         ]
-        made = yield from abreast(stages)
-        gates = [_gates(core, one, acked, staging) for one, acked in going]
+        staged = yield from abreast(stages)
+        gates = [_gates(core, group, acked, staging) for group, acked in going]
         afterwards = [] if dropped else list(last)
-        at_hand = Ready(staging, conditions=conditions, afterwards=afterwards)
-        what = Commit(tuple(made), gates=tuple(gates))
-        if not (yield from commits.commit(core, WRITER, number, what, ready=at_hand)):
+        at_hand = AtHand(staging, conditions=conditions, afterwards=afterwards)
+        what = Commit(tuple(staged), gates=tuple(gates))
+        if not (yield from commits.commit(core, WRITER, number, what, at_hand=at_hand)):
             return None
         if afterwards:
             last.clear()
-    for one in dropped:
-        yield from gathered.close(core, one.stream, one.group, one.tasks)
+    for group in dropped:
+        yield from gathered.close(core, group.stream, group.group, group.tasks)
     return int(bool(going))
 
 
 def _lengths(core: Core, ready: Sequence[Place]) -> Operation[list[int]]:
-    """How many segments wait for each group, task by task."""
+    """Returns the number of waiting segments of each group, task by task."""
     lengths: list[int] = yield [
         command("XLEN", own.gathered(one.group, task))
         for one in ready
@@ -310,24 +318,26 @@ def _lengths(core: Core, ready: Sequence[Place]) -> Operation[list[int]]:
     return lengths
 
 
-def _stage_last(core: Core, staging: Staging, one: Arrived, acked: Ids) -> Operation[Staged]:
-    """Stages the rows that end the bundles of a group: one for each request and task."""
-    anchors = one.anchors(acked, one.section + 1)
+def _stage_last(core: Core, staging: Staging, group: Arrived, acked: Ids) -> Operation[Staged]:
+    """Stages the rows that end the bundles of a group: a row for each request and task."""
+    anchors = group.anchors(acked, group.section + 1)
     rows = pa.RecordBatch.from_pydict({ANCHORS: pa.array(anchors), FINISHED: pa.array([True] * len(anchors))})
-    made = yield from abreast(
+    pieces = yield from abreast(
         [
-            stage_segment(core, staging, [rows], gathers.destination(one.group, task, one.section, last=True))
-            for task in range(one.tasks)
+            stage_segment(
+                core, staging, [rows], gathers.destination(group.group, task, group.section, last=True)
+            )
+            for task in range(group.tasks)
         ]
     )
-    return Staged(one.stream, tuple(made))
+    return Staged(group.stream, tuple(pieces))
 
 
-def _gates(core: Core, one: Arrived, acked: Ids, into: list[Request]) -> Segment:
-    """The gates of the next section of requests. into: gets what stages them."""
-    anchors, token = one.anchors(acked, one.section + 1), segments.new_token()
+def _gates(core: Core, group: Arrived, acked: Ids, into: list[Request]) -> Segment:
+    """Returns the gates of the next section of requests. into: gets the requests that stage them."""
+    anchors, segment_id = group.anchors(acked, group.section + 1), segments.new_hex_id()
     requests, shards = stage_deltas(
-        core, STAGING_TTL, anchors, sections.gates(anchors, one.line.mark), token, 0, "1"
+        core, STAGING_TTL, anchors, sections.gates(anchors, group.line.mark), segment_id, 0, "1"
     )
     into += requests
-    return Segment(token, len(anchors), 0, 0, shards, (0,))
+    return Segment(segment_id, len(anchors), 0, 0, shards, (0,))

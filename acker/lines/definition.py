@@ -1,4 +1,7 @@
-"""What a line is: its streams that gather, in order, as they are declared and stored."""
+"""The definition of a line: its gathering streams, in order, as declared and stored.
+
+Terms: a section is the steps of a line between two gathers.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ from acker.streams.log.gathers import Gathering
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A line as it is stored: its number, its streams that gather, and its mark (`sections.mark_of`)."""
+    """A stored line: its number, its gathering streams, and its mark (`sections.mark_of`)."""
 
     name: str
     number: int
@@ -29,57 +32,57 @@ class Definition:
     mark: int
 
     def gathering(self, section: int) -> Gathering:
-        """How the stream at the end of a section gathers."""
+        """Returns the gathering of the stream at the end of a section."""
         one = self.gathers[section - 1]
         return Gathering(self.number, section, one.tasks, one.by)
 
 
 def check(members: Sequence[Gather]) -> tuple[Gather, ...]:
-    """The streams of a line. Raises ValidationError."""
-    for one in members:
-        if not isinstance(one, Gather):
-            raise ValidationError(f"gathers: expected Gather, got {shown(one)}")
+    """Returns the checked streams of a line. Raises ValidationError."""
+    for member in members:
+        if not isinstance(member, Gather):
+            raise ValidationError(f"gathers: expected Gather, got {shown(member)}")
     if not 1 <= len(members) < SECTIONS:
         raise ValidationError(f"gathers: expected 1 to {SECTIONS - 1}, got {len(members)}")
-    names = [one.stream for one in members]
+    names = [member.stream for member in members]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValidationError(f"gathers: expected each stream once, got {', '.join(sorted(twice))} twice")
     return tuple(members)
 
 
 def declare(core: Core, name: str, members: tuple[Gather, ...]) -> Operation[Definition]:
-    """Declares a line, and its streams as ones that gather; the same again changes nothing.
+    """Declares a line and its gathering streams. An equal declaration changes nothing.
 
-    Raises LineConflict where it, or a stream of it, is there with other content, ValidationError where the
-    topology tracks nothing, or has 31 lines already, and UnreadableRecord.
+    Raises LineConflict if the line, or one of its streams, is declared otherwise; ValidationError if the
+    topology tracks nothing, or has 31 lines already; and UnreadableRecord.
     """
     if not core.config.ackers:
         raise ValidationError(
-            f"ackers: a line needs 1 or more, topology {core.config.name!r} has 0, so nothing is tracked"
+            f"ackers: a line needs 1 or more, but topology {core.config.name!r} has 0 and tracks nothing"
         )
-    record = LINE.dump(tuple((one.stream, one.tasks, one.by) for one in members))
+    record = LINE.dump(tuple((member.stream, member.tasks, member.by) for member in members))
     # A store that has lost its lines may have their streams still, and trees of their numbers.
     used = yield from gathers.numbers(core)
-    own = next((used[one.stream] for one in members if one.stream in used), 0)
+    own = next((used[member.stream] for member in members if member.stream in used), 0)
     others = sorted({number for number in used.values() if number != own})
     [reply] = yield [scripts.declare_line(core.config.name, name, record, LINES, own, others)]
     if isinstance(reply, redis.ResponseError):
         said = str(reply).removeprefix("ACKER ")
         raise ValidationError(f"line {name!r} cannot be declared in topology {core.config.name!r}: {said}")
-    found = parse(name, reply)
-    if found.gathers != members:
+    definition = parse(name, reply)
+    if definition.gathers != members:
         raise LineConflict(
             f"line {name!r} of topology {core.config.name!r} gathers otherwise: it has "
-            f"{', '.join(map(str, found.gathers))}, not {', '.join(map(str, members))}"
+            f"{', '.join(map(str, definition.gathers))}, not {', '.join(map(str, members))}"
         )
-    for section, one in enumerate(members, 1):
-        yield from gathers.declare(core, one.stream, found.gathering(section))
-    return found
+    for section, member in enumerate(members, 1):
+        yield from gathers.declare(core, member.stream, definition.gathering(section))
+    return definition
 
 
 @lru_cache(LINES)
 def parse(name: str, stored: bytes) -> Definition:
-    """A line as it is stored; UnreadableRecord for anything else."""
+    """Returns a line by its stored record. Raises UnreadableRecord."""
     number, _, record = stored.partition(b" ")
     try:
         members = check([Gather(*one) for one in LINE.load(record)])
@@ -89,11 +92,11 @@ def parse(name: str, stored: bytes) -> Definition:
 
 
 def lines(core: Core) -> Operation[dict[int, Definition]]:
-    """The lines of a topology by their numbers. One that cannot be read is passed over, and logged."""
+    """Returns the lines of a topology by number. Unreadable records are passed over, and logged."""
     [stored] = yield [command("HGETALL", keys.lines(core.config.name))]
-    found: dict[int, Definition] = {}
+    definitions: dict[int, Definition] = {}
     for name, record in pairs(stored).items():
         with passing_over(core.config.name):
             one = parse(name.decode("utf-8", "replace"), record)
-            found[one.number] = one
-    return found
+            definitions[one.number] = one
+    return definitions

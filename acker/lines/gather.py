@@ -1,4 +1,4 @@
-"""Streams that gather, as a line names them."""
+"""Gathering streams of a line."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,15 +12,22 @@ from acker.streams.log.gathers import TASKS
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """A stream that gathers: its rows wait until all of their request that will ever come are written.
+    """A gathering stream: its rows wait until all rows that their request will ever have are written.
 
-    tasks: 1 to 64; the rows of a request are divided among so many, each task with the rows that are alike in
-    the columns `by`. Each task learns that it has all, also one without rows. Raises ValidationError.
+    Each task learns that it has all rows, also a task without rows.
+
+    Attributes:
+        stream: The name of the stream.
+        tasks: 1 to 64. The rows of a request are divided among the tasks, by the columns `by`.
+        by: Columns whose values choose the task of a row; required with several tasks.
+
+    Raises:
+        ValidationError: An attribute is invalid.
     """
 
     stream: Name
     tasks: Count = 1
-    by: Annotated[tuple[str, ...], "Columns whose values say for which task a row is."] = ()
+    by: Annotated[tuple[str, ...], "Columns whose values choose the task of a row."] = ()
 
     def __post_init__(self) -> None:
         check_name(self.stream, "stream")

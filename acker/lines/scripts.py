@@ -1,4 +1,7 @@
-"""The scripts of lines as functions (as in acker/streams/log/scripts.py)."""
+"""The scripts of lines as functions (as in acker/streams/log/scripts.py).
+
+Terms: a group is requests of a line that were tracked together.
+"""
 
 from collections.abc import Sequence
 
@@ -10,17 +13,17 @@ from acker.store.operation import Request, script
 def declare_line(
     topology: str, name: str, record: str, most: int, own: int, others: Sequence[int]
 ) -> Request:
-    """Declares a line. own: the number that its streams gather by, or 0; others: those of other streams."""
+    """Declares a line. own: the number that its streams gather by, or 0; others: numbers of other streams."""
     return script("declare_line", [keys.lines(topology)], [name, record, most, own, *others])
 
 
 def note_arrivals(
     config: TopologyConfig, progress: bytes, requests: int, over: bytes, acked: bytes, ttl: int
 ) -> Request:
-    """Notes which requests of a group are over."""
+    """Records the requests of a group that are over."""
     return script("note_arrivals", [progress], [requests, over, acked, ttl], config.wait)
 
 
 def check_noted(progress: bytes, over: bytes, acked: bytes) -> Request:
-    """Tells whether it is noted of a group that these requests are over, and that these were acked."""
+    """Checks that these requests of a group are recorded as over, and these as acked."""
     return script("check_noted", [progress], [over, acked])

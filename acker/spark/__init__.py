@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     from acker.spark.bolts.bolt import Bolt, bolt
     from acker.spark.bolts.collector import Collector
     from acker.spark.bolts.job import job
+    from acker.spark.external.sinks import Sink, sink
     from acker.spark.functions.spark_steps import SparkSteps
     from acker.spark.functions.step_collector import StepCollector
+    from acker.spark.letters import dead_letters, discard, replay
     from acker.spark.queries.catching_up import run_until_caught_up
     from acker.spark.queries.rewind_checkpoint import read_again
     from acker.spark.records.anchors import anchors
     from acker.spark.records.gathered import gathered
     from acker.spark.runtime.tuning import tuned
     from acker.spark.source.acker_source import AckerSource, register
-    from acker.spark.spouts import dead_letters, discard, outcomes, replay, settling, track, watermark
+    from acker.spark.spouts import outcomes, settling, track, watermark
 
 __all__ = [
     "Acker",
@@ -27,6 +29,7 @@ __all__ = [
     "Collector",
     "FailedException",
     "PermanentFailure",
+    "Sink",
     "SparkSteps",
     "StepCollector",
     "anchors",
@@ -41,6 +44,7 @@ __all__ = [
     "replay",
     "run_until_caught_up",
     "settling",
+    "sink",
     "track",
     "tuned",
     "watermark",
@@ -54,12 +58,14 @@ _LATER = {
     "bolts.bolt": ("Bolt", "bolt"),
     "bolts.job": ("job",),
     "bolts.collector": ("Collector",),
+    "external.sinks": ("Sink", "sink"),
     "functions.spark_steps": ("SparkSteps",),
     "functions.step_collector": ("StepCollector",),
     "acker": ("Acker",),
     "records.gathered": ("gathered",),
     "source.acker_source": ("AckerSource", "register"),
-    "spouts": ("dead_letters", "discard", "outcomes", "replay", "settling", "track", "watermark"),
+    "letters": ("dead_letters", "discard", "replay"),
+    "spouts": ("outcomes", "settling", "track", "watermark"),
     "runtime.tuning": ("tuned",),
 }
 

@@ -1,8 +1,11 @@
-"""One topology as a Spark job uses it: the store and the topology are named once."""
+"""The class `Acker`: one topology for a Spark job, which names store and topology once.
+
+Terms: a tree is all that comes of one record.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -10,17 +13,19 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from acker.collectors.buffer import LINGER
+from acker.collectors.modes.off import is_off
 from acker.collectors.topology import Topology
 from acker.drpc.linear_drpc import LinearDRPC
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import SETTINGS, Settings
-from acker.spark import spouts
-from acker.spark.bolts import bolt, job
+from acker.spark import letters, spouts
+from acker.spark.bolts import bolt, job, off
 from acker.spark.bolts.bolt import Bolt
 from acker.spark.bolts.collector import Collector
 from acker.spark.functions.spark_steps import SparkSteps
 from acker.spark.options import options
 from acker.spark.options.keywords import (
+    AckerOptions,
     BoltOptions,
     JobOptions,
     LetterOptions,
@@ -40,67 +45,116 @@ from acker.streams.spouts.settler import Settler
 
 
 class Acker:
-    """A topology at the store behind `url`, for Spark jobs: calls as of `acker.spark`, without these two.
+    """A topology in the store at `url`: the calls of `acker.spark` without these two arguments.
 
-        acker = Acker(URL, "shop", message_timeout=600)
-        orders = acker.track(files, "orders", message_id="id")
+    The first use connects. If a setting is given, it creates the topology, or compares the settings of an
+    existing one. Without a setting, the topology must exist, or `open` creates it. No session needs
+    `register`.
 
-        @acker.bolt("price")
-        def price(batch, collector):
-            collector.emit_map(batch, look_up, "id string, price double", stream="priced")
+    Args:
+        url: The store: `redis://`, `rediss://` or `unix://`.
+        topology: The name of the topology.
+        **given: `cluster`, `timeout` (seconds), `enabled` (False turns acker off: docs/spark/bolts.md),
+            `observe` (True: `track`, bolts and jobs only record: docs/spark/bolts.md) and settings
+            (`acker.ledger.settings.config.TopologyConfig`).
 
-        orders.writeStream.foreachBatch(price).option("checkpointLocation", ...).start()
+    Raises:
+        ValidationError: An argument is invalid. Later, at the first use:
+        UnknownTopology: The topology does not exist, and no setting is given.
+        TopologyConfigError: The topology exists with other settings.
 
-    given: the settings of the topology (`acker.ledger.settings.config.TopologyConfig`), `cluster` and
-    `timeout`. With a setting, the topology is made at the first use where there is none, and compared where
-    there is one (TopologyConfigError); without, it must be there by then (UnknownTopology), or is made by
-    `open`. Nothing is sent before the first use. No session needs `register`. Raises ValidationError.
+    Examples:
+        >>> acker = Acker(URL, "shop", message_timeout=600)
+        >>> orders = acker.track(files, "orders", message_id="id")
+        >>> @acker.bolt("price")
+        ... def price(batch, collector):
+        ...     collector.emit_map(batch, look_up, "id string, price double", stream="priced")
+        >>> query = orders.writeStream.foreachBatch(price).trigger(availableNow=True).start()
+        >>> query.awaitTermination()
+        >>> acker.read(spark, "priced").count()
+        2
     """
 
-    def __init__(self, url: str, topology: str, **given: Unpack[StoreOptions]) -> None:
+    def __init__(self, url: str, topology: str, **given: Unpack[AckerOptions]) -> None:
         self.url = url
         self.topology = topology
-        self._given = given
-        parsed = options.of_step("any", {"url": url, "topology": topology, **given})
+        parsed = options.of_step("any", {"url": url, "topology": topology, **given}, options.STEP)
+        self._observe = parsed.observe
+        self._given = cast(StoreOptions, {name: one for name, one in given.items() if name != "observe"})
         Store(url, timeout=parsed.timeout, cluster=parsed.cluster)  # the URL is checked, nothing is sent
 
     def __repr__(self) -> str:
         return f"Acker({shown(self.url)!r}, {self.topology!r})"
 
     def open(self, *, linger: float | None = LINGER) -> Topology:
-        """The topology for collectors (`acker.Topology`), which is made where there is none; to be closed.
+        """Returns the topology for collectors (`acker.Topology`), and creates it if it does not exist.
 
-        linger: as of `acker.Topology`.
+        Args:
+            linger: Seconds for which calls are gathered before they are sent; see `acker.Topology`.
+
+        Returns:
+            The topology, to be closed by the caller.
         """
         settings = cast(Settings, {name: value for name, value in self._given.items() if name in SETTINGS})
-        cluster, timeout = self._given.get("cluster", False), self._given.get("timeout", 10.0)
-        return Topology(self.url, self.topology, cluster=cluster, timeout=timeout, linger=linger, **settings)
+        return Topology(
+            self.url, self.topology, cluster=self._given.get("cluster", False),
+            timeout=self._given.get("timeout", 10.0), enabled=self._given.get("enabled", True),
+            observe=self._observe, linger=linger, **settings,
+        )  # fmt: skip
 
     def track(
         self, rows: DataFrame, spout: str, *, message_id: str, **given: Unpack[TrackOptions]
     ) -> DataFrame:
-        """Makes a DataFrame a spout: its rows get trees, and the column `_acker`. See `acker.spark.track`."""
+        """Makes a DataFrame a spout: its rows get trees, and the column `_acker`.
+
+        Arguments and errors: see `acker.spark.track`.
+
+        Examples:
+            >>> orders = acker.track(files, "orders", message_id="id")
+            >>> query = orders.writeStream.foreachBatch(price).trigger(availableNow=True).start()
+            >>> query.awaitTermination()
+            >>> acker.settle("orders").acked
+            2
+        """
         return spouts.track(
             rows, url=self.url, topology=self.topology, spout=spout, message_id=message_id,
-            **self._given, **given,
+            **self._of_step(given),
         )  # fmt: skip
 
     def bolt(
         self, name: str, **given: Unpack[BoltOptions]
     ) -> Callable[[Callable[[DataFrame, Collector], object]], Bolt]:
-        """Makes a function of a batch and a collector one for foreachBatch. See `acker.spark.bolt`."""
-        return bolt.bolt(url=self.url, topology=self.topology, name=name, **self._given, **given)
+        """Makes a function of a batch and a collector a bolt for foreachBatch.
+
+        Arguments and errors: see `acker.spark.bolt`.
+
+        Examples:
+            >>> @acker.bolt("price")
+            ... def price(batch, collector):
+            ...     collector.fail(batch.filter("sku = '?'"), "no such sku")
+            >>> result = run_bolt(price, spark.createDataFrame([("a",), ("?",)], "sku string"))
+            >>> [row.sku for row in result.acked]
+            ['a']
+        """
+        return bolt.bolt(url=self.url, topology=self.topology, name=name, **self._of_step(given))
 
     def job(
         self, spark: SparkSession, name: str, *, run: str | None = None, **given: Unpack[JobOptions]
     ) -> AbstractContextManager[Collector]:
-        """A batch job as one step: its end commits all that it did, once. See `acker.spark.job`."""
+        """Runs a batch job as one step: the end of the block commits all its work, once.
+
+        Arguments and errors: see `acker.spark.job`.
+        """
         return job.job(
-            spark, url=self.url, topology=self.topology, name=name, run=run, **self._given, **given
+            spark, url=self.url, topology=self.topology, name=name, run=run, **self._of_step(given)
         )
 
     def steps(self, function: LinearDRPC) -> SparkSteps:
-        """The steps of a function that Spark jobs work on. See `acker.spark.SparkSteps`."""
+        """Returns the steps of a function that Spark jobs carry out. See `acker.spark.SparkSteps`.
+
+        Args:
+            function: The function.
+        """
         return SparkSteps(function, url=self.url, topology=self.topology, **self._given)
 
     def read_stream(
@@ -111,10 +165,22 @@ class Acker:
         schema: StructType | str | None = None,
         **given: Unpack[ReadOptions],
     ) -> DataFrame:
-        """A stream as a streaming DataFrame, `spark.readStream.format("acker")`.
+        """Reads a stream as a streaming DataFrame: `spark.readStream.format("acker")`.
 
-        schema: of the rows; without, it is that which the stream's first writer has recorded, for which this
-        waits `schema_timeout` seconds (default 0). Raises UnknownTopology, UnknownStream, ValidationError.
+        Args:
+            spark: The session of the query.
+            stream: The name of the stream.
+            schema: The columns of the rows. By default the recorded schema of the stream; if there is none
+                yet, the call waits `schema_timeout` seconds (default 0).
+            **given: Options of the data source for reading.
+
+        Returns:
+            A streaming DataFrame with the column `_acker`.
+
+        Raises:
+            UnknownTopology: The topology does not exist.
+            UnknownStream: The stream has no schema, and none is given.
+            ValidationError: An argument or an option is invalid.
         """
         reader = spark.readStream.format("acker").options(**self._texts(stream, given))
         return reader.schema(self._schema(spark, stream, schema, given)).load()
@@ -127,21 +193,38 @@ class Acker:
         schema: StructType | str | None = None,
         **given: Unpack[ReadOptions],
     ) -> DataFrame:
-        """What a stream holds now, which acks nothing: `spark.read.format("acker")`. As `read_stream`."""
+        """Reads the present rows of a stream, and acks nothing: `spark.read.format("acker")`.
+
+        Arguments and errors: see `read_stream`.
+        """
         reader = spark.read.format("acker").options(**self._texts(stream, given))
         return reader.schema(self._schema(spark, stream, schema, given)).load()
 
     def write_stream(self, rows: DataFrame, stream: str, **given: Unpack[WriteOptions]) -> DataStreamWriter:
-        """The writer of a streaming DataFrame to a stream, to be started: it acks what the query has read."""
+        """Writes a streaming DataFrame to a stream; each micro-batch acks the rows that the query has read.
+
+        Args:
+            rows: The rows, with the column `_acker` if they have trees.
+            stream: The name of the stream.
+            **given: Options of the data source for writing.
+
+        Returns:
+            The writer of the query, to be started by the caller.
+        """
         acker_source.register(rows.sparkSession)
         return rows.writeStream.format("acker").options(**self._texts(stream, given))
 
     def write(
         self, rows: DataFrame, stream: str, *, run: str | None = None, **given: Unpack[WriteOptions]
     ) -> None:
-        """Writes a DataFrame that is not streaming to a stream: all of it or nothing.
+        """Writes a DataFrame that is not streaming to a stream: all rows or none.
 
-        run: names the write: under the same name nothing is written to that stream again (known for 29 days).
+        Args:
+            rows: The rows.
+            stream: The name of the stream.
+            run: The name of this write. A second write of that name to the stream writes nothing, for 29
+                days.
+            **given: Options of the data source for writing.
         """
         acker_source.register(rows.sparkSession)
         texts = self._texts(stream, {**given, "run": run})
@@ -150,7 +233,10 @@ class Acker:
     def outcomes(
         self, spark: SparkSession, spout: str, *, streaming: bool = True, **given: Unpack[ReadOptions]
     ) -> DataFrame:
-        """The outcomes of a spout that is tracked with `outcomes=True`. See `acker.spark.outcomes`."""
+        """Returns the outcomes of a spout that is tracked with `outcomes=True`.
+
+        Arguments and errors: see `acker.spark.outcomes`.
+        """
         return spouts.outcomes(
             spark, url=self.url, topology=self.topology, spout=spout, streaming=streaming,
             **self._given, **given,
@@ -165,49 +251,81 @@ class Acker:
         streaming: bool = False,
         **given: Unpack[LetterOptions],
     ) -> DataFrame:
-        """The dead letters of a spout, or of all. See `acker.spark.dead_letters`."""
-        return spouts.dead_letters(
+        """Returns the dead letters of one spout, or of all.
+
+        Arguments and errors: see `acker.spark.dead_letters`.
+        """
+        return letters.dead_letters(
             spark, url=self.url, topology=self.topology, spout=spout, stream=stream, streaming=streaming,
             **self._given, **given,
         )  # fmt: skip
 
     def replay(self, letter: str | None = None, *, matching: Filter | None = None) -> int:
-        """Replays a dead letter, by its id, or all letters that a filter takes. See `acker.spark.replay`."""
-        return spouts.replay(
+        """Replays a dead letter by its id, or all letters that match a filter.
+
+        Arguments and errors: see `acker.spark.replay`.
+        """
+        return letters.replay(
             url=self.url, topology=self.topology, letter=letter, matching=matching, **self._given
         )
 
     def discard(self, matching: Filter) -> int:
-        """Drops the dead letters that a filter takes for good. See `acker.spark.discard`."""
-        return spouts.discard(url=self.url, topology=self.topology, matching=matching, **self._given)
+        """Deletes the dead letters that match a filter.
+
+        Arguments and errors: see `acker.spark.discard`.
+        """
+        return letters.discard(url=self.url, topology=self.topology, matching=matching, **self._given)
 
     def watermark(self, spout: str) -> dict[str, int]:
-        """Partition -> the first offset that is not known to be done. See `acker.spark.watermark`."""
+        """Returns for each partition the first offset that is not yet done.
+
+        Arguments: see `acker.spark.watermark`.
+        """
         return spouts.watermark(url=self.url, topology=self.topology, spout=spout, **self._given)
 
     def settle(self, spout: str | None = None) -> Stepped:
-        """Settles what outcomes there are now. See `acker.streams.spouts.settler.settle`."""
-        return settler.settle(self._ledger(), spout)
+        """Settles the present outcomes. See `acker.streams.spouts.settler.settle`.
+
+        Args:
+            spout: The name of the spout; by default all spouts without a taker of outcomes.
+
+        Returns:
+            The numbers of settled trees.
+        """
+        ledger = self._ledger()
+        return Stepped() if ledger.off else settler.settle(ledger, spout)
 
     def settling(
         self, spout: str | None = None, *, on_outcomes: Callable[[pa.Table], object] | None = None
     ) -> AbstractContextManager[Settler]:
-        """Settles outcomes in a thread while the block lasts. See `acker.spark.settling`."""
+        """Settles outcomes in a thread while the block lasts.
+
+        Arguments and errors: see `acker.spark.settling`.
+        """
         return spouts.settling(
             url=self.url, topology=self.topology, spout=spout, on_outcomes=on_outcomes, **self._given
         )
 
     def read_again(self, checkpoint: str, *, batch: int | None = None) -> int:
-        """Sets the checkpoint of a query that has ended with StoreLost back. See `acker.spark.read_again`."""
+        """Rewinds the checkpoint of a query that ended with StoreLost.
+
+        Arguments and errors: see `acker.spark.read_again`.
+        """
         return rewind_checkpoint.read_again(
             checkpoint, url=self.url, topology=self.topology, batch=batch, **self._given
         )
+
+    def _of_step(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Returns the options of a step, with the options that `Acker` gives to all steps."""
+        return {**self._given, **({"observe": True} if self._observe else {}), **given}
 
     def _ledger(self) -> Ledger:
         return options.of_step("any", {"url": self.url, "topology": self.topology, **self._given}).ledger()
 
     def _texts(self, stream: str, given: Mapping[str, object]) -> dict[str, str]:
-        """Options for Spark, which takes text."""
+        """Returns options as Spark takes them: as text. Raises TurnedOff: streams lie in the store."""
+        if is_off(self._given.get("enabled", True)):
+            raise off.refusal("read or write", stream)
         return options.texts(
             {"url": self.url, "topology": self.topology, **self._given, **given, "stream": stream}
         )
@@ -215,7 +333,7 @@ class Acker:
     def _schema(
         self, spark: SparkSession, stream: str, schema: StructType | str | None, given: ReadOptions
     ) -> StructType | str:
-        """Looked up here, where an error comes without Spark's traceback around it."""
+        """Returns the schema to read with; its errors come here without Spark's traceback around them."""
         acker_source.register(spark)
         parsed = options.Options.parse(self._texts(stream, given))
         if schema is None:

@@ -1,8 +1,10 @@
-"""Running a bolt on some rows, for tests (`acker.testing`): without a stream, a query or a checkpoint.
+"""Runs a bolt on some rows, for tests (`acker.testing`): without a stream, a query or a checkpoint.
 
 The rows are tracked, published and taken in a topology of their own on a real store. The bolt's function gets
-them with a collector, and what it does is one commit, as it is of a batch. What it emits is acked then, as
-later steps would, and the store tells what became of the tree of each row.
+them with a collector, and its work is one commit, like a batch's. The emitted rows are then acked, as later
+steps would ack them, and the store tells the outcome of each row's tree.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree.
 """
 
 import atexit
@@ -34,14 +36,14 @@ from acker.streams import StreamReader, StreamWriter
 from acker.streams.log.segments import ANCHORS
 
 MOST_ROWS = 100_000
-"""Most rows that a bolt is tried on: they, and what it emits, are in the memory of the test."""
+"""Most rows for a bolt: they, and the emitted rows, are in the memory of the test."""
 _INPUT = "acker-trial-input"
 _SPOUT = "acker-trial"
 _SLAB = 1_000
 
 
 class Failed(NamedTuple):
-    """A row whose tree has failed, and why; retry: whether its spout would try it again."""
+    """A row whose tree has failed, and the reason; retry: True if its spout would try it again."""
 
     row: Row
     reason: str
@@ -50,11 +52,16 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True)
 class BoltResult:
-    """What a bolt has done with some rows, each list in the order of the rows.
+    """The outcomes of some rows in a bolt, each list in the order of the rows.
 
-    acked: rows that are done when what was emitted for them is. failed: rows that the bolt has failed.
-    waiting: rows that it holds for a later batch. Rows that waited `after` an earlier batch are among them.
-    streams: the names of streams that it has emitted to, sorted. topology, url: where it ran.
+    Attributes:
+        acked: Rows that are done once their emitted rows are. Rows that waited `after` an earlier batch are
+            among these lists, too.
+        failed: Rows that the bolt has failed.
+        waiting: Rows that it holds for a later batch.
+        streams: The names of the streams that it has emitted to, sorted.
+        topology: The topology in which it ran.
+        url: The store in which it ran.
     """
 
     acked: list[Row]
@@ -69,11 +76,19 @@ class BoltResult:
     _held: set[str] = field(repr=False)
 
     def emitted(self, stream: str) -> list[Row]:
-        """The rows that were emitted to a stream, without `_acker`; none where nothing was."""
+        """Returns the rows that were emitted to a stream, without `_acker`.
+
+        Args:
+            stream: The name of the stream.
+        """
         return [row for row, _ in self._emitted.get(stream, [])]
 
     def anchored(self, stream: str) -> list[tuple[Row, list[Row]]]:
-        """Each row that was emitted to a stream, with the rows whose trees it is anchored to."""
+        """Returns each row that was emitted to a stream, with the rows whose trees it is anchored to.
+
+        Args:
+            stream: The name of the stream.
+        """
         return list(self._emitted.get(stream, []))
 
 
@@ -85,17 +100,35 @@ class _Given(NamedTuple):
 def run_bolt(
     bolt: Bolt, rows: DataFrame, *, url: str | None = None, after: BoltResult | None = None
 ) -> BoltResult:
-    """Runs a bolt on a DataFrame that is not streaming, each row a record of its own, and tells what it did.
+    """Runs a bolt on a DataFrame that is not streaming: each row is a record of its own.
 
         result = run_bolt(split_lines, spark.createDataFrame([("a b",), ("",)], "line string"))
         assert [row.word for row in result.emitted("words")] == ["a", "b"]
         assert [(one.row.line, one.reason) for one in result.failed] == [("", "empty")]
 
-    The store and the topology that the bolt names are left alone: it runs in a new topology, at `url` or on a
-    server that this process starts once. after: the result of an earlier batch. It goes on in its topology,
-    so that the bolt finds what it holds, and the keys of `collector.once`. rows: 1 to 100,000, without
-    `_acker`, of types that a stream takes. What the function raises is raised here, but for FailedException,
-    which fails all rows. Raises ValidationError.
+    The bolt runs in a new topology, and does not touch its own store and topology. Exceptions of the function
+    are raised here, except FailedException, which fails all rows.
+
+    Args:
+        bolt: The bolt.
+        rows: 1 to 100,000 rows without `_acker`, of types that a stream takes.
+        url: The store. By default a server that this process starts once.
+        after: The result of an earlier batch. The bolt continues in its topology, so it finds the held rows
+            and the keys of `collector.once`.
+
+    Returns:
+        The outcomes of the rows, and the emitted rows.
+
+    Raises:
+        ValidationError: An argument is invalid.
+
+    Examples:
+        >>> @acker.bolt("words")
+        ... def words(batch, collector):
+        ...     collector.fail(batch.filter("line = ''"), "empty")
+        >>> result = run_bolt(words, spark.createDataFrame([("the cow",), ("",)], "line string"))
+        >>> [(failed.row.line, failed.reason) for failed in result.failed]
+        [('', 'empty')]
     """
     if not isinstance(bolt, Bolt):
         raise ValidationError(f"run_bolt: expected a bolt, as @acker.bolt makes it, got {shown(bolt)}")
@@ -107,22 +140,22 @@ def run_bolt(
         raise ValidationError("run_bolt: expected a DataFrame that is not streaming")
     if ANCHORS in rows.columns:
         raise ValidationError(f"run_bolt: expected rows without {ANCHORS}, which each of them gets")
-    found = rows.limit(MOST_ROWS + 1).collect()
-    if not 1 <= len(found) <= MOST_ROWS:
-        raise ValidationError(f"run_bolt: expected 1 to {MOST_ROWS:,} rows, got {len(found):,}")
+    collected = rows.limit(MOST_ROWS + 1).collect()
+    if not 1 <= len(collected) <= MOST_ROWS:
+        raise ValidationError(f"run_bolt: expected 1 to {MOST_ROWS:,} rows, got {len(collected):,}")
     place = after.url if after else url or _server().url
     topology = after.topology if after else f"trial-{secrets.token_hex(8)}"
     ledger = open_ledger(Store(place), topology, ackers=1, message_timeout=86400.0)
     spark, first = rows.sparkSession, after._next if after else 0
-    anchors = _publish(ledger, spark.createDataFrame(found, rows.schema), first)
+    anchors = _publish(ledger, spark.createDataFrame(collected, rows.schema), first)
     given = dict(after._pending) if after else {}
-    given |= {first + at: _Given(*one) for at, one in enumerate(zip(anchors, found, strict=True))}
+    given |= {first + at: _Given(*entry) for at, entry in enumerate(zip(anchors, collected, strict=True))}
     acker = Acker(place, topology)
     with acker.job(spark, bolt.name) as collector:
         batch = collector.take(_INPUT, StructType([*rows.schema.fields, StructField(ANCHORS, LongType())]))
         bolt_function.call(bolt.function, bolt.name, batch, collector)
     held = collector.holds | (after._held if after else set())
-    by_anchor = {one.anchor: one.row for one in given.values()}
+    by_anchor = {entry.anchor: entry.row for entry in given.values()}
     emitted = {}
     for stream in _streams(ledger) - {_INPUT}:
         if there := [_split(row, by_anchor) for row in acker.read(spark, stream).collect()]:
@@ -130,21 +163,21 @@ def run_bolt(
             if stream not in held:  # that stays
                 StreamReader(ledger, stream).ack_all()
     done = _outcomes(ledger)
-    pending = {number: one for number, one in given.items() if number not in done}
+    pending = {number: entry for number, entry in given.items() if number not in done}
     return BoltResult(
-        acked=[one.row for number, one in given.items() if number in done and done[number] is None],
+        acked=[entry.row for number, entry in given.items() if number in done and done[number] is None],
         failed=[
-            Failed(one.row, cause.reason, cause.retry)
-            for number, one in given.items()
+            Failed(entry.row, cause.reason, cause.retry)
+            for number, entry in given.items()
             if (cause := done.get(number)) is not None
         ],
-        waiting=[one.row for one in pending.values()],
+        waiting=[entry.row for entry in pending.values()],
         streams=tuple(sorted(emitted)),
         topology=topology,
         url=place,
         _emitted=emitted,
         _pending=pending,
-        _next=first + len(found),
+        _next=first + len(collected),
         _held=held,
     )
 
@@ -182,7 +215,7 @@ def _split(row: Row, by_anchor: dict[int, Row]) -> tuple[Row, list[Row]]:
 
 def _outcomes(ledger: Ledger) -> dict[int, Cause | None]:
     """Number of a row -> why it failed, None where it is acked; of rows that have ended. Confirms them."""
-    found: dict[int, Cause | None] = {}
+    causes: dict[int, Cause | None] = {}
     reader = OutcomeReader(ledger.core, _SPOUT)
     while entries := ledger.outcomes(reader):
         for entry in entries:
@@ -190,14 +223,14 @@ def _outcomes(ledger: Ledger) -> dict[int, Cause | None]:
                 cause = None if entry.status == "acked" else slab.cause
                 [names] = ledger.message_ids([slab.slab]).values()
                 picked = names if slab.indexes is None else [names[index] for index in slab.indexes]
-                found.update((int(name), cause) for name in picked)
-        ledger.confirm(_SPOUT, [entry.receipt for entry in entries])
-    return found
+                causes.update((int(name), cause) for name in picked)
+        ledger.confirm(_SPOUT, [entry.confirmation for entry in entries])
+    return causes
 
 
 @functools.cache
 def _server() -> EmbeddedServer:
-    """One for each process; it ends with it."""
+    """The test store: one for each process, which ends with the process."""
     server = EmbeddedServer(append_only=False).start()
     atexit.register(server.close)
     return server

@@ -1,50 +1,36 @@
-"""Spouts: any DataFrame as the source of records, their outcomes, and their dead letters, as DataFrames."""
+"""Spouts: any DataFrame as the source of records, and their outcomes as a DataFrame.
 
-import json
-import logging
+Terms: a tree is all that comes of one record.
+"""
+
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, fields
-from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from acker.errors import MissingRights, SchemaMismatch, SpoutPendingFull, ValidationError, shown
-from acker.ledger.client import Ledger
-from acker.ledger.fields import plain
+from acker.errors import MissingRights, SchemaMismatch, ValidationError, shown
 from acker.ledger.loops import Threads
-from acker.ledger.settings.config import check_name
-from acker.ledger.settings.suggestions import meant
+from acker.ledger.settings.config import OBSERVED, check_name
 from acker.lines.coordinate_all import Coordinating
-from acker.spark.bolts.collector import AT_WORK
-from acker.spark.options.options import OPTIONS, TRACK, of_step, texts
+from acker.spark.bolts.collector import AT_WORK, Collector
+from acker.spark.bolts.observing import ObservingCollector
+from acker.spark.options.options import TRACK, Options, ledger_of, of_step, texts
 from acker.spark.queries.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker
+from acker.spark.queries.observed_rows import ObservedTracker
 from acker.spark.records.once import quoted
 from acker.spark.runtime.arrow import map_in_arrow
 from acker.spark.runtime.versions import arrow_schema, spark_schema
 from acker.spark.source.acker_source import register
-from acker.store import keys
-from acker.store.operation import command
-from acker.streams.dead_letters import dead_letters as letters
-from acker.streams.dead_letters.filters import Filter
-from acker.streams.dead_letters.rounds import Rounds
 from acker.streams.log import schemas
 from acker.streams.sources import kept_rows
 from acker.streams.sources.roots import anchored_schema
-from acker.streams.sources.spout_options import outcomes_stream, replays_stream
+from acker.streams.sources.spout_options import SpoutOptions, outcomes_stream, replays_stream
 from acker.streams.spouts.replays import OUTCOMES
 from acker.streams.spouts.settler import Settler
-
-DEAD_LETTERS = (
-    "id string, spout string, message_id binary, anchor bigint, status string, reason string, step string, "
-    "batch bigint, attempts int, at timestamp, stream string, row string, "
-    "history array<struct<number int, status string, reason string, step string, batch bigint, at timestamp>>"
-)
-"""The columns of dead letters (`acker.streams.dead_letters.dead_letters.DeadLetter`); row: as JSON."""
 
 
 def track(
@@ -55,20 +41,42 @@ def track(
         lines = track(files, url=URL, topology="words", spout="lines", message_id="name")
         lines.writeStream.foreachBatch(split).start()
 
-    message_id: the column that names a row. The rows are tracked by the commit of the batch, that of a bolt
-    or of `writeStream.format("acker")`, once whatever Spark repeats. A batch waits for room for its rows, up
-    to twice the message timeout; then SpoutPendingFull or TrackRejected ends the query, and a restart goes
-    on. What failed or expired comes again among the rows of a later batch, as a replay, from the stream
-    `<spout>.replays`. Rows that a bolt's function never evaluates are not tracked.
-    A DataFrame that is not streaming is tracked in the block of a `job`, and by its commit; the replays that
-    there are then come along. `format("acker").option("message_id", ...)` tracks and emits it at once.
-    A row whose message id is null or over 1 KiB is a dead letter at once, or with bad_message_id="untracked"
-    goes on without a tree.
-    settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, bad_message_id, backoff,
-    max_backoff, as of `acker.streams.SpoutOptions`, and those of the data source. Raises
-    ValidationError, and SchemaMismatch for rows that lack a column which the spout's rows had.
+    The commit of the batch tracks the rows, once whatever Spark repeats: in a bolt, or in
+    `writeStream.format("acker")`. If there is no room, the batch waits up to twice the message timeout. Then
+    SpoutPendingFull or TrackRejected ends the query, and a restart continues. Failed and expired rows are
+    replayed among the rows of a later batch, from the stream `<spout>.replays`. Rows that a bolt's function
+    never evaluates are not tracked.
+
+    A DataFrame that is not streaming is tracked in the block of a `job`, by its commit, together with the
+    replays of that time. `format("acker").option("message_id", ...)` tracks and emits it at once.
+
+    With `observe=True`, acker only records the rows: nothing waits or fails for the store's sake, and nothing
+    is replayed or buried. The bolt, or the job, says `observe=True`, too (docs/spark/bolts.md).
+
+    Args:
+        rows: The rows.
+        url: The store.
+        topology: The name of the topology.
+        spout: The name of the spout.
+        message_id: The column that names a row. A row whose name is null or over 1 KiB becomes a dead letter
+            at once; with bad_message_id="untracked" it goes on without a tree.
+            With observe=True it always does so.
+        **settings: Options of the spout (`acker.streams.SpoutOptions`) and of the data source.
+
+    Returns:
+        The rows with the column `_acker`, and the replays of earlier rows.
+
+    Raises:
+        ValidationError: An argument is invalid.
+        SchemaMismatch: The rows lack a column that the spout's earlier rows had.
     """
+    given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
+    options = of_step(replays_stream(spout), given, TRACK)
+    if options.off:
+        return _untracked(rows, options)
     collector = None if rows.isStreaming else AT_WORK.get()
+    if options.observe:
+        return _observed(rows, options, collector)
     if not rows.isStreaming and collector is None:
         raise ValidationError(
             "track: expected a streaming DataFrame, or one of a batch in the block of `with job(...)`, in "
@@ -76,16 +84,8 @@ def track(
         )
     spark = rows.sparkSession
     register(spark)
-    given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
-    options = of_step(replays_stream(spout), given, TRACK)
-    how = options.of_spout()
-    assert how is not None
     ledger = options.ledger()
-    wanted = anchored_schema(arrow_schema(rows.schema), how)
-    if message_id not in rows.columns:
-        raise ValidationError(
-            f"message_id: expected one of the columns {', '.join(rows.columns)}, got {shown(message_id)}"
-        )
+    how, wanted = _checked(rows, options)
     hashes = F.xxhash64(*(_hashable(field.name, field.dataType) for field in rows.schema))
     hashed = rows.withColumns({HASH: hashes, PARTITION: F.spark_partition_id()})
     if rows.isStreaming:
@@ -94,8 +94,8 @@ def track(
         ledger.run(schemas.record(ledger.core, options.stream, wanted))
     except SchemaMismatch as error:
         raise SchemaMismatch(
-            f"track: rows of spout {spout!r} have other columns than before, and what was tracked before may "
-            f"come again: {error}. Keep a column that is gone as null, "
+            f"track: rows of spout {spout!r} have other columns than before, and earlier rows may still "
+            f"be replayed: {error}. Keep a column that is gone as null, "
             "`withColumn(name, lit(None).cast(type))`, or name another spout"
         ) from error
     schema = spark_schema(wanted)
@@ -111,6 +111,44 @@ def track(
         .load()
     )
     return map_in_arrow(hashed, tracker, schema).unionByName(again)
+
+
+def _observed(rows: DataFrame, options: Options, collector: Collector | None) -> DataFrame:
+    """Rows whose trees are only recorded. Raises ValidationError."""
+    if not rows.isStreaming and not isinstance(collector, ObservingCollector):
+        raise ValidationError(
+            "track: expected a streaming DataFrame, or one of a batch in the block of `with job(..., "
+            "observe=True)`, in the thread of the block"
+        )
+    how, wanted = _checked(rows, options)
+    spout = check_name(f"{how.spout}{OBSERVED}", f"spout, with {OBSERVED}")
+    tracker = ObservedTracker(
+        options.observed_ledger(), spout, how.message_id, how.attempt, wanted,
+        collector.job if collector is not None else None,
+    )  # fmt: skip
+    numbered = rows.withColumn(PARTITION, F.spark_partition_id())
+    return map_in_arrow(numbered, tracker, spark_schema(wanted))
+
+
+def _checked(rows: DataFrame, options: Options) -> tuple[SpoutOptions, pa.Schema]:
+    """The options of the spout of rows, and the columns of tracked rows. Raises ValidationError."""
+    how = options.of_spout()
+    assert how is not None
+    if how.message_id not in rows.columns:
+        raise ValidationError(
+            f"message_id: expected one of the columns {', '.join(rows.columns)}, got {shown(how.message_id)}"
+        )
+    return how, anchored_schema(arrow_schema(rows.schema), how)
+
+
+def _untracked(rows: DataFrame, options: Options) -> DataFrame:
+    """Rows with the columns of tracked rows, where acker is turned off: each is a first attempt."""
+    how, wanted = _checked(rows, options)
+    added = spark_schema(wanted).fields[len(rows.columns) :]
+    further = {field.name: F.lit(None).cast(field.dataType) for field in added}
+    if how.attempt:
+        further[how.attempt] = F.lit(1)
+    return rows.withColumns(further)
 
 
 _READING = (
@@ -138,15 +176,24 @@ def _has_no_hash(kind: DataType) -> bool:
 def outcomes(
     spark: SparkSession, *, url: str, topology: str, spout: str, streaming: bool = True, **settings: object
 ) -> DataFrame:
-    """The outcomes of a spout that was given `outcomes=True`, as rows.
+    """Returns the outcomes of a spout with `outcomes=True` as rows (`spouts.replays.OUTCOMES`).
 
-    See `acker.streams.spouts.replays.OUTCOMES`.
+    They are in a stream, `<spout>.outcomes`, until a bolt, or a query that writes to a stream, has acked
+    them.
 
-    They are a stream like any other, `<spout>.outcomes`: kept until a bolt, or a query that writes to one,
-    has acked them. streaming: as they come; otherwise what there is now, which acks nothing.
+    Args:
+        spark: The session.
+        url: The store.
+        topology: The name of the topology.
+        spout: The name of the spout.
+        streaming: True reads outcomes as they arrive. False reads the present ones, and acks nothing.
+        **settings: Options of the data source for reading.
+
+    Returns:
+        A DataFrame of outcomes.
     """
     register(spark)
-    ledger = _ledger(url, topology, settings)
+    ledger = ledger_of(url, topology, settings)
     with suppress(MissingRights):  # a column that is new since the first outcomes were written
         ledger.run(schemas.add(ledger.core, outcomes_stream(spout), OUTCOMES))
     reader = spark.readStream if streaming else spark.read
@@ -158,134 +205,21 @@ def outcomes(
     )
 
 
-_log = logging.getLogger(__name__)
-_FILTERS = [one.name for one in fields(Filter)]
-
-
-def dead_letters(
-    spark: SparkSession,
-    *,
-    url: str,
-    topology: str,
-    spout: str | None = None,
-    stream: str | None = None,
-    status: str | None = None,
-    step: str | None = None,
-    reason: str = "",
-    cause: str | None = None,
-    older_than: float | None = None,
-    newer_than: float | None = None,
-    streaming: bool = False,
-    **settings: object,
-) -> DataFrame:
-    """The dead letters of a spout, or of all, that there are now. `row` holds the row's columns as JSON.
-
-    status, step, reason, cause, older_than, newer_than: only those, as of
-    `acker.streams.dead_letters.filters.Filter`.
-    streaming: those of a spout as they come, each once for a query; `row` is a struct of the row's columns.
-    They are those whose replays are published in `stream`: by default that of `track`, where the spout has
-    one, or else the stream of the spout's name. Raises ValidationError, UnknownStream.
-    """
-    for name in settings.keys() - OPTIONS.keys():
-        if near := meant(name, _FILTERS):
-            raise ValidationError(f"dead_letters: unknown option {name!r}{near}")
-    if streaming:
-        if (status, step, reason, cause, older_than, newer_than) != (None, None, "", None, None, None):
-            raise ValidationError("dead_letters: with streaming=True, filter the DataFrame that is returned")
-        return _dead_letters(spark, url, topology, spout, stream, settings)
-    if stream is not None:
-        raise ValidationError("dead_letters: stream goes with streaming=True")
-    asked = Filter(spout, status, step, reason, cause, None, older_than, newer_than)
-    ledger = _ledger(url, topology, settings)
-    found: list[tuple[object, ...]] = []
-    cursor = None
-    while True:
-        page = ledger.run(letters.page(ledger.core, asked, limit=letters.PAGE, cursor=cursor))
-        for one in page.letters:
-            row = json.dumps(plain(one.row))
-            tried = [(*astuple(each)[:-1], _instant(each.at)) for each in one.history]
-            found.append(
-                (one.id, one.spout, one.message_id, one.anchor, one.status, one.reason, one.step,
-                 one.batch, one.attempts, _instant(one.at), one.stream, row, tried)
-            )  # fmt: skip
-        cursor = page.cursor
-        if cursor is None:
-            return spark.createDataFrame(found, DEAD_LETTERS)
-
-
-def _instant(seconds: float) -> datetime:
-    moment: datetime = pa.scalar(round(seconds * 1e6), pa.timestamp("us", "UTC")).as_py()
-    return moment
-
-
-def _dead_letters(
-    spark: SparkSession,
-    url: str,
-    topology: str,
-    spout: str | None,
-    stream: str | None,
-    settings: dict[str, object],
-) -> DataFrame:
-    if spout is None:
-        raise ValidationError("dead_letters: expected a spout with streaming=True: its rows have one schema")
-    ledger = _ledger(url, topology, settings)
-    if stream is None:
-        own = check_name(replays_stream(spout), "spout, with .replays")
-        [tracks] = ledger.store.send([command("EXISTS", keys.Stream(topology, own).schema)])
-        stream = own if tracks else spout
-    register(spark)
-    return (
-        spark.readStream.format("acker")
-        .options(
-            **texts(settings), url=url, topology=topology, stream=stream, spout=spout, dead_letters="true"
-        )
-        .load()
-    )
-
-
-def replay(
-    *,
-    url: str,
-    topology: str,
-    letter: str | None = None,
-    matching: Filter | None = None,
-    **settings: object,
-) -> int:
-    """Replays a dead letter and returns its new anchor; or all that a filter takes, and returns how many.
-
-    A filter takes all rows that failed before the call, also those that wait until their spout has room for
-    more dead letters. Raises ValidationError, UnknownDeadLetter, and SpoutPendingFull or TrackRejected where
-    there is no room: the rows before that are replayed. How many of a filter's cannot be, and why, is logged.
-    """
-    if (letter is None) == (matching is None):
-        raise ValidationError("replay: expected letter, the id of a dead letter, or matching, a filter")
-    ledger = _ledger(url, topology, settings)
-    if letter is not None:
-        return ledger.run(letters.replay(ledger.core, letter))
-    assert matching is not None
-    count, rounds = 0, Rounds(ledger, matching, letters.replay_some)
-    for done in rounds:
-        assert isinstance(done, letters.Replayed)
-        count += len(done.anchors)
-        if done.refused:
-            _log.warning("%d dead letters cannot be replayed: %s", len(done.refused), done.refused[0].why)
-    if rounds.why:
-        raise SpoutPendingFull(f"{count:,} dead letters were replayed, and no more now: {rounds.why}")
-    return count
-
-
-def discard(*, url: str, topology: str, matching: Filter, **settings: object) -> int:
-    """Drops the dead letters that a filter takes for good, with their rows; returns how many there were."""
-    rounds = Rounds(_ledger(url, topology, settings), matching, letters.discard_some)
-    return sum(done.count for done in rounds if isinstance(done, letters.Discarded))
-
-
 def watermark(*, url: str, topology: str, spout: str, **settings: object) -> dict[str, int]:
-    """Partition -> the first offset that is not known to be done.
+    """Returns for each partition the first offset that is not yet done.
 
     See `acker.streams.sources.kept_rows.watermark`.
+
+    Args:
+        url: The store.
+        topology: The name of the topology.
+        spout: The name of the spout.
+        **settings: Options of the data source.
+
+    Returns:
+        Offsets by partition.
     """
-    ledger = _ledger(url, topology, settings)
+    ledger = ledger_of(url, topology, settings)
     return ledger.run(kept_rows.watermark(ledger.core, spout))
 
 
@@ -298,15 +232,26 @@ def settling(
     on_outcomes: Callable[[pa.Table], object] | None = None,
     **settings: object,
 ) -> Iterator[Settler]:
-    """Settles outcomes in a thread, so that what failed is replayed, for as long as the block takes.
+    """Settles outcomes in a thread, and so replays failed rows, while the block lasts.
 
-    What gathers in lines goes on meanwhile, too (docs/lines.md).
+    The thread coordinates lines, too (docs/lines.md).
 
-    on_outcomes: is given each batch of outcomes (`acker.streams.spouts.replays.OUTCOMES`) before it is
-    settled; where it raises, they come again. A spout whose outcomes somebody takes is left to them,
-    so `acker tick`, which settles, too, passes it over until it is settled by its name without.
+    Args:
+        url: The store.
+        topology: The name of the topology.
+        spout: The name of the spout; by default all spouts without a taker of outcomes.
+        on_outcomes: Called with each batch of outcomes (`acker.streams.spouts.replays.OUTCOMES`) before it is
+            settled. If it raises, the outcomes come again. `acker tick` then leaves the spout's outcomes to
+            this caller, until the spout is settled by its name without this argument.
+        **settings: Options of the data source.
+
+    Yields:
+        The settler.
     """
-    ledger = _ledger(url, topology, settings)
+    ledger = ledger_of(url, topology, settings)
+    if ledger.off:
+        yield Settler(ledger.store, [topology], spout=spout, on_outcomes=on_outcomes)
+        return
     settler = Settler(ledger.store, [topology], spout=spout, on_outcomes=on_outcomes)
     threads = Threads()
     for one in (settler, Coordinating(ledger.store, [topology])):
@@ -315,7 +260,3 @@ def settling(
         yield settler
     finally:
         threads.end()
-
-
-def _ledger(url: str, topology: str, settings: dict[str, object]) -> Ledger:
-    return of_step("any", {"url": url, "topology": topology, **settings}).ledger()

@@ -4,7 +4,7 @@
     redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT] ...
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT] .../SERVICE[/DATABASE]
 
-With `rediss` for `redis` all connections are TLS. `%` escapes what a user or password may not hold by itself.
+With `rediss` for `redis` all connections are TLS. `%` escapes reserved characters of a user or a password.
 """
 
 import re
@@ -17,7 +17,7 @@ from acker.errors import ValidationError
 
 
 def parse_flag(text: str) -> bool:
-    """true or false"""  # noqa: D403, D415 - what is expected, for messages
+    """true or false"""  # noqa: D403, D415 - the expected values, for messages
     known = {"true": True, "false": False}
     if text.lower() not in known:
         raise ValueError(f"expected true or false, got {text!r}")
@@ -30,7 +30,7 @@ Kind: TypeAlias = Literal["server", "cluster", "sentinel"]
 
 MOST_NODES = 100
 SOCKET_PATH = 107
-"""Bytes that the path of a socket has at most, for Linux has room for no more."""
+"""Most bytes of the path of a socket, a limit of Linux."""
 PORTS: dict[Kind, int] = {"server": 6379, "cluster": 6379, "sentinel": 26379}
 
 _SCHEME = re.compile(r"(redis|rediss)(?:\+(cluster|sentinel))?\Z|unix\Z")
@@ -51,7 +51,7 @@ def _value_bytes(text: str) -> int:
 
 
 MAX_VALUE_BYTES = "max_value_bytes"
-"""What the part after `?` may say of any store: its `proto-max-bulk-len`, where it does not tell that."""
+"""The option for any store: its `proto-max-bulk-len`, for a store that hides this setting."""
 TLS_OPTIONS: dict[str, Callable[[str], object]] = {
     "ssl_ca_certs": str,
     "ssl_certfile": str,
@@ -60,19 +60,22 @@ TLS_OPTIONS: dict[str, Callable[[str], object]] = {
     "ssl_cert_reqs": _requirement,
     "ssl_check_hostname": parse_flag,
 }
-"""What the part after `?` may say with TLS: files in PEM format, the password of the key file, whether the
-server's certificate is checked (required, the default; none), and whether its name is (true, the default)."""
+"""The options with TLS: files in PEM format, the password of the key file, the check of the server's
+certificate (required, the default; none), and the check of its name (true, the default)."""
 SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
-"""The same with Sentinels: their own user and password; without, none gets them."""
+"""The options with Sentinels: their own user and password. Without these the Sentinels get none."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """What a URL says.
+    """The content of a URL.
 
-    nodes: those it names. settings: of a connection to a server, as redis-py names them; sentinel_settings:
-    of one to a Sentinel. service: what Sentinels call it. max_value_bytes: of one value that the store takes;
-    0: it is asked.
+    Attributes:
+        nodes: The named hosts and ports.
+        settings: Settings of a connection to a server, in redis-py's words.
+        sentinel_settings: The same of a connection to a Sentinel.
+        service: The service's name at the Sentinels.
+        max_value_bytes: Most bytes of one value; 0 asks the store for its limit.
     """
 
     kind: Kind
@@ -85,16 +88,16 @@ class Address:
 
 
 def shown(url: str) -> str:
-    """A URL without its passwords, for messages; also one whose password holds what has to be escaped."""
+    """A URL without its passwords, for messages; an unescaped password is hidden too."""
     scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
     place, *options = re.split("[?#]", rest, maxsplit=1)
     if options and "@" in options[0]:
-        return f"{scheme}{mark}..."  # where a password ends is not to be shown
+        return f"{scheme}{mark}..."  # the end of the password is uncertain
     return f"{scheme}{mark}{place.rpartition('@')[2]}"
 
 
 def _split(url: str) -> SplitResult:
-    """A URL in parts. Newer Pythons take brackets around a URL's only host alone: they are escaped."""
+    """A URL in parts. Brackets are escaped, because newer Pythons allow them only around a single host."""
     return urlsplit(url.replace("[", "%5B").replace("]", "%5D"))
 
 
@@ -103,9 +106,14 @@ def _whole(text: str) -> str:
 
 
 def parse(url: object, cluster: bool = False) -> Address:
-    """What a URL says; ValidationError where it is none of a store.
+    """Parses the URL of a store.
 
-    cluster: a plain URL is of a node of a Redis Cluster, as `+cluster` says by itself.
+    Args:
+        url: The URL.
+        cluster: True if a plain URL names a node of a Redis Cluster, as `+cluster` does.
+
+    Raises:
+        ValidationError: The URL is not the URL of a store.
     """
     scheme = _SCHEME.match(_split(url).scheme) if isinstance(url, str) else None
     if not isinstance(url, str) or scheme is None:
@@ -128,10 +136,10 @@ def _parse(parts: SplitResult, scheme: re.Match[str], cluster: bool) -> Address:
     user, _, password = (unquote(part) for part in credentials.partition(":"))
     options = _options(parts.query, kind, tls, unix=not scheme[1])
     limit = options.pop(MAX_VALUE_BYTES, 0)
-    own = {name: value for name, value in options.items() if name not in SENTINEL_OPTIONS}
-    sentinel = {name: value for name, value in own.items() if name != "db"}
+    server = {name: value for name, value in options.items() if name not in SENTINEL_OPTIONS}
+    sentinel = {name: value for name, value in server.items() if name != "db"}
     for settings, name, word in (
-        (own, user, password),
+        (server, user, password),
         (sentinel, options.get("sentinel_username"), options.get("sentinel_password")),
     ):
         settings |= {"username": name or None, "password": word or None}
@@ -141,9 +149,10 @@ def _parse(parts: SplitResult, scheme: re.Match[str], cluster: bool) -> Address:
         path = unquote(parts.path)
         if len(path.encode()) > SOCKET_PATH or "\0" in path:
             raise ValueError(
-                f"expected the path of a socket, which has at most {SOCKET_PATH} bytes and no NUL"
+                f"expected a path of at most {SOCKET_PATH} bytes and no NUL for a Unix socket, "
+                f"got {len(path.encode())} bytes"
             )
-        return Address("server", ((path, 0),), False, own, {}, max_value_bytes=limit)
+        return Address("server", ((path, 0),), False, server, {}, max_value_bytes=limit)
     nodes = tuple(_node(text, PORTS[kind]) for text in _whole(hosts).split(","))
     if len(nodes) > (1 if kind == "server" else MOST_NODES):
         raise ValueError(f"expected {'one host' if kind == 'server' else f'at most {MOST_NODES} hosts'}")
@@ -153,29 +162,29 @@ def _parse(parts: SplitResult, scheme: re.Match[str], cluster: bool) -> Address:
         if not places:
             raise ValueError("expected /SERVICE[/DATABASE] after the Sentinels")
         service = places.pop(0)
-    own["db"] = _database(places)
-    if kind == "cluster" and own["db"]:
-        raise ValueError(f"a cluster has database 0 only, got {own['db']}")
-    return Address(kind, nodes, tls, own, sentinel, service, limit)
+    server["db"] = _database(places)
+    if kind == "cluster" and server["db"]:
+        raise ValueError(f"a cluster has database 0 only, got {server['db']}")
+    return Address(kind, nodes, tls, server, sentinel, service, limit)
 
 
 def _options(query: str, kind: Kind, tls: bool, unix: bool) -> dict[str, Any]:
-    known: dict[str, Callable[[str], object]] = {**(TLS_OPTIONS if tls else {})}
-    known |= dict.fromkeys(SENTINEL_OPTIONS, str) if kind == "sentinel" else {}
-    known |= {"db": lambda text: _database([text])} if unix else {}
-    known[MAX_VALUE_BYTES] = _value_bytes
-    found: dict[str, Any] = {}
+    parsers: dict[str, Callable[[str], object]] = {**(TLS_OPTIONS if tls else {})}
+    parsers |= dict.fromkeys(SENTINEL_OPTIONS, str) if kind == "sentinel" else {}
+    parsers |= {"db": lambda text: _database([text])} if unix else {}
+    parsers[MAX_VALUE_BYTES] = _value_bytes
+    values: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
-        if name not in known and "@" in name + text:
+        if name not in parsers and "@" in name + text:
             raise ValueError(_ESCAPES)
-        if name not in known:
-            expected = f"one of {', '.join(known)}" if known else "none"
+        if name not in parsers:
+            expected = f"one of {', '.join(parsers)}" if parsers else "none"
             raise ValueError(f"option {name!r}: expected {expected}")
         try:
-            found[name] = known[name](text)
+            values[name] = parsers[name](text)
         except ValueError as error:
             raise ValueError(f"option {name!r}: {error}") from error
-    return found
+    return values
 
 
 def _node(text: str, port: int) -> Node:

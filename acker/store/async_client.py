@@ -23,7 +23,7 @@ from acker.store.flight import (
     LOST,
     REFUSED,
     Flight,
-    Parcel,
+    NodeBatch,
     answered,
     check_server,
     demoted,
@@ -34,20 +34,20 @@ from acker.store.flight import (
     unidentified,
     value_limit,
 )
-from acker.store.heartbeats import AsyncHeartbeats
+from acker.store.loops import AsyncHeartbeats
 from acker.store.nodes import Nodes
 from acker.store.operation import Operation, Reply, Request, flights
 
 T = TypeVar("T")
 
 _LAST_WORDS = 0.5
-"""Seconds for which a server's last words are waited for."""
+"""Seconds to wait for a server's last reply on a closed connection."""
 
 
 class AsyncStore:
     """Runs operations on the store at `url`, with one pool of connections for each event loop.
 
-    Takes what `acker.store.client.Store` takes, raises what it raises and resends as it does. It pickles, and
+    Takes the arguments of `acker.store.client.Store`, raises its errors and resends like it. It pickles, and
     works in any thread that runs an event loop. `aclose`, or leaving it as a context manager, closes the
     connections of the running loop.
     """
@@ -88,7 +88,7 @@ class AsyncStore:
 
     @property
     def cluster(self) -> bool:
-        """Whether the URL is of a node of a Redis Cluster."""
+        """True if the store is a Redis Cluster."""
         return self._settings.cluster
 
     def _client(self) -> "_Client":
@@ -128,6 +128,8 @@ class AsyncStore:
     async def send(self, requests: Sequence[Request]) -> list[Reply]:
         """Sends a flight, again and again until each request has its reply or the time is over."""
         flight, client = Flight(requests, self.url, self.timeout), self._client()
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task is not None else 0
         for pause in pauses():
             flight.begin()
             try:
@@ -137,6 +139,8 @@ class AsyncStore:
                 raise refusal(self.url, error) from error
             if not flight.missing:
                 break
+            if task is not None and task.cancelling() > cancels:
+                raise asyncio.CancelledError  # an error of a connection took its place
             flight.check_time()
             if flight.cause is not None:
                 await asyncio.sleep(pause)
@@ -153,7 +157,7 @@ class _Client:
         self._limit = 0
 
     async def find_nodes(self, flight: Flight) -> None:
-        """Asks where the keys are, if that is in doubt; without an answer, what was known holds."""
+        """Asks for the places of the keys, if they are in doubt. Without an answer the known places hold."""
         nodes = self.nodes
         if not nodes.stale:
             return
@@ -183,34 +187,34 @@ class _Client:
             await connection.disconnect(nowait=True)
 
     async def exchange(self, flight: Flight) -> None:
-        """Sends to all nodes what they have to do, side by side, and takes their replies."""
-        parcels = flight.parcels(self.nodes)
-        if len(parcels) == 1:
-            await self._exchange(flight, parcels[0])
+        """Sends all nodes their requests, side by side, and takes their replies."""
+        node_batches = flight.node_batches(self.nodes)
+        if len(node_batches) == 1:
+            await self._exchange(flight, node_batches[0])
             return
-        exchanges = (self._exchange(flight, parcel) for parcel in parcels)
+        exchanges = (self._exchange(flight, batch) for batch in node_batches)
         for ended in await asyncio.gather(*exchanges, return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended
 
-    async def _exchange(self, flight: Flight, parcel: Parcel) -> None:
-        commands, expected = flight.pack(parcel)
+    async def _exchange(self, flight: Flight, batch: NodeBatch) -> None:
+        commands, expected = flight.pack(batch)
         try:
             async with asyncio.timeout(flight.left):
                 if sum(map(len, commands)) > LEAST_VALUE_BYTES < flight.longest:
-                    flight.check_size(await self._value_limit(parcel.node))
-                replies = await self._replies(parcel.node, commands, expected)
+                    flight.check_size(await self._value_limit(batch.node))
+                replies = await self._replies(batch.node, commands, expected)
         except LOST as error:
-            size = max(longest(flight.requests[number]) for number in parcel.numbers)
-            why = error if size <= LEAST_VALUE_BYTES else await self._asked_why(parcel.node, size, error)
-            flight.lost(parcel.node, why, self.nodes)
+            size = max(longest(flight.requests[number]) for number in batch.numbers)
+            why = error if size <= LEAST_VALUE_BYTES else await self._asked_why(batch.node, size, error)
+            flight.lost(batch.node, why, self.nodes)
         else:
-            flight.take(parcel, replies, self.nodes)
+            flight.take(batch, replies, self.nodes)
 
     async def _asked_why(self, node: Node, size: int, error: Exception) -> Exception:
-        """What a server says to a value of that size, of which it gets the announcement alone.
+        """The server's reply to the announcement of a value of that size; `error` where it sends none.
 
-        An event loop has lost a server's last words with the connection. The error where it says nothing.
+        An event loop has lost the server's last reply together with the connection.
         """
         try:
             async with asyncio.timeout(_LAST_WORDS):
@@ -230,7 +234,7 @@ class _Client:
             if demoted(replies):
                 await connection.disconnect(nowait=True)
         except BaseException:
-            # Cancelled ones too: what is still to be read belongs to nobody.
+            # Also on cancellation: nobody reads the rest of the replies.
             await connection.disconnect(nowait=True)
             raise
         finally:
@@ -238,7 +242,7 @@ class _Client:
         return replies
 
     async def _value_limit(self, node: Node) -> int:
-        """Bytes of one value that the servers take: as the URL says, or else as one of them says."""
+        """Most bytes of one value: from the URL, or from one of the servers."""
         if not self._limit:
             packed = hiredis.pack_command(ASK_LIMIT)
             asked = self._store.address.max_value_bytes or value_limit(
@@ -251,21 +255,21 @@ class _Client:
         pool = self._pools.get(node)
         if pool is None:
             kind, settings = _connecting(self._store, node)
-            made = BlockingConnectionPool(
+            new_pool = BlockingConnectionPool(
                 connection_class=kind,
                 max_connections=CONNECTIONS,
                 **{**settings, "timeout": self._store.timeout},
             )
-            # Without a lock: where the server is silent, no task is to wait for the time of another.
+            # Without a lock: if the server is silent, a task must not wait for the time-out of another task.
             try:
-                facts: Any = await _info(made, self._store.url)
+                facts: Any = await _info(new_pool, self._store.url)
                 check_server(facts, self._store.url, self._store.cluster)
             except BaseException:
-                await made.disconnect()
+                await new_pool.disconnect()
                 raise
-            pool = self._pools.setdefault(node, made)
-            if pool is not made:
-                await made.disconnect()
+            pool = self._pools.setdefault(node, new_pool)
+            if pool is not new_pool:
+                await new_pool.disconnect()
         return pool
 
     async def close(self) -> None:
@@ -275,7 +279,7 @@ class _Client:
 
 
 def _connecting(store: Store, node: Node, asking: bool = False) -> tuple[type[Any], dict[str, Any]]:
-    """The class of a connection to a node on the loop, and what it is made with."""
+    """The class of a connection to a node on the loop, and its arguments."""
     kind, settings = connecting(store.address, node, store.timeout, asking)
     return getattr(connections, kind.__name__), {**settings, "retry": Retry(NoBackoff(), 0)}
 

@@ -1,7 +1,7 @@
 """Connections to the store: pools per process and URL, made when first needed.
 
 A `Store` holds settings only, so it pickles to executors, and works in any thread and after a fork. It runs
-operations (`acker.store.operation`); what it sends may be sent again until the time allowed is over.
+operations (`acker.store.operation`), and may resend their requests until its time-out.
 """
 
 import os
@@ -25,7 +25,7 @@ from acker.store.flight import (
     LOST,
     REFUSED,
     Flight,
-    Parcel,
+    NodeBatch,
     answered,
     check_server,
     demoted,
@@ -36,19 +36,19 @@ from acker.store.flight import (
     unidentified,
     value_limit,
 )
-from acker.store.heartbeats import Heartbeats
+from acker.store.loops import Heartbeats
 from acker.store.nodes import Nodes
 from acker.store.operation import Operation, Reply, Request, flights
 
 T = TypeVar("T")
 
 TIMEOUTS = (0.1, 300.0)
-"""Seconds that a flight of requests may be given: the least and the most."""
+"""The shortest and the longest time-out of a flight of requests, in seconds."""
 CONNECTIONS = 64
-"""Most connections of one process to one node, but for those on which somebody waits for what is to come."""
+"""Most connections of one process to one node, without connections of blocking reads."""
 _ROUND_TRIPS = 8
 CLIENTS = 64
-"""Most addresses, users and time-outs of stores whose connections a process keeps."""
+"""Most stores (addresses, users and time-outs) whose connections a process keeps."""
 
 
 def options(timeout: float) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def options(timeout: float) -> dict[str, Any]:
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
         "health_check_interval": 0,
-        # What library this is would take two round trips, and a right that users with few rights lack.
+        # Naming the library would take two round trips, and a right that restricted users lack.
         "driver_info": None,
     }
 
@@ -67,9 +67,9 @@ def options(timeout: float) -> dict[str, Any]:
 def connecting(
     address: Address, node: Node, timeout: float, asking: bool = False
 ) -> tuple[type[Any], dict[str, Any]]:
-    """The class of a connection to a node, and what it is made with.
+    """The class of a connection to a node, and its arguments.
 
-    asking: it only asks where the keys are, which may be of a Sentinel.
+    asking: True if the connection only asks for the places of keys; the node may be a Sentinel.
     """
     sentinel = asking and address.kind == "sentinel"
     settings = {**options(timeout), **(address.sentinel_settings if sentinel else address.settings)}
@@ -80,12 +80,18 @@ def connecting(
 
 
 class Store:
-    """Runs operations on the store at `url` (`acker.store.address` says what URLs there are).
+    """Runs operations on the store at `url` (`acker.store.address` lists the kinds of URLs).
 
-    timeout: seconds until StoreUnavailable, for each flight of requests, resends included (0.1 to 300). Nodes
-        that hang can make it twice as long, however many they are.
-    cluster: whether a plain URL is of a node of a Redis Cluster, as one with `+cluster` is by itself.
-    Raises StoreUnavailable, StoreMisconfigured and StoreError.
+    Args:
+        url: URL of the store.
+        timeout: Seconds until StoreUnavailable, for each flight of requests, resends included (0.1 to 300).
+            Hanging nodes, however many, can make it twice as long.
+        cluster: True if a plain URL names a node of a Redis Cluster, as `+cluster` does.
+
+    Raises:
+        StoreUnavailable: The store did not answer in time.
+        StoreMisconfigured: The store cannot keep acker's promises.
+        StoreError: The store refused a command.
     """
 
     def __init__(self, url: str, *, timeout: float = 10.0, cluster: bool = False) -> None:
@@ -98,12 +104,12 @@ class Store:
 
     @property
     def cluster(self) -> bool:
-        """Whether the store is a Redis Cluster."""
+        """True if the store is a Redis Cluster."""
         return self.address.kind == "cluster"
 
     @property
     def round_trip(self) -> float:
-        """Seconds that the store takes to answer: the least of the last 8 flights here; 0 before one."""
+        """Seconds of a round trip to the store: the least of the last 8 flights; 0 before the first."""
         return min(_client(self).round_trips, default=0.0)
 
     def __repr__(self) -> str:
@@ -178,13 +184,13 @@ class _Client:
         self._limit = 0
 
     def find_nodes(self, flight: Flight) -> None:
-        """Asks where the keys are, for that is in doubt; without an answer, what was known holds."""
+        """Asks for the places of the keys, which are in doubt. Without an answer the known places hold."""
         nodes = self.nodes
         for node in nodes.to_ask():
             try:
                 if nodes.learn(node, self._ask(node)):
                     for gone in nodes.gone(list(self._pools)):
-                        pool = self._pools.pop(gone, None)  # another thread may learn the same just now
+                        pool = self._pools.pop(gone, None)  # another thread may be asking too
                         if pool is not None:
                             pool.close()
                     return
@@ -194,7 +200,7 @@ class _Client:
                 return
 
     def _ask(self, node: Node) -> Reply:
-        """What a node answers to the question where the keys are; on a connection of its own."""
+        """A node's answer to the question for the places of keys, on a separate connection."""
         kind, settings = connecting(self._store.address, node, self._store.timeout, asking=True)
         connection = kind(**settings)
         try:
@@ -209,79 +215,80 @@ class _Client:
             connection.disconnect()
 
     def close(self) -> None:
-        """Ends its connections, those that are in use when they are not any more."""
+        """Closes the idle connections at once, and each busy connection after its use."""
         for pool in list(self._pools.values()):
             pool.close()
 
     def exchange(self, flight: Flight) -> None:
-        """Sends to all nodes what they have to do, and then takes their replies."""
+        """Sends all nodes their requests, and then takes their replies."""
         sent: list[_Sent] = []
         try:
-            for parcel in flight.parcels(self.nodes):
-                pieces, expected = flight.pack(parcel)
-                node = parcel.node
+            for batch in flight.node_batches(self.nodes):
+                pieces, expected = flight.pack(batch)
+                node = batch.node
                 try:
                     pool = self._pools.get(node) or self._pool(node)
-                    sent.append(_Sent(parcel, expected, pool, pool.take(parcel.blocks)))
-                    parcel.sent_at = time.monotonic()
+                    sent.append(_Sent(batch, expected, pool, pool.take(batch.blocks)))
+                    batch.sent_at = time.monotonic()
                     if sum(map(len, pieces)) > LEAST_VALUE_BYTES < flight.longest:
                         flight.check_size(self._value_limit(pool))
                     sent[-1].connection.send(pieces)
                 except LOST as error:
                     why: Exception = error
-                    if sent and sent[-1].parcel is parcel:
+                    if sent and sent[-1].batch is batch:
                         why = sent[-1].connection.end(expected, error)
                         sent.pop().drop()
                     flight.lost(node, why, self.nodes)
                     if flight.late:
                         break
             while sent:
-                one = sent[0]
+                oldest = sent[0]
                 try:
-                    replies = one.connection.read(one.expected, flight.patience)
+                    replies = oldest.connection.read(oldest.expected, flight.patience)
                 except LOST as error:
                     sent.pop(0).drop()
-                    flight.lost(one.parcel.node, error, self.nodes)
+                    flight.lost(oldest.batch.node, error, self.nodes)
                 else:
                     sent.pop(0)
                     if demoted(replies):
-                        one.drop()
+                        oldest.drop()
                     else:
-                        one.pool.give(one.connection)
-                    flight.take(one.parcel, replies, self.nodes)
+                        oldest.pool.give(oldest.connection)
+                    flight.take(oldest.batch, replies, self.nodes)
         finally:
-            for one in sent:
-                one.drop()  # what is still to be read from it belongs to nobody
+            for unread in sent:
+                unread.drop()  # nobody reads the rest of its replies
 
     def _pool(self, node: Node) -> Connections:
         store = self._store
-        made = Connections(*connecting(store.address, node, store.timeout), CONNECTIONS)
-        # Outside of any lock: where the server is silent, no thread is to wait for the time of another.
-        check_server(self._facts(made), store.url, store.cluster)
-        pool = self._pools.setdefault(node, made)
-        if pool is not made:
-            made.close()
+        new_pool = Connections(*connecting(store.address, node, store.timeout), CONNECTIONS)
+        # Outside of any lock: if the server is silent, a thread must not wait for the time-out of another
+        # thread.
+        check_server(self._facts(new_pool), store.url, store.cluster)
+        pool = self._pools.setdefault(node, new_pool)
+        if pool is not new_pool:
+            new_pool.close()
         return pool
 
     def _value_limit(self, pool: Connections) -> int:
-        """Bytes of one value that the servers take: as the URL says, or else as one of them says."""
+        """Most bytes of one value: from the URL, or from one of the servers."""
         if not self._limit:
             self._limit = self._store.address.max_value_bytes or value_limit(self._asked(pool, ASK_LIMIT))
         return self._limit
 
     def _asked(self, pool: Connections, words: tuple[Any, ...]) -> Reply:
-        one, usual = pool.take(), patience(self._store.timeout)
+        connection, usual = pool.take(), patience(self._store.timeout)
         try:
-            one.send([hiredis.pack_command(words)])
-            [reply] = one.read(1, lambda: usual)
+            connection.send([hiredis.pack_command(words)])
+            [reply] = connection.read(1, lambda: usual)
         except BaseException:
-            pool.drop(one)
+            pool.drop(connection)
             raise
-        pool.give(one)
+        pool.give(connection)
         return reply
 
     def _facts(self, pool: Connections) -> dict[str, str]:
-        """What a server says of itself."""
+        """A server's INFO."""
         reply = self._asked(pool, ("INFO",))
         if isinstance(reply, REFUSED):
             raise reply
@@ -292,9 +299,9 @@ class _Client:
 
 
 class _Sent(NamedTuple):
-    """A parcel whose replies are still to be read."""
+    """A batch with outstanding replies."""
 
-    parcel: Parcel
+    batch: NodeBatch
     expected: int
     pool: Connections
     connection: Connection
@@ -305,11 +312,11 @@ class _Sent(NamedTuple):
 
 _clients: dict[tuple[int, str, bool, float], _Client] = {}
 _waiting: dict[int, float] = {}
-"""Threads that wait for a store, and since when."""
+"""Threads that wait for a store, and the start of each wait by the monotonic clock."""
 
 
 def waiting_since(thread: threading.Thread) -> float | None:
-    """Since when a thread waits for an answer of a store, by the monotonic clock; None where it does not."""
+    """The start of a thread's wait for a store, by the monotonic clock; None where it does not wait."""
     return _waiting.get(thread.ident or 0)
 
 
@@ -327,7 +334,7 @@ def _client(store: Store) -> _Client:
 
 
 def _forget_clients() -> None:
-    """In a forked child: its parent's connections."""
+    """Forgets the parent's connections in a forked child."""
     _clients.clear()
 
 

@@ -1,7 +1,7 @@
-"""Connections to one server: kept while nobody uses them, and looked at before they are used again.
+"""Connections to one server: kept while idle, and checked before their next use.
 
-redis-py makes a connection, and logs in on it. What goes over it afterwards takes the shortest way, for pools
-and connections of redis-py's spend several times what all the rest of a flight takes.
+redis-py makes a connection and logs in. After that this module reads and writes the socket itself, because
+redis-py's pools and connections take several times as long as the rest of a flight.
 """
 
 import select
@@ -17,14 +17,14 @@ from redis.connection import DefaultParser
 from acker.store.operation import Reply
 
 _READ = 1 << 16
-"""Bytes that are read at a time."""
+"""Bytes of one read."""
 _LAST_WORDS = 0.2
-"""Seconds for which a server's last words are waited for, where it has ended a connection."""
+"""Seconds to wait for a server's last reply on a connection that it has ended."""
 _NOTHING = object()
 
 
 class ProtocolFault(redis.exceptions.ConnectionError):
-    """The last words of a server that could make nothing of what was sent, and has ended the connection."""
+    """The last reply of a server that could not parse the request and has ended the connection."""
 
 
 def last_words(reply: Reply) -> bool:
@@ -33,16 +33,19 @@ def last_words(reply: Reply) -> bool:
 
 
 class Connection:
-    """A connection to a server, for one thread at a time. Who has not read all replies has to cut it.
+    """A connection to a server, for one thread at a time. A user that leaves replies unread must cut it.
 
-    made: by redis-py, not connected yet. usual: seconds for which it waits to be written to, or to be read
-    from. What fails raises what `acker.store.flight` calls `LOST` and `REFUSED`.
+    Failures raise the errors that `acker.store.flight` calls `LOST` and `REFUSED`.
+
+    Args:
+        made: redis-py's connection, not connected yet.
+        usual: Time-out of a write or a read, in seconds.
     """
 
     __slots__ = ("__weakref__", "_buffer", "_made", "_poll", "_reader", "_seconds", "_socket", "_usual")
 
-    def __init__(self, made: Any, usual: float) -> None:
-        self._made = made
+    def __init__(self, base: Any, usual: float) -> None:
+        self._made = base
         self._usual = self._seconds = usual
         self._socket: Any = None
         self._poll: Any = None
@@ -63,16 +66,16 @@ class Connection:
             self._poll.register(self._socket, select.POLLIN)
 
     def stirs(self) -> bool:
-        """Whether there is something to read that nobody has asked for: words, or the end of it."""
+        """True if the socket has unexpected input: a reply nobody waits for, or its end."""
         if self._poll is not None:
             return bool(self._poll.poll(0)) or self._reader.has_data()
-        try:  # over TLS, what comes need not be for who reads
+        try:  # over TLS, the input may be none of the reader's data
             return bool(self._made.can_read()) or self._reader.has_data()
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
             return True
 
     def send(self, pieces: list[bytes]) -> None:
-        """Sends bytes, each piece by a call of the system's of its own."""
+        """Sends bytes, with one system call for each piece."""
         self._wait(self._usual)
         try:
             for piece in pieces:
@@ -83,7 +86,7 @@ class Connection:
             raise redis.exceptions.ConnectionError(f"Error while writing to socket: {error.args}") from error
 
     def read(self, count: int, patience: Callable[[], float]) -> list[Reply]:
-        """The next replies, errors among them. patience: for how many seconds more each is waited for."""
+        """The next replies, including errors. patience: further seconds to wait for each reply."""
         replies: list[Reply] = []
         reader = self._reader
         while len(replies) < count:
@@ -99,9 +102,9 @@ class Connection:
         return replies
 
     def end(self, count: int, error: Exception) -> Exception:
-        """What the server said where sending failed with an error; the error where it said nothing.
+        """The server's last reply after a failed send; `error` where it sent none.
 
-        count: replies that may come before.
+        count: Number of replies that may come before it.
         """
         try:
             self.read(count, lambda: _LAST_WORDS)
@@ -131,82 +134,89 @@ class Connection:
             self._seconds = seconds
 
     def cut(self) -> None:
-        """Ends it. It is of no use any more."""
+        """Ends the connection, which is of no further use."""
         self._made.disconnect()
 
 
 class Connections:
     """The connections of one process to one server, `most` of them at most. For any thread.
 
-    Beside these are those on which somebody waits for what is to come: as many as threads do so. Else they
-    would keep all others from asking. kind, settings: of redis-py's connections.
+    Connections of blocking reads are not counted, because they would keep all other threads from asking.
+    There are as many of these as threads that read so.
+
+    Args:
+        kind: Class of redis-py's connections.
+        settings: Their arguments.
+        most: Most connections, without connections of blocking reads.
     """
 
     def __init__(self, kind: type[Any], settings: dict[str, Any], most: int) -> None:
         self._kind, self._settings, self._most = kind, settings, most
         self._idle: list[Connection] = []
-        # By what lives: a thread that is interrupted just when it has taken one does not hold it for ever.
+        # Weak: a thread that is interrupted right after it took a connection does not hold it for ever.
         self._all: WeakSet[Connection] = WeakSet()
         self._waiting: WeakSet[Connection] = WeakSet()
-        self._lock = threading.RLock()  # reentrant: a signal handler may ask the store, too
+        self._lock = threading.RLock()  # reentrant: a signal handler may ask the store
         self._closed = False
 
     def take(self, waits: bool = False) -> Connection:
         """A connection for the caller alone, which gives it back, or drops it.
 
-        waits: for what is to come, by a command for which the server holds its reply back.
-        Raises what `acker.store.flight` calls `LOST` and `REFUSED`; the former where too many are taken.
+        Raises the errors that `acker.store.flight` calls `LOST` and `REFUSED`; `LOST` also if all are taken.
+
+        Args:
+            waits: True for a blocking read: the server holds its reply back.
         """
         idle = self._idle
         while idle:
             try:
-                one = idle.pop()  # the one that was used last: it is the likeliest to be whole
+                connection = idle.pop()  # the latest used connection: it is the likeliest to be whole
             except IndexError:
                 break  # another thread was quicker
-            if not one.stirs():
+            if not connection.stirs():
                 if waits:
-                    self._note_waiting(one)
-                return one
-            self.drop(one)
+                    self._note_waiting(connection)
+                return connection
+            self.drop(connection)
         with self._lock:
             if not waits and len(self._all) - len(self._waiting) >= self._most:
                 raise redis.exceptions.MaxConnectionsError("Too many connections")
-            one = Connection(self._kind(**self._settings), self._settings["socket_timeout"])
-            self._all.add(one)
+            connection = Connection(self._kind(**self._settings), self._settings["socket_timeout"])
+            self._all.add(connection)
         if waits:
-            self._note_waiting(one)
+            self._note_waiting(connection)
         try:
-            one.connect()
+            connection.connect()
         except BaseException:
-            self.drop(one)
+            self.drop(connection)
             raise
-        return one
+        return connection
 
-    def _note_waiting(self, one: Connection) -> None:
+    def _note_waiting(self, connection: Connection) -> None:
         with self._lock:
-            self._waiting.add(one)
+            self._waiting.add(connection)
 
-    def give(self, one: Connection) -> None:
-        """Takes a connection back of which all replies were read."""
-        if self._waiting and one in self._waiting:
+    def give(self, connection: Connection) -> None:
+        """Takes a connection back whose replies were all read."""
+        if self._waiting and connection in self._waiting:
             with self._lock:
-                self._waiting.discard(one)
+                self._waiting.discard(connection)
             if len(self._idle) >= self._most:
-                self.drop(one)
+                self.drop(connection)
                 return
-        self._idle.append(one)
+        self._idle.append(connection)
         if self._closed:
             self.close()
 
-    def drop(self, one: Connection) -> None:
-        """Ends a connection that was taken."""
-        one.cut()
+    def drop(self, connection: Connection) -> None:
+        """Ends a taken connection."""
+        connection.cut()
         with self._lock:
-            self._all.discard(one)
-            self._waiting.discard(one)
+            self._all.discard(connection)
+            self._waiting.discard(connection)
 
     def close(self) -> None:
-        """Ends those that nobody has taken; others when they are given back."""
+        """Ends the idle connections, and each taken connection when it comes back."""
         self._closed = True
         while self._idle:
             try:

@@ -1,4 +1,4 @@
-"""A flight of requests on its way: what goes to which node, and what is to be sent again. No I/O.
+"""A flight of requests: distributes them to nodes and decides on resends. No I/O.
 
 Shared by `acker.store.client.Store` and its asyncio twin.
 """
@@ -39,9 +39,9 @@ PASSING = (
     redis.exceptions.MovedError,
     redis.exceptions.AskError,
 )
-"""Errors that a server answers with for a while; nothing was applied, and sending again helps."""
+"""Temporary errors of a server; nothing was applied, and sending again helps."""
 LOST = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
-"""The connection failed; what was sent may have been applied."""
+"""The connection failed; the requests may have been applied."""
 REFUSED = (
     redis.exceptions.AuthenticationError,
     redis.exceptions.AuthenticationWrongNumberOfArgsError,
@@ -51,15 +51,15 @@ REFUSED = (
 
 OLDEST_SERVER = (7, 0)
 VALUE_BYTES, LEAST_VALUE_BYTES = 512 << 20, 1 << 20
-"""Bytes of one value that a server takes by default (`proto-max-bulk-len`), and that every server takes."""
+"""Most bytes of one value by default (`proto-max-bulk-len`), and the least that this limit can be."""
 ASK_LIMIT: tuple[Any, ...] = ("CONFIG", "GET", "proto-max-bulk-len")
 _PIECE = 1 << 16
-"""Bytes that a call of the system's sends at least, where there are so many."""
+"""Least bytes of one system call that sends, where there are so many."""
 
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-"""A handshake that is cut says nothing of trust: a balancer without a server does so."""
+"""A cut handshake is no sign of missing trust: a load balancer without a server cuts it, too."""
 _LASTING = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EPROTOTYPE}
-"""Numbers of the system's errors that another attempt does not mend."""
+"""Numbers of system errors that remain on another attempt."""
 
 
 def check_server(facts: dict[str, Any], url: str, cluster: bool = False) -> None:
@@ -79,31 +79,31 @@ def check_server(facts: dict[str, Any], url: str, cluster: bool = False) -> None
 
 
 def refusal(url: str, error: Exception) -> AckerError:
-    """What a server's refusal to let a client in, or to tell it what it has to know, is raised as."""
+    """The error for a server that refuses a client, or does not give it an answer that it needs."""
     if rights.missing(error):
         return rights.lacking(url, error)
     return StoreMisconfigured(f"{shown(url)} refuses this client: {error}")
 
 
 def answered(error: redis.ResponseError, otherwise: AckerError) -> Exception:
-    """What a server's error to a question about itself is raised as: one that passes as a lost connection."""
+    """The error for a server's failure to describe itself; a temporary one counts as a lost connection."""
     return redis.exceptions.ConnectionError(str(error)) if _passing(error) else otherwise
 
 
 def no_answer(url: str, error: Exception) -> StoreMisconfigured:
-    """The error where a node is asked for the places of keys and knows no such question."""
+    """The error for a node that does not know the question for the places of keys."""
     return StoreMisconfigured(f"{shown(url)} is no cluster and has no Sentinels: {error}")
 
 
 def unidentified(url: str, error: Exception) -> StoreError:
-    """The error where a server refuses to tell what it is."""
-    return StoreError(f"{shown(url)} does not tell what server it is: {error}")
+    """The error for a server that refuses INFO."""
+    return StoreError(f"{shown(url)} refuses INFO, so its kind is unknown: {error}")
 
 
 def check_lost(error: Exception, url: str, node: Node, before: BaseException | None = None) -> None:
-    """Raises StoreMisconfigured or MissingRights where a connection failed for what does not pass.
+    """Raises StoreMisconfigured or MissingRights if a connection failed for a lasting cause.
 
-    before: what was being handled when the connection was asked for: it is no cause of the error.
+    before: The error in handling when the connection was asked for; it is no cause of `error`.
     """
     if isinstance(error, REFUSED):
         raise refusal(url, error) from error
@@ -115,31 +115,31 @@ def check_lost(error: Exception, url: str, node: Node, before: BaseException | N
 
 
 def _lasting(error: OSError, node: Node) -> bool:
-    """True where an error on the way to a node stays until somebody mends a setting: TLS, a file, a right."""
+    """True for an error that lasts until a setting is mended: TLS, a file, a right."""
     if isinstance(error, ssl.SSLError):
         return not isinstance(error, _CUT)
     if isinstance(error, socket.gaierror):  # its numbers are its own
         return False
-    # A socket in the file system is not there while its server is away; of another file, TLS needs it.
+    # A socket file is missing while its server is away; any other missing file is one that TLS needs.
     missing = error.errno == errno.ENOENT and bool(node[1])
     return missing or error.errno in _LASTING
 
 
 def value_limit(reply: Reply) -> int:
-    """The limit in a server's answer to `ASK_LIMIT`; the default where it may not be asked."""
+    """The limit in a server's answer to `ASK_LIMIT`; the default where the question is not allowed."""
     found = list(reply.values()) if isinstance(reply, dict) else reply
     text = found[-1] if isinstance(found, list) and found else b""
     return int(text) if text.isdigit() else VALUE_BYTES
 
 
 def refused(reply: Reply) -> bool:
-    """Whether a reply is an error that the operation itself has no name for."""
-    named = ("SPOUTS", "WRITER", "FULL", "ACKER")
+    """True if a reply is an error that the operation does not handle itself."""
+    named = ("SPOUTS", "REMOVED", "WRITER", "FULL", "ACKER")
     return isinstance(reply, redis.ResponseError) and not str(reply).startswith(named)
 
 
 def refusal_of(request: Request, reply: Reply) -> AckerError:
-    """What is raised for a reply that is `refused`."""
+    """The error for a reply that is `refused`."""
     unreadable = str(reply).startswith("UNREADABLE")
     return (UnreadableRecord if unreadable else StoreError)(f"{request.command()[0]!r} was refused: {reply}")
 
@@ -151,29 +151,29 @@ def _passing(reply: Reply) -> bool:
 
 
 def demoted(replies: Sequence[Reply]) -> bool:
-    """Whether a server says that it is a replica: the name that led to it may lead elsewhere by now."""
-    for reply in replies:  # noqa: SIM110 - a generator takes longer than all that it looks at
+    """True if a reply shows that the server is a replica: its name may lead elsewhere by now."""
+    for reply in replies:  # noqa: SIM110 - a generator takes longer than the loop
         if isinstance(reply, redis.exceptions.ReadOnlyError):
             return True
     return False
 
 
 @dataclass(slots=True)
-class Parcel:
-    """What goes to one node in one pipeline: requests by their numbers, and what they need before them."""
+class NodeBatch:
+    """The requests for one node in one pipeline, by their numbers, and the words that go before them."""
 
     node: Node
     numbers: Sequence[int]
     load: bool = False
-    """Whether the node gets the scripts first."""
+    """True if the node gets the scripts first."""
     asking: Collection[int] = ()
-    """Numbers of requests that a redirection sent to this node for once."""
+    """Numbers of requests that a redirection sent to this node once."""
     wait: tuple[int, int] = NOTHING
-    """What its requests wait for at most; known when it is packed."""
+    """The most that a request waits for: files and replicas. Set by `Flight.pack`."""
     blocks: bool = False
-    """Whether the server may hold back a reply; known when it is packed."""
+    """True if the server may hold back a reply. Set by `Flight.pack`."""
     sent_at: float = 0.0
-    """When it was sent, on the monotonic clock; 0 where nobody asks."""
+    """Time of sending, on the monotonic clock; 0 where it is not measured."""
 
 
 class Flight:
@@ -184,11 +184,11 @@ class Flight:
         self._url, self._timeout = url, timeout
         self._deadline, self._usual = time.monotonic() + timeout, patience(timeout)
         self.replies: list[Reply] = []
-        """For each request its reply, where none is missing."""
+        """The reply of each request, where none is missing."""
         self.missing: Sequence[int] = range(len(requests))
         self.cause: Exception | None = None
         self.round_trip: float | None = None
-        """Seconds that the last node to answer took; None where none did, or had to wait for something."""
+        """Seconds until the last node's answer; None without an answer, or after a wait of a node."""
         self._before = sys.exception()
         self._need_scripts: set[Node] = set()
         self._asked: dict[int, Node] = {}
@@ -199,19 +199,19 @@ class Flight:
         return max(map(longest, self.requests), default=0)
 
     def check_size(self, limit: int) -> None:
-        """Raises ValueTooLong where a request has a longer value than that."""
+        """Raises ValueTooLong if a request has a longer value."""
         if (size := self.longest) > limit:
             raise ValueTooLong(size, limit, shown(self._url))
 
     def begin(self) -> None:
-        """Begins another round: what went wrong in the last one is forgotten."""
+        """Begins another round: the error of the last round is forgotten."""
         self.cause = None
 
-    def parcels(self, nodes: Nodes) -> list[Parcel]:
-        """The requests to be sent now. One whose keys lie nowhere at present is left out."""
+    def node_batches(self, nodes: Nodes) -> list[NodeBatch]:
+        """The requests to be sent now, without requests whose keys lie nowhere at present."""
         only = nodes.only
         if only is not None and self.missing and not self._asked:
-            return [Parcel(only, self.missing, only in self._need_scripts)]
+            return [NodeBatch(only, self.missing, only in self._need_scripts)]
         asked, self._asked = self._asked, {}
         if nodes.many:
             self.replies = self.replies or [None] * len(self.requests)
@@ -221,63 +221,63 @@ class Flight:
         if nowhere:
             self.cause = self.cause or redis.exceptions.ClusterDownError("no known node has the keys")
         return [
-            Parcel(node, own, node in self._need_scripts, asked.keys() & own if asked else ())
+            NodeBatch(node, own, node in self._need_scripts, asked.keys() & own if asked else ())
             for node, own in by_node.items()
         ]
 
-    def pack(self, parcel: Parcel) -> tuple[list[bytes], int]:
-        """The bytes of a parcel's commands, and how many replies they have."""
-        # A pipeline of redis-py's would do, but looks at each of the many words of a command in Python.
+    def pack(self, batch: NodeBatch) -> tuple[list[bytes], int]:
+        """The bytes of a batch's commands, and the number of their replies."""
+        # redis-py's pipeline would do, but looks at each of the many words of a command in Python.
         packed: list[bytes] = []
-        if parcel.load:
+        if batch.load:
             packed += [_packed(("SCRIPT", "LOAD", script.text)) for script in scripts.load_all().values()]
-        for number in parcel.numbers:
+        for number in batch.numbers:
             request = self.requests[number]
-            if number in parcel.asking:
+            if number in batch.asking:
                 packed.append(_packed(("ASKING",)))
             packed.append(_packed(request.command()))
-            if request.wait is not NOTHING and request.wait > parcel.wait:
-                parcel.wait = request.wait
+            if request.wait is not NOTHING and request.wait > batch.wait:
+                batch.wait = request.wait
             if request.script is None and request.blocks:
-                parcel.blocks = True
-        if parcel.wait != NOTHING:
-            # Less than the time that a reply may take: an answer is better than a connection that failed.
+                batch.blocks = True
+        if batch.wait != NOTHING:
+            # Less than the time-out of a reply: an answer is better than a failed connection.
             milliseconds = max(1, int(self._timeout * 250))
-            file, replicas = parcel.wait
+            file, replicas = batch.wait
             words = ("WAITAOF", file, replicas, milliseconds) if file else ("WAIT", replicas, milliseconds)
             packed.append(_packed(words))
         return _pieces(packed), len(packed)
 
-    def take(self, parcel: Parcel, replies: list[Reply], nodes: Nodes) -> None:
-        """Notes the replies to a parcel; what is to be sent again stays missing."""
-        if parcel.sent_at and parcel.wait == NOTHING and not parcel.blocks:
-            self.round_trip = time.monotonic() - parcel.sent_at
-        whole = len(replies) == len(parcel.numbers) == len(self.requests)
-        if whole and parcel.wait == NOTHING and not _errors(replies):
+    def take(self, batch: NodeBatch, replies: list[Reply], nodes: Nodes) -> None:
+        """Notes the replies to a batch; requests to be sent again stay missing."""
+        if batch.sent_at and batch.wait == NOTHING and not batch.blocks:
+            self.round_trip = time.monotonic() - batch.sent_at
+        whole = len(replies) == len(batch.numbers) == len(self.requests)
+        if whole and batch.wait == NOTHING and not _errors(replies):
             self.replies, self.missing = replies, ()  # as nearly always
         else:
-            self._sort(parcel, replies, nodes)
+            self._sort(batch, replies, nodes)
 
-    def _sort(self, parcel: Parcel, replies: list[Reply], nodes: Nodes) -> None:
-        at = len(scripts.load_all()) if parcel.load else 0
+    def _sort(self, batch: NodeBatch, replies: list[Reply], nodes: Nodes) -> None:
+        at = len(scripts.load_all()) if batch.load else 0
         for reply in replies[:at]:
             if rights.missing(reply):
                 raise rights.lacking(self._url, reply)
             if isinstance(reply, redis.ResponseError) and not isinstance(reply, PASSING):
                 raise StoreError(f"a script was refused: {reply}")
-        self._need_scripts.discard(parcel.node)
-        durable = parcel.wait == NOTHING or self._durable(parcel, replies[-1])
+        self._need_scripts.discard(batch.node)
+        durable = batch.wait == NOTHING or self._durable(batch, replies[-1])
         self.replies = self.replies or [None] * len(self.requests)
         done = set()
-        for number in parcel.numbers:
-            at += number in parcel.asking
+        for number in batch.numbers:
+            at += number in batch.asking
             reply, at = replies[at], at + 1
             if isinstance(reply, redis.exceptions.NoScriptError):
-                self._need_scripts.add(parcel.node)
-                if number in parcel.asking:
-                    self._asked[number] = parcel.node
+                self._need_scripts.add(batch.node)
+                if number in batch.asking:
+                    self._asked[number] = batch.node
             elif _passing(reply):
-                self._redirect(number, reply, parcel.node, nodes)
+                self._redirect(number, reply, batch.node, nodes)
             elif rights.missing(reply):
                 request = self.requests[number]
                 what = request.script.name if request.script else str(request.args[0])
@@ -289,17 +289,20 @@ class Flight:
                 done.add(number)
         self.missing = [number for number in self.missing if number not in done]
 
-    def _durable(self, parcel: Parcel, reply: Reply) -> bool:
-        """Whether what a parcel waited for has come; where not, it is sent again, and waits again."""
+    def _durable(self, batch: NodeBatch, reply: Reply) -> bool:
+        """True if the files and replicas have a batch's writes. If not, it is sent and waits again."""
         if rights.missing(reply):
-            raise rights.lacking(self._url, reply, "WAITAOF" if parcel.wait[0] else "WAIT")
+            raise rights.lacking(self._url, reply, "WAITAOF" if batch.wait[0] else "WAIT")
         if isinstance(reply, redis.ResponseError):
-            raise StoreMisconfigured(f"{shown(self._url)} cannot wait for what it has to wait for: {reply}")
+            raise StoreMisconfigured(
+                f"{shown(self._url)} does not support WAITAOF or WAIT, which wait_fsync and wait_replicas "
+                f"need: {reply}"
+            )
         file, replicas = reply if isinstance(reply, list) else (0, reply)
-        if file >= parcel.wait[0] and replicas >= parcel.wait[1]:
+        if file >= batch.wait[0] and replicas >= batch.wait[1]:
             return True
         self.cause = redis.exceptions.TimeoutError(
-            f"{replicas} of {parcel.wait[1]} replicas and {file} of {parcel.wait[0]} files have it"
+            f"{replicas} of {batch.wait[1]} replicas and {file} of {batch.wait[0]} files have it"
         )
         return False
 
@@ -313,7 +316,7 @@ class Flight:
             nodes.doubt()
 
     def lost(self, node: Node, error: Exception, nodes: Nodes) -> None:
-        """Notes that a connection failed: what was on it stays missing. Raises what `check_lost` raises."""
+        """Notes that a connection failed: its requests stay missing. Raises the errors of `check_lost`."""
         if isinstance(error, ProtocolFault) and "bulk length" in str(error):
             size = max(longest(self.requests[number]) for number in self.missing)
             raise ValueTooLong(size, 0, shown(self._url)) from error
@@ -323,17 +326,17 @@ class Flight:
 
     @property
     def left(self) -> float:
-        """Seconds that what is under way has left: half the time more than the flight."""
+        """Seconds left for requests under way: until half a time-out after the flight's deadline."""
         return max(0.01, self._deadline + self._timeout / 2 - time.monotonic())
 
     def patience(self) -> float:
-        """Seconds for which the next reply is waited for."""
+        """Seconds to wait for the next reply."""
         usual, left = self._usual, self._deadline + self._timeout / 2 - time.monotonic()
         return usual if left > usual else max(0.01, left)
 
     @property
     def late(self) -> bool:
-        """Whether the time is over."""
+        """True if the time is over."""
         return time.monotonic() >= self._deadline
 
     def check_time(self) -> None:
@@ -346,31 +349,31 @@ class Flight:
 
 
 def longest(request: Request) -> int:
-    """How many bytes the longest value of a request has."""
+    """Bytes of the longest value of a request."""
     return max((len(word) for word in request.args if isinstance(word, bytes | str)), default=0)
 
 
 def patience(timeout: float) -> float:
-    """Seconds for which a server's next words are waited for, where a flight is given `timeout` seconds."""
+    """Seconds to wait for a server's next bytes in a flight of `timeout` seconds."""
     return max(0.1, timeout / 2)
 
 
 def _errors(replies: Sequence[Reply]) -> bool:
-    for reply in replies:  # noqa: SIM110 - a generator takes longer than all that it looks at
+    for reply in replies:  # noqa: SIM110 - a generator takes longer than the loop
         if isinstance(reply, Exception):
             return True
     return False
 
 
 def _packed(words: Sequence[Any]) -> bytes:
-    """A command as it is sent. hiredis gets no number: it crashes where a signal handler raises meanwhile."""
+    """The bytes of a command. hiredis gets no number: it crashes if a signal handler raises meanwhile."""
     texts: tuple[Any, ...] = tuple([str(word) if type(word) is int else word for word in words])
     packed: bytes = hiredis.pack_command(texts)
     return packed
 
 
 def _pieces(packed: list[bytes]) -> list[bytes]:
-    """The bytes of commands in pieces of about `_PIECE`: each is a call of the system's of its own."""
+    """The bytes of commands in pieces of about `_PIECE`, one for each system call."""
     if sum(map(len, packed)) < _PIECE:
         return [b"".join(packed)]
     pieces, small, size = list[bytes](), list[bytes](), 0
@@ -387,5 +390,5 @@ def pauses() -> Iterator[float]:
     """Seconds to wait before each resend: exponential with full jitter, at most half a second."""
     ceiling = 0.01
     while True:
-        yield random.SystemRandom().uniform(0, ceiling)  # not the generator that a user may have seeded
+        yield random.SystemRandom().uniform(0, ceiling)  # a generator that no user has seeded
         ceiling = min(0.5, ceiling * 2)

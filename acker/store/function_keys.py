@@ -1,30 +1,33 @@
-"""The keys of functions that are called."""
+"""Keys of functions (acker/drpc).
+
+Terms: an anchor is the number of a tree.
+"""
 
 
 class Function:
-    """The keys of a function that is called (acker/drpc): all in one slot, that of its spout."""
+    """The keys of a function (acker/drpc): all in the slot of its spout."""
 
     __slots__ = ("_prefix", "answers", "calls", "counted", "deadlines")
 
     def __init__(self, topology: str, function: str) -> None:
         self._prefix = prefix = f"acker:{{{topology}@{function}}}:".encode()
         self.calls = prefix + b"calls"
-        """Hash: request -> who has begun it, and when, of those without answer (lua/drpc/call.lua)."""
+        """Hash: unanswered request -> its caller, and the time of its begin (lua/drpc/begin_call.lua)."""
         self.deadlines = prefix + b"deadlines"
-        """Sorted set: request -> until when it is to be answered (ms)."""
+        """Sorted set: request -> its deadline (ms)."""
         self.answers = prefix + b"answers"
-        """Stream: the requests that were answered last."""
+        """Stream: the latest answered requests."""
         self.counted = prefix + b"counted"
-        """Hash: what became of calls, altogether and of late (lua/drpc/answer.lua)."""
+        """Hash: counts of calls by their result, in all and lately (lua/drpc/answer_call.lua)."""
 
     def answer(self, request: str) -> bytes:
         """String: the answer to a request. It has a time to live."""
         return self._prefix + b"answer:" + request.encode()
 
-    def given(self, token: str) -> bytes:
-        """Hash: results that are staged for a commit, by anchor. It has a time to live."""
-        return self._prefix + b"given:" + token.encode()
+    def given(self, staged_id: str) -> bytes:
+        """Hash: results staged for a commit, by anchor. It has a time to live."""
+        return self._prefix + b"given:" + staged_id.encode()
 
     def result(self, anchor: str) -> bytes:
-        """String: the result of a request whose last tree has that anchor. It has a time to live."""
+        """String: the result of a request, by the anchor of its last tree. It has a time to live."""
         return self._prefix + b"result:" + anchor.encode()

@@ -1,13 +1,14 @@
-"""Every key in the store. All keys of a shard carry one hash tag, so a call stays in one slot."""
+"""Every key in the store. All keys of a shard carry one hash tag, so a call stays in one slot.
+
+Terms: a slab is the trees of one call; a segment is a stored piece of a stream; a vector is XORs, by tree.
+"""
 
 from collections.abc import Iterable, Sequence
 
 TOPOLOGIES = b"acker:topologies"
 """Set of the names of all topologies."""
-
-
 SPOUT_FIELD = "spout:"
-"""What the fields of a configuration begin with that name spouts."""
+"""Prefix of the fields of a configuration that name spouts."""
 
 
 def config(topology: str) -> bytes:
@@ -21,12 +22,12 @@ def history(topology: str, step: int) -> bytes:
 
 
 def turn(topology: str) -> bytes:
-    """String: who writes the next reading of a topology's counters. It has a time to live."""
+    """String: the process that writes the next reading of a topology's counters. It has a time to live."""
     return f"acker:{{{topology}}}:turn".encode()
 
 
 def idempotency_key(topology: str, name: str) -> bytes:
-    """Hash: what a key of a caller's stands for (idempotency_keys.py). It has a time to live."""
+    """Hash: the call of an idempotency key (idempotency_keys.py). It has a time to live."""
     return f"acker:{{{topology}}}:idempotency_key:{name}".encode()
 
 
@@ -45,51 +46,58 @@ def commits(topology: str, writer: str) -> bytes:
     return f"acker:{{{topology}}}:commits:{writer}".encode()
 
 
+def reached(topology: str) -> bytes:
+    """Hash: how far spouts have come in their sources (lua/streams/sources/note_reached.lua)."""
+    return f"acker:{{{topology}}}:reached".encode()
+
+
 def committing(topology: str) -> bytes:
-    """Hash: commits that are under way, and when each was last seen to be (beat_commit.lua)."""
+    """Hash: running commits, and the last heartbeat of each (beat_commit.lua)."""
     return f"acker:{{{topology}}}:committing".encode()
 
 
 def notes(topology: str, query: str, run: str, batch: int) -> bytes:
-    """Set: which ranges of which streams a batch reads, in a run of its query."""
+    """Set: the ranges of streams that a batch reads, in a run of its query."""
     return f"acker:{{{topology}}}:notes:{query}:{run}:{batch}".encode()
 
 
 def tracked(topology: str, query: str, run: str, batch: int) -> bytes:
-    """Hash: what the tasks of a batch of a query have made roots of, by task."""
+    """Hash: the rows that the tasks of a batch of a query made roots of, by task."""
     return f"acker:{{{topology}}}:tracked:{query}:{run}:{batch}".encode()
 
 
-def trackers(topology: str, source: str) -> bytes:
+def tracking_queries(topology: str, source: str) -> bytes:
     """Hash: the queries that track the rows of one call of `track` (acker/spark/queries/conflicts.py)."""
-    return f"acker:{{{topology}}}:tracked:by:{source}".encode()
+    return f"acker:{{{topology}}}:tracking_queries:{source}".encode()
 
 
 def suspect(topology: str, name: str) -> bytes:
-    """String: a task works on records, or did not end; or one was found that ends its process."""
+    """String: records of a running or lost task, or the record that ends a process."""
     return f"acker:{{{topology}}}:suspect:{name}".encode()
 
 
 def verdict(topology: str, query: str, run: str) -> bytes:
-    """String: what the plan of a query's run was found to do (acker/spark/queries/plan_check.py)."""
+    """String: the verdict on the plan of a query's run (acker/spark/queries/plan_check.py)."""
     return f"acker:{{{topology}}}:verdict:{query}:{run}".encode()
 
 
-def effects(topology: str, token: str) -> bytes:
-    """String: digests of effects, staged for a commit to record or to pass over."""
-    return f"acker:{{{topology}}}:effects:{token}".encode()
+def effects(topology: str, staged_id: str) -> bytes:
+    """String: digests of effects, staged for a commit."""
+    return f"acker:{{{topology}}}:effects:{staged_id}".encode()
+
+
+def external(topology: str, kind: str, name: str) -> bytes:
+    """String `receipts`: rows that a commit has received. Hash `sent`: a writer's external segments."""
+    return f"acker:{{{topology}}}:{kind}:{name}".encode()
 
 
 def health(topology: str) -> bytes:
-    """Hash: the thresholds of a topology, and since when it has troubles.
-
-    See acker/inspect/topology/health.py.
-    """
+    """Hash: thresholds of a topology, and begins of troubles (acker/inspect/topology/health.py)."""
     return f"acker:{{{topology}}}:health".encode()
 
 
 def steps(topology: str) -> bytes:
-    """Hash: who works on the topology, and when that was last seen (acker/ledger/steps/step_registry.py)."""
+    """Hash: the steps of a topology, and their last signs of life (acker/ledger/steps/step_registry.py)."""
     return f"acker:{{{topology}}}:steps".encode()
 
 
@@ -99,7 +107,7 @@ def step_numbers(topology: str) -> bytes:
 
 
 class Stream:
-    """The keys of one stream of a topology: all in one slot, which is not that of any shard."""
+    """The keys of one stream of a topology: all in one slot, without any shard's keys."""
 
     __slots__ = ("_prefix", "drops", "entries", "schema", "subscriptions")
 
@@ -112,91 +120,96 @@ class Stream:
         self.subscriptions = prefix + b"subscriptions"
         """Hash: its subscriptions, and counts (streams.lua)."""
         self.drops = prefix + b"drops"
-        """Stream: what it has dropped lately (drop_segments.lua)."""
+        """Stream: the latest dropped segments (drop_segments.lua)."""
 
-    def payload(self, token: str) -> bytes:
+    def payload(self, segment_id: str) -> bytes:
         """String: the rows of a segment. It has a time to live until the segment is published."""
-        return self._prefix + b"payload:" + token.encode()
+        return self._prefix + b"payload:" + segment_id.encode()
 
-    def owed(self, token: str) -> bytes:
-        """Hash: which subscriptions a segment is for, and what they did (note_segments.lua)."""
-        return self._prefix + b"owed:" + token.encode()
+    def unacked(self, segment_id: str) -> bytes:
+        """Hash: the subscriptions of a segment, and the state of each (note_segments.lua)."""
+        return self._prefix + b"unacked:" + segment_id.encode()
 
     @property
     def gathering(self) -> bytes:
-        """Sorted set: "<group>:<task>" of what waits in a stream that gathers, by when it came first (ms)."""
+        """Sorted set: "<group>:<task>" of a gathering stream's segments, by first arrival (ms)."""
         return self._prefix + b"gathering"
 
     @property
+    def removals(self) -> bytes:
+        """String: number of removals of the stream, or of a subscription of it. It has a time to live."""
+        return self._prefix + b"removals"
+
+    @property
     def gone(self) -> bytes:
-        """Sorted set: groups of a stream that gathers which have gone, by when (ms; release.lua)."""
+        """Sorted set: released groups of a gathering stream, by their times (ms; release_bundle.lua)."""
         return self._prefix + b"gone"
 
     def gathered(self, group: str, task: int) -> bytes:
-        """Stream: the segments of a stream that gathers which wait for a group and a task."""
+        """Stream: waiting segments of a gathering stream, of one group and task."""
         return self._prefix + b"gathered:%s:%d" % (group.encode(), task)
 
     def progress(self, group: str) -> bytes:
-        """Hash: which requests of a group are over in a section (note_arrivals.lua)."""
+        """Hash: the finished requests of a group in a section (note_arrivals.lua)."""
         return self._prefix + b"progress:" + group.encode()
 
     @property
     def volumes(self) -> bytes:
-        """String: about how many rows of each key were written lately (count_volumes.lua)."""
+        """String: approximate counts of the rows of each key that were written lately (count_volumes.lua)."""
         return self._prefix + b"volumes"
 
     def workers(self, slot: int) -> bytes:
-        """Hash: reader of a worker -> until when it counts as alive (lease.lua)."""
+        """Hash: reader of a worker -> the end of its lease (lease.lua)."""
         return self._prefix + b"workers:%d" % slot
 
-    def taken(self, slot: int, reader: str) -> bytes:
+    def delivered(self, slot: int, reader: str) -> bytes:
         """Stream: the segments that a subscription gave a reader, numbered 1-0, 2-0 ..."""
-        return self._prefix + b"taken:%d:" % slot + reader.encode()
+        return self._prefix + b"delivered:%d:" % slot + reader.encode()
 
-    def bound(self, slot: int, reader: str) -> bytes:
-        """Hash: which commits have a reader's segments, and if some were given back (bind_reader.lua)."""
-        return self._prefix + b"bound:%d:" % slot + reader.encode()
+    def fences(self, slot: int, reader: str) -> bytes:
+        """Hash: the commits with a reader's segments; a mark if some were given back (bind_reader.lua)."""
+        return self._prefix + b"fences:%d:" % slot + reader.encode()
 
     def holder(self, slot: int, reader: str) -> bytes:
-        """String: for which batch a reader's segments are read (acker/streams/log/holders.py)."""
+        """String: the batch that a reader's segments are read for (acker/streams/log/holders.py)."""
         return self._prefix + b"holder:%d:" % slot + reader.encode()
 
     def of_reader(self, slot: int, reader: str) -> list[bytes]:
-        """All keys that are of one reader."""
-        return [self.taken(slot, reader), self.bound(slot, reader), self.holder(slot, reader)]
+        """All keys of one reader."""
+        return [self.delivered(slot, reader), self.fences(slot, reader), self.holder(slot, reader)]
 
     def returned(self, slot: int) -> bytes:
-        """Stream: segments of a subscription whose reader is gone, for any other."""
+        """Stream: segments of a subscription whose reader is gone, for any other reader."""
         return self._prefix + b"returned:%d" % slot
 
     def readers(self, slot: int) -> bytes:
         """Hash: a subscription's readers (claim_segments.lua)."""
         return self._prefix + b"readers:%d" % slot
 
-    def beats(self, slot: int) -> bytes:
-        """Hash: reader -> when its query was last seen to run (ms; acker/streams/downtime.py)."""
-        return self._prefix + b"beats:%d" % slot
+    def heartbeats(self, slot: int) -> bytes:
+        """Hash: reader -> the last heartbeat of its query (ms; acker/streams/downtime.py)."""
+        return self._prefix + b"heartbeats:%d" % slot
 
-    def stale(self, token: str, slot: int) -> bytes:
-        """String: the stale rows of a segment were counted for a subscription (count_stale.lua)."""
-        return self._prefix + b"stale:" + token.encode() + b":%d" % slot
+    def stale(self, segment_id: str, slot: int) -> bytes:
+        """String: a mark that a segment's stale rows were counted for a subscription (count_stale.lua)."""
+        return self._prefix + b"stale:" + segment_id.encode() + b":%d" % slot
 
-    def skipped(self, token: str) -> bytes:
-        """Hash: what a batch leaves out of what it reads (acker/streams/staging/skipped.py)."""
-        return self._prefix + b"skipped:" + token.encode()
+    def skipped(self, staged_id: str) -> bytes:
+        """Hash: the rows that a batch reads and leaves out (acker/streams/staging/skipped.py)."""
+        return self._prefix + b"skipped:" + staged_id.encode()
 
-    def marker(self, token: str) -> bytes:
-        """String: a segment without a commit was published (publish_once.lua)."""
-        return self._prefix + b"published:" + token.encode()
+    def marker(self, segment_id: str) -> bytes:
+        """String: a mark that a segment without a commit was published (publish_once.lua)."""
+        return self._prefix + b"published:" + segment_id.encode()
 
 
 class Spout:
-    """The keys of a spout's kept rows and dead letters: all in one slot, which is not that of any shard."""
+    """The keys of a spout's kept rows and dead letters: all in one slot, without any shard's keys."""
 
     COUNTS = ("pending", "acked", "replayed", "dead")
-    """Fields of `counts` that are numbers of rows."""
-    TAKEN = "told"
-    """Field of `counts`: somebody takes the outcomes, so nobody else settles them."""
+    """Fields of `counts` with numbers of rows."""
+    CLAIMED = "claimed"
+    """Field of `counts`: a process takes the outcomes, so no other process settles them."""
 
     __slots__ = ("_prefix", "counts", "dead", "highest", "kept")
 
@@ -205,7 +218,7 @@ class Spout:
         self.kept = prefix + b"kept"
         """Hash: the roots whose rows are kept."""
         self.counts = prefix + b"counts"
-        """Hash: how many rows are pending, and how many were settled how."""
+        """Hash: counts of pending and of settled rows, by status."""
         self.highest = prefix + b"highest"
         """Hash: partition of the source -> the offset after its highest row."""
         self.dead = prefix + b"dead"
@@ -218,17 +231,27 @@ class Spout:
 
     @property
     def slabs(self) -> bytes:
-        """Hash: which rows a slab is of."""
+        """Hash: slab -> its rows."""
         return self._prefix + b"slabs"
 
     @property
+    def members(self) -> bytes:
+        """Hash: place of a member -> its process (lua/ledger/outcomes/claim_member.lua)."""
+        return self._prefix + b"members"
+
+    @property
+    def server(self) -> bytes:
+        """Hash: its server, and since when (lua/inspect/note_server.lua). It has a time to live."""
+        return self._prefix + b"server"
+
+    @property
     def times(self) -> bytes:
-        """Sorted set: when roots were kept, or last looked after."""
+        """Sorted set: roots by the time when they were kept or last checked."""
         return self._prefix + b"times"
 
-    def rows(self, token: str) -> bytes:
+    def rows(self, roots_id: str) -> bytes:
         """String: the rows of roots. It has a time to live until they are kept."""
-        return self._prefix + b"rows:" + token.encode()
+        return self._prefix + b"rows:" + roots_id.encode()
 
     def declared(self) -> list[bytes]:
         """The keys that every script on kept rows declares first (kept.lua)."""
@@ -241,15 +264,15 @@ FUNCTIONS = b"acker:functions"
 
 
 def around_shard(topology: str, shards: int) -> tuple[bytes, bytes]:
-    """The parts of keys of shards before and behind their number, in their tag (claim_and_look.lua)."""
+    """The parts of a shard's keys before and behind its number, in the hash tag (claim_and_read.lua)."""
     return f"acker:{{{topology}:".encode(), f"/{shards}}}:".encode()
 
 
 class Shard:
-    """The keys of one shard of a topology (shard.lua says what each holds).
+    """The keys of one shard of a topology (shard.lua lists their contents).
 
-    shards: how many the topology has. It is part of every key: the shard of a tree follows from it, so a
-    process that knows a topology of another number, removed and made anew since, finds no shard of this one.
+    shards: Number of the topology's shards, in every key: the shard of a tree follows from it. So a process
+    that knows an older topology of that name, with another number, finds no shard of this one.
     """
 
     __slots__ = (
@@ -278,13 +301,10 @@ class Shard:
             self.clock,
             self.slabs,
             self.message_ids,
-            prefix + b"failures",
-            prefix + b"confirmed",
+            *(prefix + name for name in (b"failures", b"confirmed")),
             self.counters,
             self.latency,
-            prefix + b"writers",
-            prefix + b"writers_before",
-            prefix + b"scratch",
+            *(prefix + name for name in (b"writers", b"writers_before", b"scratch")),
             *self.buckets(),
             prefix + b"operand",
             self.recent,
@@ -295,12 +315,12 @@ class Shard:
 
     @property
     def clock(self) -> bytes:
-        """Hash: rotations and when they were made."""
+        """Hash: the number of rotations, and their times."""
         return self._prefix + b"clock"
 
     @property
     def recent(self) -> bytes:
-        """Stream: the latest trees that failed or expired (recent.lua)."""
+        """Stream: the latest failed or expired trees (recent.lua)."""
         return self._prefix + b"recent"
 
     def bucket(self, number: int) -> bytes:
@@ -317,20 +337,20 @@ class Shard:
 
     @property
     def step_counts(self) -> bytes:
-        """Hash: what each step has done in this shard, by its number (marks.lua)."""
+        """Hash: counts of each step in this shard, by its number (marks.lua)."""
         return self._prefix + b"step_counts"
 
     def marks(self, rotation: int) -> bytes:
-        """Hash: which steps have acked tuples of which slabs since a rotation, and when."""
+        """Hash: step and slab -> the last ack since a rotation."""
         return self._prefix + b"marks:%d" % (rotation % 4)
 
     def of_steps(self) -> list[bytes]:
-        """What notes the acks of steps: `step_counts`, and the four hashes of marks."""
+        """The keys with acks of steps: `step_counts`, and the four hashes of marks."""
         return [self.step_counts, *(self.marks(rotation) for rotation in range(4))]
 
     @property
     def traces(self) -> bytes:
-        """Stream: the traces of this shard that were begun lately (note_trace.lua)."""
+        """Stream: the latest traces of this shard (note_trace.lua)."""
         return self._prefix + b"traces"
 
     def trace(self, anchor: int) -> bytes:
@@ -346,28 +366,33 @@ class Shard:
         prefix = self.vector(b"")
         return [prefix + slab for slab in slabs]
 
-    def staged(self, token: str, slot: int) -> bytes:
+    def staged(self, staged_id: str, slot: int) -> bytes:
         """Hash: a segment's XOR vectors for this shard and a subscription (stage.lua)."""
-        return self._prefix + b"staged:" + token.encode() + b":%d" % slot
+        return self._prefix + b"staged:" + staged_id.encode() + b":%d" % slot
 
-    def made(self, commit: str) -> bytes:
-        """Hash: what a commit has emitted and failed in this shard (made.lua)."""
-        return self._prefix + b"made:" + commit.encode()
+    @property
+    def early_rows(self) -> bytes:
+        """Hash: bytes of bits and fails of rows that came before their segments (external.lua)."""
+        return self._prefix + b"early_rows"
 
-    def failing(self, token: str) -> bytes:
-        """Hash: trees of this shard that a commit is to fail, and why (acker/streams/staging/staging.py)."""
-        return self._prefix + b"failing:" + token.encode()
+    def applied(self, commit: str) -> bytes:
+        """Hash: the progress of a commit in this shard: its emits and fails (applied.lua)."""
+        return self._prefix + b"applied:" + commit.encode()
+
+    def failing(self, staged_id: str) -> bytes:
+        """Hash: trees that a commit fails in this shard, and causes (acker/streams/staging/staging.py)."""
+        return self._prefix + b"failing:" + staged_id.encode()
 
     def effects(self, horizon: int, generation: int, partition: int) -> bytes:
         """Set: digests of effects (acker/streams/staging/effects.py)."""
         return self._prefix + b"once:%d:%d:%d" % (horizon, generation, partition)
 
     def effect_count(self, horizon: int, generation: int) -> bytes:
-        """String: how many digests all partitions of a generation hold."""
+        """String: the number of digests in all partitions of a generation."""
         return self._prefix + b"once:%d:%d:count" % (horizon, generation)
 
     def outcomes(self, spout: str) -> bytes:
-        """Stream: outcomes that a spout has not confirmed yet."""
+        """Stream: the unconfirmed outcomes of a spout."""
         return self._prefix + b"outcomes:" + spout.encode()
 
     def declared(self, spouts: Iterable[str]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Which server has a key: what a cluster or Sentinels said last, and the redirections since. No I/O."""
+"""Finds the server of a key, by the last answer of a cluster or Sentinels and later redirections. No I/O."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ from acker.store.operation import Reply
 class Nodes:
     """The servers behind an address, for `Store` and its asyncio twin, and for any thread.
 
-    Where `stale` is set, `question` is to be asked of one of `to_ask()`, and the reply given to `learn`.
+    If `stale` is set, the caller sends `question` to one of `to_ask()`, and gives the reply to `learn`.
     """
 
     def __init__(self, address: Address) -> None:
@@ -27,32 +27,32 @@ class Nodes:
 
     @property
     def question(self) -> tuple[str, ...]:
-        """The command that asks where the keys are."""
+        """The command that asks for the places of the keys."""
         if self.address.kind == "cluster":
             return ("CLUSTER", "SLOTS")
         return ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.address.service)
 
     @property
     def only(self) -> Node | None:
-        """The server that has all keys, where there is one and it is known."""
+        """The server of all keys, if it is single and known."""
         return self._owners[0] if self._slots == 1 else None
 
     @property
     def many(self) -> bool:
-        """Whether several servers have the keys, each some slots."""
+        """True if the keys are spread over servers by their slots."""
         return self._slots > 1
 
     def owner(self, key: bytes) -> Node | None:
-        """The server that has a key, as far as is known."""
+        """The known server of a key."""
         return self._owners[key_slot(key) if self._slots > 1 else 0]
 
     def group(
         self, keys: Mapping[int, bytes], asked: Mapping[int, Node]
     ) -> tuple[dict[Node, list[int]], bool]:
-        """Requests by the server that has their keys, and True where a key lies nowhere at present.
+        """Groups requests by the servers of their keys; also True if a key lies nowhere at present.
 
-        keys: the key of each request, by its number. asked: servers to which a redirection sends requests
-        for once.
+        keys: The key of each request, by its number. asked: The server of each request that is redirected
+        once.
         """
         numbers: dict[Node, list[int]] = {}
         nowhere = False
@@ -65,7 +65,7 @@ class Nodes:
         return numbers, nowhere
 
     def to_ask(self) -> list[Node]:
-        """Whom to ask, best first: nodes that failed last, or were wrong about another, come last."""
+        """The nodes to ask, best first: nodes that failed last, or were wrong about another, come last."""
         asked: Iterable[Node] = self.address.nodes
         if self.address.kind == "cluster":
             asked = dict.fromkeys([*sorted(self._known), *asked])
@@ -73,21 +73,21 @@ class Nodes:
         return sorted(asked, key=lambda node: order.get(node, -1))
 
     def learn(self, asked: Node, reply: Reply) -> bool:
-        """Notes what a node said; whether it said where any key is."""
+        """Takes the answer of a node; returns True if it names the place of any key."""
         owners: list[Node | None] = [None] * self._slots
-        known: set[Node] = set()
+        nodes: set[Node] = set()
         if self.address.kind == "cluster":
             for first, last, *servers in reply:
-                found = [_node(server, asked) for server in servers]
-                known.update(found)
-                owners[first : last + 1] = found[:1] * (last + 1 - first)
+                members = [_node(server, asked) for server in servers]
+                nodes.update(members)
+                owners[first : last + 1] = members[:1] * (last + 1 - first)
         elif reply is not None:
             owners = [_node(reply, asked)]
-            known.update(node for node in owners if node)
-        if not known:
+            nodes.update(node for node in owners if node)
+        if not nodes:
             return False
-        self._owners, self._known, self.stale, self._source = owners, known, False, asked
-        self._lost = [node for node in self._lost if node in known or node in self.address.nodes]
+        self._owners, self._known, self.stale, self._source = owners, nodes, False, asked
+        self._lost = [node for node in self._lost if node in nodes or node in self.address.nodes]
         return True
 
     def lost(self, node: Node) -> None:
@@ -96,9 +96,9 @@ class Nodes:
         self._last(node)
 
     def doubt(self) -> None:
-        """Notes that a server did not do what its place asks of it: the places are to be asked for anew.
+        """Notes that a server did not behave as its place demands: the places are to be asked for anew.
 
-        Of somebody else, first: who is cut off from the others tells for ever what was before.
+        Another node is asked first: a node that is cut off from the others repeats the old places for ever.
         """
         self.stale = self.address.kind != "server"
         if self._source is not None:
@@ -115,12 +115,12 @@ class Nodes:
         self.doubt()
 
     def gone(self, nodes: Iterable[Node]) -> list[Node]:
-        """Those of `nodes` that are no part of it any more."""
+        """The nodes among `nodes` that no longer belong to the store."""
         return [node for node in nodes if node not in self._known and node not in self.address.nodes]
 
 
 def target(error: redis.exceptions.AskError, asked: Node) -> Node:
-    """Where a redirection points; one without a host means the host that sent it."""
+    """The target of a redirection; without a host it is the host that sent it."""
     return error.host or asked[0], error.port
 
 

@@ -1,8 +1,8 @@
 """Operations without I/O: generators that yield batches of requests and get their replies.
 
 The same operation is run by `Store` and by `AsyncStore`. All requests of a batch may be sent side by side and
-more than once, in any order: what is in a batch must allow that (reads, or calls that take effect once). A
-batch may be of any size: it is cut into flights, each sent when the one before is answered.
+more than once, in any order, so they must be reads, or calls that take effect once. A batch may be of any
+size: it is cut into flights, each sent after the answer to the flight before.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from acker.store.scripts import Script
 T = TypeVar("T")
 
 Reply: TypeAlias = Any
-"""What the server answered, or the `redis.ResponseError` it answered with."""
+"""The server's answer, or its `redis.ResponseError`."""
 
 
 Word: TypeAlias = bytes | str | int | float
@@ -24,23 +24,28 @@ Word: TypeAlias = bytes | str | int | float
 FLIGHT = 512
 """Most requests of a flight."""
 FLIGHT_BYTES = 16 << 20
-"""Bytes of arguments after which a flight takes no further request, if it has 64."""
+"""Bytes of arguments beyond which a flight of 64 requests takes no further one."""
 _FEW = 64
 
 NOTHING = (0, 0)
-"""To wait for nothing but the reply."""
+"""A wait for nothing but the reply."""
 
 
-# Not frozen: that would take four times as long to make, and a call of a function takes hundreds.
+# Not frozen: a frozen one takes four times as long to make, and a call of a function takes hundreds.
 @dataclass(slots=True)
 class Request:
     """One command (`args`, its name first) or one script call (`script` with `keys` and `args`).
 
-    `key` tells the node of a cluster: any key of the request's slot. `wait` says who has to have what it
-    wrote before it counts as answered: the server's append-only file on its disk (1), and how many replicas.
-    one_server: its keys are in many slots, so that one server has to have all; by a cluster it is answered
-    None, and nothing is sent. every: seconds after which it is sent again, and again, until its operation
-    has ended, as a heartbeat is (acker/store/heartbeats.py); 0: it is sent once.
+    Attributes:
+        key: Any key of the request's slot: it selects the node of a cluster.
+        args: The command and its words, or the script's arguments.
+        script: The script of a script call.
+        keys: The keys of a script call.
+        wait: Copies of its writes before the request counts as answered: 1 for the server's append-only file
+            on disk, and a number of replicas.
+        one_server: True if the keys are in many slots of one server. On a cluster the request is not sent,
+            and its reply is None.
+        every: Seconds between two sends of a heartbeat, until its operation ends; 0: it is sent once.
     """
 
     key: bytes
@@ -53,11 +58,11 @@ class Request:
 
     @property
     def blocks(self) -> bool:
-        """Whether the server may hold back the reply until something has come."""
+        """True if the server may hold back the reply until data arrives."""
         return self.script is None and self.args[0] in ("XREAD", "WAIT")
 
     def command(self) -> Sequence[Word]:
-        """The words that go to the server."""
+        """The words of the request as the server gets them."""
         if self.script is None:
             return self.args
         call = "EVALSHA_RO" if self.script.reads else "EVALSHA"
@@ -72,27 +77,27 @@ def command(name: str, key: bytes, *args: Word) -> Request:
 def script(
     name: str, keys: Sequence[bytes], args: Sequence[Word], wait: tuple[int, int] = NOTHING
 ) -> Request:
-    """A request for a script on keys of one slot: for the function that is the script's own."""
+    """A request for a script on keys of one slot; only the script's function in `scripts.py` calls it."""
     return Request(keys[0], args, scripts.get(name), keys, wait)
 
 
 def chain(members: Sequence[Request]) -> Request:
-    """A request that has the server run scripts one after another, as one (lua/store/chain.lua).
+    """A request that makes the server run scripts one after another, as one (lua/store/chain.lua).
 
-    Each has the line `@chained` in its header. Answered None by a cluster; else with the replies of those
-    that were run. Sent again it runs all again: each takes effect once by itself.
+    Each has the line `@chained` in its header. A cluster's reply is None; a single server's is the list of
+    the replies of the scripts that ran. A resend runs all of them again: each takes effect once by itself.
     """
     args: list[Word] = []
-    for one in members:
-        assert one.script is not None
-        args += [one.script.name, len(one.keys), len(one.args), *one.args]
-    own = [key for one in members for key in one.keys]
-    wait = max(one.wait for one in members)
+    for request in members:
+        assert request.script is not None
+        args += [request.script.name, len(request.keys), len(request.args), *request.args]
+    own = [key for request in members for key in request.keys]
+    wait = max(request.wait for request in members)
     return Request(own[0], args, scripts.get("chain"), own, wait, one_server=True)
 
 
 def flights(requests: Sequence[Request]) -> Iterable[Sequence[Request]]:
-    """Cuts a batch into flights: parts that are sent one after the other."""
+    """Cuts a batch into flights, which are sent one after the other."""
     if len(requests) <= _FEW:
         return [requests] if requests else []
     return _cut(requests)
@@ -111,13 +116,13 @@ def _cut(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
 
 
 Operation: TypeAlias = Generator[list[Request], list[Reply], T]
-"""Yields batches of requests, is sent the replies in the same order, returns its result."""
+"""A generator: yields batches of requests, gets the replies in the same order, returns its result."""
 
 
 def abreast(operations: Sequence[Operation[T]]) -> Operation[list[T]]:
-    """Runs operations side by side: what all of them ask next is one batch. Returns their results, in order.
+    """Runs operations side by side, with one batch for their next requests. Returns their results, in order.
 
-    None of them may depend on what another does. What one raises, or what a flight raises, ends all.
+    No operation may depend on another. An error of one operation, or of a flight, ends all.
     """
     if len(operations) == 1:
         return [(yield from operations[0])]

@@ -1,8 +1,9 @@
 """Stored records: values that the store holds as JSON, written and read by their types.
 
-A dataclass is a list of its fields in their order. All that is written can be read: a value that its type
+A dataclass is a list of its fields in their order. Every written record can be read: a value that its type
 does not allow is refused before it is stored. Text that is not exactly such a record is an UnreadableRecord,
-so what is read is what was written, whole. `Annotated[..., Bounds(low, high)]` bounds a number, or a length.
+so each read gives the whole record as it was written. `Annotated[..., Bounds(low, high)]` bounds a number, or
+a length.
 """
 
 import json
@@ -30,12 +31,15 @@ from typing import (
     get_type_hints,
 )
 
-from acker.errors import UnreadableRecord, ValidationError
+from acker.errors import StoreError, UnreadableRecord, ValidationError
 
-UNREADABLE = (LookupError, NotImplementedError, OverflowError, ValueError, struct.error, zlib.error)
-"""What raises that reads a record which is not what was written."""
+UNREADABLE = (
+    ArithmeticError, AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError,
+    struct.error, zlib.error,
+)  # fmt: skip
+"""Errors of a reader that meets another record than was written."""
 MOST_BYTES = 64 << 20
-"""Bytes of a record at most, where its type says nothing else."""
+"""Most bytes of a record, unless its type has another limit."""
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _DECODER = json.JSONDecoder(parse_constant=float)
 _S = TypeVar("_S")
@@ -51,13 +55,13 @@ class Bounds:
     high: float | None = None
 
     def to(self, high: float) -> tuple[float, float]:
-        """The bounds, where the upper one is `high` at most."""
+        """These bounds, with an upper bound of `high` at most."""
         return self.low, high if self.high is None else self.high
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What a text looks like, as a regular expression."""
+    """The form of a text, as a regular expression."""
 
     pattern: str
 
@@ -68,15 +72,15 @@ _MOST_LENGTH = 1 << 20
 NAME = r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z"  # "." and ".." would be folders in a URL
 Name = Annotated[str, Matching(NAME)]
 """The name of a topology, a stream, a step, a spout and the like."""
-Token = Annotated[str, Matching("[0-9a-f]{1,64}")]
+HexId = Annotated[str, Matching("[0-9a-f]{1,64}")]
 """A random name, in hexadecimal digits."""
 MOST_COUNT = 1 << 53
 Count = Annotated[int, Bounds(0, MOST_COUNT)]
-"""A whole number from 0 that Lua has exactly, too."""
+"""A whole number from 0 that Lua also has exactly."""
 
 
 class _Form(NamedTuple):
-    """How values of a type become JSON, and are made of it. Both raise errors of `UNREADABLE`."""
+    """Conversions of a type's values to JSON and back. Both raise errors of `UNREADABLE`."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -85,8 +89,11 @@ class _Form(NamedTuple):
 class Codec(Generic[_T]):
     """Writes and reads values of a type.
 
-    what: names a value, for errors. most: its bytes. cached: how many values, of those that have been read
-    lately, are known by their text.
+    Args:
+        kind: The type.
+        what: Name of a value, for errors.
+        most: Most bytes of a value.
+        cached: Number of latest values that are remembered by their text.
     """
 
     __slots__ = ("_form", "_what", "kind", "load", "most")
@@ -97,12 +104,12 @@ class Codec(Generic[_T]):
         self.load = lru_cache(cached)(self._load) if cached else self._load
 
     def dump(self, value: _T) -> str:
-        """A value as text. Raises ValidationError for what `load` would refuse."""
+        """A value as text. Raises ValidationError for a value that `load` would refuse."""
         try:
             text = _ENCODER.encode(self._form.write(value))
             if len(text) > self.most:
                 raise ValueError(f"expected at most {self.most:,} bytes, got {len(text):,}")
-        except (RecursionError, TypeError, *UNREADABLE) as error:
+        except UNREADABLE as error:
             raise ValidationError(f"{self._what} cannot be stored: {error!s:.200}") from error
         return text
 
@@ -113,28 +120,39 @@ class Codec(Generic[_T]):
                 raise ValueError(f"expected at most {self.most:,} bytes, got {len(stored):,}")
             text = stored if isinstance(stored, str) else stored.decode("ascii")
             value: _T = self._form.read(_DECODER.decode(text))
-        except (RecursionError, TypeError, *UNREADABLE) as error:
+        except UNREADABLE as error:
             raise UnreadableRecord(f"not {self._what}: {stored[:200]!r}: {error!s:.200}") from error
         return value
 
 
 class Record:
-    """A base of dataclasses that are stored. what, most, cached: as `Codec` takes them."""
+    """Base of stored dataclasses. what, most, cached: see `Codec`."""
 
     __slots__ = ()
     _how = ("", 0, 0)
 
     def __init_subclass__(cls, what: str = "", most: int = MOST_BYTES, cached: int = 0) -> None:
-        if what:  # a dataclass with slots is made a second time, without these
+        if what:  # Python makes a dataclass with slots a second time, without these arguments
             cls._how = what, most, cached
 
     def dump(self) -> str:
-        """The record as it is stored. Raises ValidationError where it could not be read again."""
+        """The record as text.
+
+        Raises:
+            ValidationError: The record could not be read again.
+        """
         return _codec(type(self)).dump(self)  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, stored: str | bytes) -> Self:
-        """The inverse of `dump`; UnreadableRecord for anything else."""
+        """The inverse of `dump`.
+
+        Args:
+            stored: The record as text.
+
+        Raises:
+            UnreadableRecord: The text is not such a record.
+        """
         value: Self = _codec(cls).load(stored)  # type: ignore[arg-type]
         return value
 
@@ -148,7 +166,9 @@ def _form(kind: Any, bounds: _Bounds = None) -> _Form:
     """The form of a type."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _form(args[0], next((one for one in args[1:] if isinstance(one, Bounds | Matching)), bounds))
+        return _form(
+            args[0], next((part for part in args[1:] if isinstance(part, Bounds | Matching)), bounds)
+        )
     if isinstance(bounds, Matching):
         return _same(_matching(bounds))
     if kind is float:
@@ -160,17 +180,17 @@ def _form(kind: Any, bounds: _Bounds = None) -> _Form:
     if is_dataclass(kind):
         return _dataclass(kind)
     if origin is tuple and args[-1] is not Ellipsis:
-        return _fixed([_form(one) for one in args], tuple)
+        return _fixed([_form(part) for part in args], tuple)
     if origin in (tuple, frozenset):
         return _collection(origin, _form(args[0]), bounds or Bounds(0))
     if origin in (dict, Mapping):
-        pairs = _collection(dict, _fixed([_form(one) for one in args], tuple), bounds or Bounds(0))
+        pairs = _collection(dict, _fixed([_form(part) for part in args], tuple), bounds or Bounds(0))
         return _Form(lambda value: pairs.write(tuple(value.items())), pairs.read)
     raise TypeError(f"no form of {kind}")
 
 
 def _same(check: Callable[[Any], Any]) -> _Form:
-    """What is the same as JSON."""
+    """The form of values that are JSON already."""
     return _Form(check, check)
 
 
@@ -209,12 +229,12 @@ def _text(bounds: Bounds | None) -> Callable[[Any], str]:
     return check
 
 
-def _matching(what: Matching) -> Callable[[Any], str]:
-    match = re.compile(what.pattern, re.ASCII).fullmatch
+def _matching(form: Matching) -> Callable[[Any], str]:
+    match = re.compile(form.pattern, re.ASCII).fullmatch
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or match(value) is None:
-            raise ValueError(f"expected text as {what.pattern}, got {_shown(value)}")
+            raise ValueError(f"expected text as {form.pattern}, got {_shown(value)}")
         return value
 
     return check
@@ -271,15 +291,15 @@ def _dataclass(kind: Any) -> _Form:
     return _Form(write, form.read)
 
 
-def _fixed(forms: Sequence[_Form], made: Callable[[list[Any]], Any]) -> _Form:
-    """So many values, each of its own form."""
-    writes, reads = [one.write for one in forms], [one.read for one in forms]
+def _fixed(forms: Sequence[_Form], make: Callable[[list[Any]], Any]) -> _Form:
+    """A fixed number of values, each with its own form."""
+    writes, reads = [form.write for form in forms], [form.read for form in forms]
 
     def write(values: Any) -> list[Any]:
-        return [one(value) for one, value in zip(writes, values, strict=True)]
+        return [form(value) for form, value in zip(writes, values, strict=True)]
 
     def read(values: Any) -> Any:
-        return made([one(value) for one, value in zip(reads, _listed(values), strict=True)])
+        return make([form(value) for form, value in zip(reads, _listed(values), strict=True)])
 
     return _Form(write, read)
 
@@ -296,11 +316,11 @@ def _collection(kind: Callable[[list[Any]], Any], item: _Form, bounds: Bounds) -
     def write(values: Any) -> list[Any]:
         if isinstance(values, str | bytes):
             raise TypeError(f"expected values, got {_shown(values)}")
-        written = [item.write(one) for one in check(values)]
+        written = [item.write(member) for member in check(values)]
         return sorted(written) if kind is frozenset else written
 
     def read(value: Any) -> Any:
-        values = [item.read(one) for one in check(_listed(value))]
+        values = [item.read(member) for member in check(_listed(value))]
         made = kind(values)
         if len(made) != len(values) or (kind is frozenset and values != sorted(values)):
             raise ValueError("expected each value once, in order")
@@ -322,7 +342,7 @@ def _shown(value: object) -> str:
 
 
 class reading:  # noqa: N801 - it is used as a function
-    """Turns what a record is at fault for, inside, into an UnreadableRecord that names it. what: its name."""
+    """Turns errors of `UNREADABLE` in its block into an UnreadableRecord that names the record `what`."""
 
     __slots__ = ("_what",)
 
@@ -338,28 +358,35 @@ class reading:  # noqa: N801 - it is used as a function
 
 
 class passing_over:  # noqa: N801 - it is used as a function
-    """Ends its block at a record that cannot be read, and logs that: the record counts as missing.
+    """Ends its block at an unreadable record, and logs the error: the record counts as missing.
 
-    where: of which topology, and what it is, if the error does not tell.
+    where: The record's topology, and its name if the error lacks it. what: The record, if errors of
+    `UNREADABLE` end the block likewise. refusals: True if refusals of the store do, too, as of a key of
+    another type. A record for which memory did not suffice is not passed over: it can be read elsewhere.
     """
 
-    __slots__ = ("_where",)
+    __slots__ = ("_kind", "_what", "_where")
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    def __init__(self, where: str, what: str = "", *, refusals: bool = False) -> None:
+        self._where, self._what = where, what
+        self._kind = StoreError if refusals else UnreadableRecord
 
     def __enter__(self) -> None:
         """Begins the block."""
 
     def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> bool:
-        if not isinstance(error, UnreadableRecord):
+        if error is not None and isinstance(error.__cause__, MemoryError):
             return False
-        _log.error("%s: %s", self._where, error)
-        return True
+        unread = self._what and isinstance(error, UNREADABLE)
+        if unread or isinstance(error, self._kind):
+            said = f"{self._what} cannot be read: {error!r:.200}" if self._what else error
+            _log.error("%s: %s", self._where, said)
+            return True
+        return False
 
 
 def readable(load: Callable[[_S], _T], stored: _S | None, where: str) -> _T | None:
-    """What `load` makes of a record; None where there is none, or where it is passed over."""
+    """The result of `load` for a record; None without a record, or where it is passed over."""
     with passing_over(where):
         return None if stored is None else load(stored)
     return None

@@ -1,4 +1,4 @@
-"""What the server answers: numbers that it holds as text, its time, and the fields of a hash or an entry.
+"""Parses replies of the server: numbers in text, its time, and the fields of a hash or an entry.
 
 The connections speak RESP2, so fields and values come as one list.
 """
@@ -12,7 +12,7 @@ _MOST = 1 << 63
 
 
 def pairs(reply: Reply) -> dict[bytes, bytes]:
-    """The fields of a hash, or of an entry of a stream. ValueError where one has no value."""
+    """The fields of a hash, or of an entry of a stream. Raises ValueError if a field has no value."""
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
@@ -27,7 +27,7 @@ def seconds(time: Reply) -> float:
 
 
 def whole(value: bytes | None, what: str, default: int = 0) -> int:
-    """A whole number of 64 bits; `default` where there is none. UnreadableRecord that names it as `what`."""
+    """A whole number of 64 bits; `default` where there is none. UnreadableRecord names `what`."""
     if value is None:
         return default
     try:
@@ -40,7 +40,7 @@ def whole(value: bytes | None, what: str, default: int = 0) -> int:
 
 
 def positive(value: bytes | None, what: str, default: float) -> float:
-    """A number from 0; `default` where there is none. UnreadableRecord that names it as `what`."""
+    """A number from 0; `default` where there is none. Raises UnreadableRecord, which names `what`."""
     if value is None:
         return default
     try:

@@ -1,8 +1,8 @@
-"""What a user of the store must be allowed (Redis ACL), and what a server says where it is not.
+"""Rights that a user of the store needs (Redis ACL), and the server's refusals.
 
-EVALSHA itself is refused where the user may not read and write every key of a call. The commands of a script
-are not looked at then: the server refuses them one by one, when the script has changed something already. So
-each script asks for all of them first, by `guard`.
+The server refuses EVALSHA if the user may not read and write every key of a call. It does not check the
+script's commands then: it refuses them one by one, after the script may have changed something. So each
+script first asks for all its rights, by `guard`.
 """
 
 import re
@@ -20,14 +20,14 @@ _EACH_LINE = 3
 
 
 def commands(lua: str) -> tuple[str, ...]:
-    """The commands that a script may call, by its text."""
+    """The commands in the text of a script."""
     return tuple(sorted(set(_CALL.findall(_COMMENT.sub("", lua)))))
 
 
 def guard(needed: tuple[str, ...]) -> str:
-    """Lua that ends a script, before it has changed anything, where its user may not run all it may need.
+    """Lua that ends a script before any change, if its user lacks the right to one of its commands.
 
-    Takes a quarter of a microsecond for each command. A server without `acl_check_cmd` is not asked.
+    It takes a quarter of a microsecond for each command. A server without `acl_check_cmd` skips it.
     """
     if not needed:
         return ""
@@ -38,7 +38,7 @@ def guard(needed: tuple[str, ...]) -> str:
     return _GUARD.format(all="\n      and ".join(lines), names=",\n      ".join(rows))
 
 
-# A command that the server does not have, for it was renamed there, raises: pcall.
+# pcall, because a command that the server lacks, such as a renamed one, raises.
 _GUARD = """\
 if redis.acl_check_cmd then
   local may, key = redis.acl_check_cmd, KEYS[1]
@@ -60,23 +60,23 @@ end
 
 
 def missing(error: object) -> bool:
-    """Whether a server's reply says that its user lacks a right."""
+    """True if a server's reply says that its user lacks a right."""
     return isinstance(error, redis.exceptions.NoPermissionError) or (
         isinstance(error, redis.ResponseError) and str(error).startswith(_MISSING)
     )
 
 
 def lacking(url: str, error: Exception, what: str = "", key: bytes = b"") -> MissingRights:
-    """What a reply that a right is missing is raised as.
+    """The error for a reply that a right is missing.
 
-    what: the script or command that was sent, if it is known. key: one of its keys.
+    what: The script or command that was sent, if it is known. key: One of its keys.
     """
     text = str(error)
-    named: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
     if text.startswith(_MISSING):
-        named, text = tuple(text.split()[1:]), ""
+        denied, text = tuple(text.split()[1:]), ""
     elif found := _RUN.search(text):
-        named = (found[1].upper(),)
+        denied = (found[1].upper(),)
     sample = key[:200].decode("utf-8", "backslashreplace")
     user = parse(url).settings["username"] or "default"
-    return MissingRights(shown(url), user, named, sample, what, text[:300])
+    return MissingRights(shown(url), user, denied, sample, what, text[:300])

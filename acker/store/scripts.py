@@ -1,6 +1,6 @@
 """The Lua scripts: found in the package (or beside it in a checkout), put together, hashed once.
 
-Each script's header says what its KEYS and ARGV are, and each has a function that gives it these: in
+Each script's header lists its KEYS and ARGV, and a function of the script's name puts them in this order: in
 `scripts.py` of the same folder of acker/. `python -m acker.store.scripts --expand DIR` writes the scripts as
 the server gets them.
 """
@@ -27,11 +27,15 @@ _COMMENT = re.compile(r"^ *--(?!- @).*\n", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script's name, text and SHA-1 (40 hexadecimal digits, as EVALSHA takes it).
+    """A script as the server gets it.
 
-    commands: what it may call, in capitals: it asks first whether its user may run all of them.
-    reads: it changes nothing, so that it may be called by who has the right to read only.
-    chained: it may be part of a chain (lua/store/chain.lua).
+    Attributes:
+        name: Name of the script.
+        text: Its Lua.
+        sha: SHA-1 of the text: 40 hexadecimal digits, as EVALSHA takes it.
+        commands: Commands that it may call, in capitals: it asks first for the right to all of them.
+        reads: True if it changes nothing, so that a user with read rights only may call it.
+        chained: True if it may be part of a chain (lua/store/chain.lua).
     """
 
     name: str
@@ -53,14 +57,14 @@ def _folder() -> Traversable:
 
 
 def _files(folder: Traversable) -> dict[str, Traversable]:
-    """Scripts by name, from all folders but those of shared pieces."""
-    found: dict[str, Traversable] = {}
+    """Scripts by name, from all folders except `includes`."""
+    files: dict[str, Traversable] = {}
     for entry in folder.iterdir():
         if entry.name.endswith(".lua"):
-            found[entry.name[:-4]] = entry
+            files[entry.name[:-4]] = entry
         elif entry.is_dir() and entry.name != "includes":
-            found |= _files(entry)
-    return dict(sorted(found.items()))
+            files |= _files(entry)
+    return dict(sorted(files.items()))
 
 
 def _parts(folder: Traversable, name: str) -> tuple[str, str]:
@@ -78,16 +82,16 @@ def _parts(folder: Traversable, name: str) -> tuple[str, str]:
 
 
 def _chained(folder: Traversable) -> str:
-    """Lua that has each script which may be part of a chain (lua/store/chain.lua) as a function.
+    """Lua with a function for each script that may be part of a chain (lua/store/chain.lua).
 
-    The rights that they need are the chain's, which asks for all of them first.
+    The chain asks for the rights of all of them first.
     """
-    made = [_CHAIN]
+    parts = [_CHAIN]
     for name in _files(folder):
         header, code = _parts(folder, name)
         if done := _CHAINED.search(header):
-            made.append(_MEMBER.format(name=name, code=code, done=done[1]))
-    return "".join(made)
+            parts.append(_MEMBER.format(name=name, code=code, done=done[1]))
+    return "".join(parts)
 
 
 _FUNCTION = """\
@@ -96,7 +100,7 @@ local {name} = function(KEYS, ARGV)
 end
 """
 _CHAIN = """\
--- Whether all of a list, from a place on, are one of some values.
+-- True if all members of a list, from a position on, are one of two values.
 local function only(list, first, one, other)
   for k = first, #list do
     if list[k] ~= one and list[k] ~= other then return false end

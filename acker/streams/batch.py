@@ -1,4 +1,8 @@
-"""Batches of rows that plain Python publishes."""
+"""Batches of rows that plain Python publishes.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece; a slot is the random number
+of a subscription; a lane is one of the four queues of a stream that is read fairly.
+"""
 
 from dataclasses import dataclass
 
@@ -11,23 +15,31 @@ from acker.streams.log import segments
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a batch that become one segment. seed: of their tuple ids. token: names the segment.
+    """Rows of a batch that become one segment.
 
-    lane: where the stream is read fairly (`acker.streams.log.fairness`). places: which rows, from 0; None:
-    all.
+    Attributes:
+        seed: The seed of their tuple ids.
+        id: The name of the segment.
+        lane: The lane, in a stream that is read fairly (`acker.streams.log.fairness`).
+        places: The rows of the batch, from 0; None for all.
     """
 
     seed: int
-    token: str
+    id: str
     lane: int = 0
     places: Ids | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows to be published: as one segment, or some where the stream is read fairly.
+    """Rows to be published: as one segment, or several if the stream is read fairly.
 
     Publishing the same batch again changes nothing.
+
+    Attributes:
+        rows: The rows, without anchors.
+        slots: The slots of the subscriptions that get them.
+        parts: The rows of each segment.
     """
 
     rows: pa.Table
@@ -35,11 +47,11 @@ class Batch:
     parts: tuple[Part, ...]
 
     def ids(self) -> Ids:
-        """What the trees of the rows are tracked with: XOR of the tuple ids that each subscription gets."""
-        found = np.zeros(self.rows.num_rows, dtype=np.int64)
+        """The first ack value of each row's tree: the XOR of the tuple ids that each subscription gets."""
+        values = np.zeros(self.rows.num_rows, dtype=np.int64)
         for part in self.parts:
-            own = slice(None) if part.places is None else part.places
-            places = np.arange(len(found[own]), dtype=np.int64)
+            rows = slice(None) if part.places is None else part.places
+            places = np.arange(len(values[rows]), dtype=np.int64)
             for slot in self.slots:
-                found[own] ^= segments.edge_ids(part.seed, slot, places)
-        return found
+                values[rows] ^= segments.edge_ids(part.seed, slot, places)
+        return values

@@ -1,124 +1,137 @@
 """Downtime: rows that no job works on wait, and the clock of their trees stands still.
 
-The message timeout is for work in hand. While a row lies in a stream and no reader has taken it, or a query
-has taken it and ended since, nobody is late with it: to expire its tree would use up an attempt that nobody
-made. So before a shard expires its oldest slabs, who ticks sends those of such rows back to the nursery, for
-as long as the row's segment is younger than the topology's `downtime`.
+The message timeout limits work in hand. While a row lies in a stream untaken, or its query has taken it and
+ended, no work is late. To expire its tree would use up an attempt that was never made. So before a shard
+expires its oldest slabs, the ticker sends the slabs of such rows back to the nursery, as long as the row's
+segment is younger than the topology's `downtime`.
 
-Who takes a row that has waited begins with the whole message timeout (`take_up`).
+A reader that takes a row after a wait begins with the whole message timeout (`take_up`).
 
-What a query has taken waits only while no query of its subscription runs: where one does, a replay reaches
-it. Its heartbeat (`beat`) says that a query runs. A reader that never had one, as a batch job's, is
-taken for one at work.
+Rows that a query has taken wait only while no query of its subscription runs: if one runs, a replay reaches
+it. Its heartbeat (`beat`) says that a query runs. A reader that never had a heartbeat, such as a batch job's,
+counts as running.
 
-What a worker of a line has taken waits from its third missed sign of life on: another worker takes it over
-when its lease ends. A request of a line has a tree for each section, and the clocks of all of them stand
+Rows that a worker of a line has taken wait after its third missed sign of life: another worker takes them
+over when its lease ends. A request of a line has a tree for each section, and the clocks of all of them stand
 still together. An outcome of a section that no coordinator has confirmed keeps its request, too: the rows
 that it releases wait in the store.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a slot is
+the random number of a subscription; the nursery is the first of three time buckets, through which a tree goes
+until it expires.
 """
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from acker.errors import StoreError, UnreadableRecord
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
 from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
+from acker.store.records import passing_over
 from acker.store.replies import milliseconds, pairs, whole
 from acker.streams.commits import under_way
 from acker.streams.log import heartbeats, segments
 from acker.streams.log.heartbeats import MISSED, Lease
 from acker.streams.log.segments import Segment
-from acker.streams.log.subscriptions import HOLD_TTL, Taken
+from acker.streams.log.subscriptions import HOLD_TTL, Delivery
 from acker.streams.staging import vectors
+from acker.streams.upkeep import open_segments
 
 MOST_SEGMENTS = 10_000
 """Segments of a subscription that one pass keeps, about from the oldest on."""
 _MOST_LOOKS = 200
-"""Pages that it reads of them."""
+"""Pages of a subscription that one pass reads."""
 _PAGE = 500
 _log = logging.getLogger(__name__)
 
 
 def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
     """Notes by the store's clock that the query of a reader runs."""
-    key = keys.Stream(core.config.name, stream).beats(slot)
+    key = keys.Stream(core.config.name, stream).heartbeats(slot)
     [instant] = yield [Request(key, ["TIME"])]
     yield [command("HSET", key, reader, milliseconds(instant)), command("EXPIRE", key, HOLD_TTL)]
 
 
 def keep(core: Core) -> Operation[int]:
-    """Sends back to the nursery what the next rotation would expire though nobody works on it.
+    """Sends slabs back to the nursery that the next rotation would expire although no job works on them.
 
-    So it does with the trees of commits that are under way, whatever the topology's `downtime` is.
-
-    Returns how many slabs were sent back; the same again changes nothing. Streams that cannot be read are
-    passed over and logged: their trees expire as if somebody worked on them.
+    Also sends back the slabs of commits that are under way, whatever the topology's `downtime` is. Returns
+    the number of slabs; the same call again changes nothing. Streams that cannot be read are passed over and
+    logged: their trees expire like trees in work.
     """
     if not core.shards:
         return 0
-    found = _Found(core)
-    try:
-        found.slabs = yield from under_way.slabs(core)
-    except StoreError as error:
-        _log.error("%s: trees of commits that are under way expire: %s", core.config.name, error)
+    waiting = _Found(core)
+    name = f"topology {core.config.name}"
+    with passing_over(f"{name}: trees of commits that are under way will expire", refusals=True):
+        waiting.slabs = yield from under_way.slabs(core)
     [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
-    for name in sorted(names) if core.config.downtime else ():
-        try:
-            yield from _look(found, name.decode("utf-8", "replace"))
-        except (StoreError, UnreadableRecord, ValueError, IndexError) as error:
-            _log.error("%s, stream %.100r: what waits there expires: %s", core.config.name, name, error)
-    try:
-        if core.config.downtime:
-            yield from _uncoordinated(found)
-    except StoreError as error:
-        _log.error("%s: requests that no coordinator releases expire: %s", core.config.name, error)
-    for where in found.full:
+    for stream in sorted(names):
+        with passing_over(f"{name}: waiting rows will expire", f"stream {stream!r:.100}", refusals=True):
+            yield from _add_stream(waiting, stream.decode("utf-8", "replace"))
+    if core.config.downtime:
+        with passing_over(f"{name}: requests that no coordinator releases expire", refusals=True):
+            yield from _uncoordinated(waiting)
+    for where in waiting.full:
         _log.warning(
-            "%s, %s: more than %d segments wait: the trees of the newest expire",
+            "topology %s, %s: more than %d segments wait: the trees of the newest rows will expire",
             core.config.name,
             where,
             MOST_SEGMENTS,
         )
-    return (yield from send_back(core, found.slabs, 2))
+    return waiting.sent_back + (yield from send_back(core, waiting.slabs, 2))
 
 
-def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken], now: int = 0) -> Operation[int]:
-    """Starts the clock anew for what a reader begins to work on, where that has waited longer than a tick.
+def take_up(
+    core: Core, stream: str, slot: int, delivered: Sequence[Delivery], now: int = 0
+) -> Operation[int]:
+    """Starts the clock anew for segments that a reader begins to work on after a wait longer than a tick.
 
-    What waited may stand right before its end, for `keep` moves it no sooner. Returns how many slabs were
-    sent back to the nursery. A batch that is planned again sends them back again, but none that is older than
-    the topology's `downtime`: a query that ends each time it is started keeps nothing for ever. now: the
-    server's time (ms), where it has just said it.
+    Their trees may stand right before their end, because `keep` moves them no sooner. A batch that is planned
+    again sends them back again, but none older than the topology's `downtime`: a query that ends each time it
+    is started keeps nothing for ever.
+
+    Args:
+        core: The ledger.
+        stream: The stream.
+        slot: The slot of the subscription.
+        delivered: The segments.
+        now: The server's time (ms), if it was read just now.
+
+    Returns:
+        The number of slabs that were sent back.
     """
-    if not core.config.downtime or not core.shards or not taken:
+    if not core.config.downtime or not core.shards or not delivered:
         return 0
     if not now:
         [instant] = yield [Request(keys.Stream(core.config.name, stream).entries, ["TIME"])]
         now = milliseconds(instant)
     young = (max(0, now - core.config.tick_ms), 0)
     oldest = (max(0, now - core.config.downtime * 1000), 0)
-    found = _Found(core)
-    yield from found.add(
+    waiting = _Found(core)
+    yield from waiting.add(
         (one.segment, slot)
-        for one in taken
+        for one in delivered
         if slot in one.segment.slots and oldest <= _order(one.entry.encode()) < young
     )
-    return (yield from send_back(core, found.slabs, 1))
+    return (yield from send_back(core, waiting.slabs, 1))
 
 
 @dataclass(slots=True)
 class _Found:
-    """Slabs by shard of what waits.
+    """Slabs by shard of waiting rows.
 
-    left, looks: how many segments, and pages, of the subscription at hand are still taken. over: there were
-    more. full: subscriptions that have more.
+    Attributes:
+        left, looks: Segments, and pages, of the subscription at hand that can still be taken.
+        over: True if there were more.
+        full: Subscriptions that have more.
     """
 
     core: Core
@@ -126,10 +139,11 @@ class _Found:
     looks: int = 0
     over: bool = False
     slabs: dict[int, set[bytes]] = field(default_factory=dict)
+    sent_back: int = 0
     full: list[str] = field(default_factory=list)
 
     def add(self, segments: Iterable[tuple[Segment, int]]) -> Operation[None]:
-        """Adds what segments have staged for slots, where that is not acked."""
+        """Adds the slabs of segments, each with a slot, as far as they are not acked."""
         places = [place for segment, slot in segments for place in vectors.keys_of(self.core, segment, slot)]
         replies = yield [vectors.head(key) for key, _ in places]
         for (key, shard), reply in zip(places, replies, strict=True):
@@ -138,41 +152,50 @@ class _Found:
                     self.slabs.setdefault(shard, set()).update(slabs)
 
 
-def _look(found: _Found, stream: str) -> Operation[None]:
-    """Looks for what waits in a stream."""
-    name = found.core.config.name
-    own = keys.Stream(name, stream)
-    [reply, instant] = yield [command("HGETALL", own.subscriptions), Request(own.entries, ["TIME"])]
+def _add_stream(waiting: _Found, stream: str) -> Operation[None]:
+    """Adds the waiting rows of a stream."""
+    name = waiting.core.config.name
+    stream_keys = keys.Stream(name, stream)
+    [reply, instant] = yield [
+        command("HGETALL", stream_keys.subscriptions),
+        Request(stream_keys.entries, ["TIME"]),
+    ]
     fields = pairs(reply)
+    if open_segments.is_external(fields):
+        back = partial(send_back, waiting.core, rotations=2)
+        waiting.sent_back += yield from open_segments.keep(waiting.core, stream, back)
+        return
+    if not waiting.core.config.downtime:
+        return
     slots = sorted(
         whole(one[5:], f"stream {stream!r}, {one!r}") for one in fields if one.startswith(b"slot:")
     )
-    if not slots:  # the first subscription finds what was published before it
+    if not slots:  # the first subscription gets the rows that were published before it
         slots = [whole(fields.get(b"next"), f"stream {stream!r}, next")]
     now = milliseconds(instant)
-    oldest = b"%d-0" % max(0, now - found.core.config.downtime * 1000)
+    oldest = b"%d-0" % max(0, now - waiting.core.config.downtime * 1000)
     for slot in slots:
         cursor = bytes(fields.get(b"cursor:%d" % slot, b"0-0"))
         start = oldest if _order(cursor) < _order(oldest) else b"(" + cursor
-        found.left, found.looks, found.over = MOST_SEGMENTS, _MOST_LOOKS, False
-        # Read before the returned: what is given back in between stands among those.
-        gone = yield from _gone(found, own, slot, now)
+        waiting.left, waiting.looks, waiting.over = MOST_SEGMENTS, _MOST_LOOKS, False
+        # Read before the returned segments: segments given back in between are among these.
+        gone = yield from _gone(waiting, stream_keys, slot, now)
         for reader in gone:
-            yield from _walk(found, own.taken(slot, reader), b"-", slot, oldest)
-        yield from _walk(found, own.returned(slot), b"-", slot, oldest)
-        yield from _walk(found, own.entries, start, slot, oldest)
-        if found.over or found.looks <= 0:
+            yield from _add_segments(waiting, stream_keys.delivered(slot, reader), b"-", slot, oldest)
+        yield from _add_segments(waiting, stream_keys.returned(slot), b"-", slot, oldest)
+        yield from _add_segments(waiting, stream_keys.entries, start, slot, oldest)
+        if waiting.over or waiting.looks <= 0:
             whose = fields.get(b"slot:%d" % slot, b"").decode("utf-8", "replace")
-            found.full.append(f"stream {stream}, subscription {whose or 'to come'}")
+            waiting.full.append(f"stream {stream}, subscription {whose or 'to come'}")
 
 
-def _gone(found: _Found, own: keys.Stream, slot: int, now: int) -> Operation[list[str]]:
-    """The readers that have ended: workers, and queries where no query of the subscription runs."""
-    [beats, leases] = yield [
-        command("HGETALL", own.beats(slot)),
-        command("HGETALL", own.workers(slot)),
+def _gone(waiting: _Found, stream_keys: keys.Stream, slot: int, now: int) -> Operation[list[str]]:
+    """The readers that have ended: workers, and queries if no query of the subscription runs."""
+    [seen_by_reader, leases] = yield [
+        command("HGETALL", stream_keys.heartbeats(slot)),
+        command("HGETALL", stream_keys.workers(slot)),
     ]
-    silent = MISSED * 1000 * heartbeats.period(found.core)
+    silent = MISSED * 1000 * heartbeats.period(waiting.core)
     gone = [
         reader.decode("utf-8", "replace")
         for reader, stored in pairs(leases).items()
@@ -180,7 +203,7 @@ def _gone(found: _Found, own: keys.Stream, slot: int, now: int) -> Operation[lis
         if (lease := Lease.parse(stored)) is not None and now - lease.begun >= silent
     ]
     queries, forgotten, runs = [], [], False
-    for reader, seen in pairs(beats).items():
+    for reader, seen in pairs(seen_by_reader).items():
         age = now - whole(seen, f"the heartbeat of reader {reader!r:.100}")
         runs = runs or age < silent
         if age > HOLD_TTL * 1000:
@@ -190,13 +213,13 @@ def _gone(found: _Found, own: keys.Stream, slot: int, now: int) -> Operation[lis
     if runs:
         return gone
     if forgotten:
-        yield [command("HDEL", own.beats(slot), *forgotten)]
+        yield [command("HDEL", stream_keys.heartbeats(slot), *forgotten)]
     return gone + queries
 
 
-def _uncoordinated(found: _Found) -> Operation[None]:
-    """Adds the requests of lines whose section is over, and no coordinator has seen to that."""
-    core = found.core
+def _uncoordinated(waiting: _Found) -> Operation[None]:
+    """Adds the requests of lines whose section is over, if no coordinator has handled that."""
+    core = waiting.core
     [instant, *replies] = yield [
         Request(core.shards[0].clock, ["TIME"]),
         *(
@@ -211,12 +234,12 @@ def _uncoordinated(found: _Found) -> Operation[None]:
             entries, _ = outcomes.parse_all(shard, page)
             for entry in entries:
                 if entry.status == "acked" and entry.at * 1000 >= oldest:
-                    found.slabs.setdefault(shard, set()).update(one.slab for one in entry.slabs)
+                    waiting.slabs.setdefault(shard, set()).update(one.slab for one in entry.slabs)
             looks -= 1
             if len(page) < outcomes.READ_ENTRIES:
                 break
             if not looks:
-                found.full.append(f"outcomes of sections, shard {shard}")
+                waiting.full.append(f"outcomes of sections, shard {shard}")
                 break
             after = b"(" + page[-1][0]
             key = core.shards[shard].outcomes(sections.SPOUT)
@@ -224,29 +247,29 @@ def _uncoordinated(found: _Found) -> Operation[None]:
 
 
 def _with_sections(core: Core, slabs: Mapping[int, Collection[bytes]]) -> Operation[dict[int, set[bytes]]]:
-    """Slabs by shard, and with those of lines the slabs of the same requests in all sections."""
-    found = {shard: set(names) for shard, names in slabs.items()}
+    """Slabs by shard. A slab of a line also brings the slabs of its requests in all sections."""
+    by_shard = {shard: set(names) for shard, names in slabs.items()}
     of_lines = [slab for names in slabs.values() for slab in names if sections.of_line(slab)]
     if of_lines:
         [stored] = yield [command("HVALS", keys.lines(core.config.name))]
         firsts = np.array([ids.anchor_at(slab, 0) for slab in of_lines], np.int64)
         for anchor in sections.everywhere(firsts, sections.counted(stored)).tolist():
             slab = ids.slab_of(anchor)
-            found.setdefault(ids.shard_of(slab, core.config.ackers), set()).add(slab)
-    return found
+            by_shard.setdefault(ids.shard_of(slab, core.config.ackers), set()).add(slab)
+    return by_shard
 
 
-def _walk(found: _Found, key: bytes, start: bytes, slot: int, oldest: bytes) -> Operation[None]:
-    """Adds the segments for a slot that stand in a stream of entries, or of taken segments."""
-    while found.looks > 0 and not found.over:
+def _add_segments(waiting: _Found, key: bytes, start: bytes, slot: int, oldest: bytes) -> Operation[None]:
+    """Adds the segments for a slot in a stream of entries, or of taken segments."""
+    while waiting.looks > 0 and not waiting.over:
         [page] = yield [command("XRANGE", key, start, "+", "COUNT", _PAGE)]
         if not page:
             return
-        found.looks -= 1
-        there = [one for one in _segments(page, slot, oldest) if one.shards]
-        found.over = len(there) > found.left
-        yield from found.add((one, slot) for one in there[: found.left])
-        found.left -= min(found.left, len(there))
+        waiting.looks -= 1
+        segments_here = [one for one in _segments(page, slot, oldest) if one.shards]
+        waiting.over = len(segments_here) > waiting.left
+        yield from waiting.add((one, slot) for one in segments_here[: waiting.left])
+        waiting.left -= min(waiting.left, len(segments_here))
         start = b"(" + page[-1][0]
 
 
@@ -261,12 +284,13 @@ def _segments(page: Reply, slot: int, oldest: bytes) -> Iterator[Segment]:
 def send_back(core: Core, slabs: Mapping[int, Collection[bytes]], rotations: int) -> Operation[int]:
     """Sends back slabs, by shard, that were put into the nursery so many rotations ago, or more.
 
-    A slab of a line stands for its requests: those of all sections go back. Returns how many were sent back.
+    A slab of a line stands for its requests: their slabs of all sections go back. Returns the number of
+    slabs.
     """
     return (yield from under_way.send_back(core, (yield from _with_sections(core, slabs)), rotations))
 
 
 def _order(entry: bytes) -> tuple[int, int]:
-    """What an entry's id is ordered by. Raises ValueError."""
+    """The order of an entry's id. Raises ValueError."""
     ms, _, number = entry.partition(b"-")
     return int(ms), int(number)

@@ -1,4 +1,8 @@
-"""A spout that keeps its rows in the store, for plain Python: replays and dead letters need nothing of it."""
+"""A spout in plain Python that keeps its rows in the store: replays and dead letters need no work of it.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece; roots are rows of a spout
+that were staged together, and get a tree each.
+"""
 
 import logging
 import secrets
@@ -16,10 +20,10 @@ from acker.ledger.steps.registration import AtWork
 from acker.store.operation import Operation, Request
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.known import Ready
+from acker.streams.commits.known import AtHand
 from acker.streams.log import schemas
 from acker.streams.log.segments import conform
-from acker.streams.sources.roots import Drawn, Roots
+from acker.streams.sources.roots import Roots, StagedRoots
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import emit_recorded
@@ -28,30 +32,45 @@ from acker.streams.staging.staging import Staging
 MOST_SEGMENTS = 1_000
 _log = logging.getLogger(__name__)
 
-Prepared: TypeAlias = tuple[tuple[Roots, ...], Commit, Ready]
-"""The roots of rows, what emits them, and what is at hand for that."""
+Prepared: TypeAlias = tuple[tuple[Roots, ...], Commit, AtHand]
+"""The roots of rows, the commit that emits them, and its data at hand."""
 
 
 class StreamSpout:
     """Emits rows to a stream, tracks them, and keeps them until they are acked or dead letters.
 
-    how: `acker.streams.SpoutOptions`. Somebody has to settle (`acker.streams.spouts.settler`), as
-    to tick. Its rows are as durable as the store. It remembers nothing itself, so it may die between two
-    writes.
+    Some process has to settle the outcomes (`acker.streams.spouts.settler`), as some process has to tick. The
+    rows are as durable as the store. The spout itself remembers nothing, so it may die between two writes.
+
+    Args:
+        ledger: The ledger of the topology.
+        how: The options of the spout.
+        compression: lz4, zstd or none.
     """
 
     def __init__(self, ledger: Ledger, how: SpoutOptions, *, compression: str = "lz4") -> None:
         self.ledger = ledger
         self.how = how
         self._staging = Staging(how.stream, compression=compression)
-        self._at_work = AtWork.here()
+        self._at_work = AtWork.in_this_process()
 
     def write(self, rows: pa.Table, timeout: float | None = None, *, segments: int = 1) -> tuple[Roots, ...]:
-        """Emits rows, all or none; waits for room, by default up to twice the message timeout.
+        """Emits rows, all or none; waits for room.
 
-        segments: into how many they are divided, where one could have them all (1 or more): as many readers
-        can work on them side by side. Raises ValidationError, SchemaMismatch, SpoutPendingFull and
-        TrackRejected.
+        Args:
+            rows: The rows.
+            timeout: Seconds to wait for room; None waits up to twice the message timeout.
+            segments: The number of segments (1 to 1,000) into which the rows are divided at least. So many
+                readers can work on them side by side.
+
+        Returns:
+            The roots of the rows.
+
+        Raises:
+            ValidationError: A row or an argument is refused.
+            SchemaMismatch: The columns are not the columns of the stream.
+            SpoutPendingFull: `max_spout_pending` was reached for the whole wait.
+            TrackRejected: The topology was over its high-water mark for the whole wait.
         """
         return self._write(rows, timeout, segments, secrets.token_hex(16)) or ()
 
@@ -64,11 +83,15 @@ class StreamSpout:
         segments: int = 1,
         prepared: Prepared | None = None,
     ) -> bool:
-        """As `write`, without a wait for room, where conditions hold; returns whether they did.
+        """Emits rows if conditions hold, without a wait for room; returns True if they did.
 
-        conditions: scripts that are answered 1 or 0, and have the line `@chained`. writer: random, names the
-        commit: who gets StoreUnavailable asks by it what became of that (`acker.streams.commits.commit`).
-        prepared: what `prepare` has returned for the rows just now.
+        Args:
+            rows: The rows.
+            conditions: Scripts that reply 1 or 0, and have the line `@chained`.
+            writer: A random name for the commit. After StoreUnavailable, the caller asks by it for the result
+                (`acker.streams.commits.commit`).
+            segments: See `write`.
+            prepared: The result of `prepare` for the rows, if it was called just now.
         """
         return self._write(rows, 0.0, segments, writer, conditions, prepared) is not None
 
@@ -86,27 +109,39 @@ class StreamSpout:
         if not rows.num_rows:
             return ()
         while True:
-            made, what, ready = prepared or self.ledger.run(self.prepare(rows, segments))
+            tracked, work, at_hand = prepared or self.ledger.run(self.prepare(rows, segments))
             prepared = None
-            ready.conditions = [*asked, *ready.conditions]
-            ready.afterwards = [commit.forget(core, writer)]
-            act = partial(commit.commit, core, writer, 0, what, ready=ready)
+            at_hand.conditions = [*asked, *at_hand.conditions]
+            at_hand.afterwards = [commit.forget(core, writer)]
+            act = partial(commit.commit, core, writer, 0, work, at_hand=at_hand)
             if settler.with_room(self.ledger, lambda act=act: self.ledger.run(act()), timeout):  # type: ignore[misc]
                 break
             if asked and not all(self.ledger.store.send(asked)):
                 return None
         try:
             self.ledger.run(self._at_work.note_spout(core, self.how.spout, self.how.stream))
-        except StoreUnavailable as error:  # the rows are written: who has written them is worth less
+        except StoreUnavailable as error:  # the rows are written: the spout's registration is worth less
             _log.warning("spout %r is not registered: %s", self.how.spout, error)
-        return made
+        return tracked
 
     def prepare(self, rows: pa.Table, segments: int = 1) -> Operation[Prepared]:
-        """Looks at all that `write` has to know for rows, of which there are some. Nothing is emitted yet."""
-        drawn, into = Drawn(), list[Request]()
+        """Prepares `write` for one row or more: reads all the data that it needs. Nothing is emitted yet.
+
+        Args:
+            rows: The rows.
+            segments: See `write`.
+
+        Returns:
+            An operation; its result is for `write_if`.
+        """
+        staged_roots, into = StagedRoots(), list[Request]()
         most = min(self._staging.rows, -(-rows.num_rows // segments))
         staging, wanted = replace(self._staging, rows=most, into=into), schemas.normal(rows.schema)
-        # As readers take them: a value that has no place in the type of the stream could never be read.
+        # As readers take them: a value that does not fit into the stream's type could never be read.
         batches = [conform(one, wanted) for one in rows.combine_chunks().to_batches()]
-        made, staged = yield from emit_recorded(self.ledger.core, self.how, staging, batches, drawn)
-        return made, Commit((staged,), made), Ready(into, conditions=drawn.free, rows=drawn.rows)
+        made, staged = yield from emit_recorded(self.ledger.core, self.how, staging, batches, staged_roots)
+        return (
+            made,
+            Commit((staged,), made),
+            AtHand(into, conditions=staged_roots.free, rows=staged_roots.rows),
+        )

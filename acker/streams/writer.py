@@ -1,4 +1,9 @@
-"""Writing a stream from plain Python: for spouts, and for whoever else makes records without Spark."""
+"""Writes a stream from plain Python: for spouts, and for other sources of records without Spark.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a segment is some thousand
+rows of a stream, stored and acked as one piece; a vector has a number for each tree, the XOR of tuple ids; a
+lane is one of the four queues of a stream that is read fairly.
+"""
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -17,7 +22,7 @@ from acker.streams.log.subscriptions import HOLD_TTL
 from acker.streams.staging.staging import stage_vectors
 
 _RESEND = 3600
-"""Seconds for which the store knows that a batch was published."""
+"""Seconds for which the store remembers that a batch was published."""
 
 
 class StreamWriter:
@@ -29,8 +34,13 @@ class StreamWriter:
         anchors, _ = spout.emit_many(message_ids, values=batch.ids())
         writer.publish(batch, anchors)
 
-    A bolt in plain Python that emits anchored rows of its own is not this: it needs
-    `acker.streams.commits.commit`. compression: lz4, zstd or none. Safe to share between threads.
+    A bolt in plain Python that emits anchored rows needs `acker.streams.commits.commit` instead. A writer is
+    safe to share between threads.
+
+    Args:
+        ledger: The ledger of the topology.
+        stream: The name of the stream.
+        compression: lz4, zstd or none.
     """
 
     def __init__(self, ledger: Ledger, stream: str, *, compression: str = "lz4") -> None:
@@ -44,10 +54,19 @@ class StreamWriter:
         self._recorded: pa.Schema | None = None
 
     def batch(self, rows: pa.Table) -> Batch:
-        """Rows (1 to 524,288, without a column `_acker`) with the seed of their tuple ids; not sent yet.
+        """Makes a batch of rows, with the seed of their tuple ids; nothing is sent yet.
 
-        They are for the subscriptions that the stream has now, and go into the lanes that it has now. Raises
-        ValidationError, also for a stream that gathers: what a step of its line emits can wait there.
+        The rows are for the present subscriptions of the stream, and go into its present lanes.
+
+        Args:
+            rows: 1 to 524,288 rows, without a column `_acker`.
+
+        Returns:
+            A batch to publish.
+
+        Raises:
+            ValidationError: The rows have another number, or the column `_acker`. Or the stream gathers: only
+                rows that a step of its line emits can wait there.
         """
         if not 1 <= rows.num_rows <= SEGMENT_ROWS:
             raise ValidationError(f"rows: expected 1 to {SEGMENT_ROWS:,}, got {rows.num_rows:,}")
@@ -63,23 +82,41 @@ class StreamWriter:
                 f"stream: {self.stream!r} gathers the rows of requests: expected a stream that does not"
             )
         if fair is None:
-            return Batch(rows, slots, (Part(segments.new_seed(), segments.new_token()),))
+            return Batch(rows, slots, (Part(segments.new_seed(), segments.new_hex_id()),))
         column = fair.decode("utf-8", "replace")
-        if column == ANCHORS:  # each row has a tree of its own, which is not known yet: none has many rows
+        if column == ANCHORS:  # each row has a tree of its own, unknown as yet: no tree has many rows
             lanes = fairness.divide_unknown(rows.num_rows)
         else:
             lanes = yield from fairness.divide(core, self.stream, column, rows)
         parts = [
-            Part(segments.new_seed(), segments.new_token(), lane, None if len(lanes) == 1 else places)
+            Part(segments.new_seed(), segments.new_hex_id(), lane, None if len(lanes) == 1 else places)
             for lane, places in lanes
         ]
         return Batch(rows, slots, tuple(parts))
 
     def publish(self, batch: Batch, anchors: IdsLike | None = None) -> list[Segment]:
-        """Publishes a batch; `anchors`: the tree of each row, tracked with the batch's ids; None: no trees.
+        """Publishes a batch; returns its segments.
 
-        After StoreUnavailable the same batch can be published again, within an hour. Raises SchemaMismatch
-        and ValidationError.
+        After StoreUnavailable the same batch can be published again within an hour.
+
+        Args:
+            batch: The batch.
+            anchors: The tree of each row, tracked with the batch's ids; None for rows without trees.
+
+        Returns:
+            The published segments.
+
+        Raises:
+            SchemaMismatch: The columns are not the columns of the stream.
+            ValidationError: The number of anchors is not the number of rows, or a type is none that Spark
+                has.
+
+        Examples:
+            >>> writer = StreamWriter(topology.ledger, "orders")
+            >>> batch = writer.batch(pa.table({"id": ["order-1", "order-2"]}))
+            >>> anchors, _ = spout.emit_many(["order-1", "order-2"], values=batch.ids())
+            >>> [segment.rows for segment in writer.publish(batch, anchors)]
+            [2]
         """
         found = np.zeros(0, dtype=np.int64) if anchors is None else as_ids(anchors, "anchors")
         if anchors is not None and len(found) != batch.rows.num_rows:
@@ -94,19 +131,19 @@ class StreamWriter:
             yield from schemas.record(core, self.stream, rows.schema)
             self._recorded = rows.schema
         wanted = schemas.normal(rows.schema)
-        found = []
+        published = []
         for part in batch.parts:
             own = rows if part.places is None else rows.take(pa.array(part.places))
             batches = [segments.conform(one, wanted) for one in own.combine_chunks().to_batches()]
-            found.append((yield from self._publish_part(part, batches, rows.schema, batch.slots)))
-        return found
+            published.append((yield from self._publish_part(part, batches, rows.schema, batch.slots)))
+        return published
 
     def _publish_part(
         self, part: Part, batches: list[pa.RecordBatch], schema: pa.Schema, slots: tuple[int, ...]
     ) -> Operation[Segment]:
         core = self.ledger.core
-        # The trees know these tuples by their track: the vectors are only for their ack.
-        requests, shards = stage_vectors(core, HOLD_TTL, batches, part.token, part.seed, slots, "1")
+        # The trees count these tuples by their track: the vectors are only for their ack.
+        requests, shards = stage_vectors(core, HOLD_TTL, batches, part.id, part.seed, slots, "1")
         [recorded, *_] = yield [
             command("EXISTS", keys.Stream(core.config.name, self.stream).schema),
             *requests,
@@ -115,10 +152,14 @@ class StreamWriter:
             yield from schemas.record(core, self.stream, schema)
         payload = segments.encode(batches, self.compression)
         rows, size = sum(one.num_rows for one in batches), sum(one.nbytes for one in batches)
-        segment = Segment(part.token, rows, part.seed, len(payload), shards, slots, "", part.lane, size)
+        segment = Segment(part.id, rows, part.seed, len(payload), shards, slots, "", part.lane, size)
         yield from publishing.publish_once(core, self.stream, segment, payload, _RESEND)
         return segment
 
     def write(self, rows: pa.Table) -> list[Segment]:
-        """Publishes rows without trees."""
+        """Publishes rows without trees; returns their segments.
+
+        Args:
+            rows: 1 to 524,288 rows, without a column `_acker`.
+        """
         return self.publish(self.batch(rows))

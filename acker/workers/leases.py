@@ -1,9 +1,11 @@
-"""Leases: a worker says every few seconds that it lives; what a dead one has taken goes to the others.
+"""Leases: a worker renews its lease every few seconds; the claims of a dead worker go to the others.
 
-A worker that was taken for dead learns of it before it begins anything. What it had begun may have been begun
-anew by then. Whoever ends first wins: it takes its segments back from those who work on them, where none of
-their tuples is acked, and none is in a commit. So a worker that died costs a repeat, and one that was only
-paused, as by a step that holds the interpreter of its process, does no harm.
+A worker that counted as dead learns of it before it begins any work. By then, others may have begun its work
+anew. The first to end wins: it takes its segments back from the others, if none of their tuples is acked, and
+none is in a commit. So a dead worker costs a repeat, and a worker that was only paused, as by a step that
+holds the interpreter of its process, does no harm.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
 """
 
 import time
@@ -27,29 +29,29 @@ from acker.streams.commits import release
 from acker.streams.log import heartbeats, segments, subscriptions
 from acker.streams.log.heartbeats import Lease
 from acker.streams.log.segments import ANCHORS
-from acker.streams.log.subscriptions import HOLD_TTL, Range, Taken
+from acker.streams.log.subscriptions import HOLD_TTL, Delivery, Range
 from acker.streams.reader import payload_of
 from acker.streams.staging import acks
 from acker.workers import poison, scripts
 
 LEASE = 10.0
-"""Seconds after which a worker that does not say that it lives is taken for dead."""
+"""Seconds after which a worker without a renewed lease counts as dead."""
 MOST_LEASE = 60.0
-"""The same, where its signs of life come late (`Renewals`)."""
+"""The longest lease, of workers whose renewals come late (`Renewals`)."""
 _LATE = 3
 """Seconds by which a second of lateness makes a lease longer."""
 _ROUNDS = 50
 _LOOKED = 2_000
-"""Segments that are looked at of what was given back of late, and of what another worker has."""
+"""Segments that are read of recently returned ones, and of another worker's."""
 BEGUN = "!"
-"""Before the reader of a worker: the field of what it has begun, beside that of its own time."""
+"""The prefix of a worker's reader, in the field of its begun work; the field without it has its lease."""
 UNCOMMITTED = "?"
-"""The same, of why that was not committed."""
+"""The prefix of a worker's reader, in the field with the reason of a failed commit."""
 _NOTES = BEGUN.encode(), UNCOMMITTED.encode()
 
 
 class Living(NamedTuple):
-    """A worker that counts as alive: its subscription, and its reader there."""
+    """A living worker: its subscription, and its reader there."""
 
     stream: str
     slot: int
@@ -57,10 +59,10 @@ class Living(NamedTuple):
 
 
 class Renewals:
-    """The signs of life of the workers of a line: when they are due, and for how long they hold.
+    """The leases of the workers of a line: their renewal times and their lengths.
 
-    A process whose signs of life come late, as one that waits long for the store, or for the interpreter,
-    gets longer leases, up to a minute: else others take what it works on, and lose the same time with it.
+    A process whose renewals come late, because it waits long for the store or for the interpreter, gets
+    longer leases, up to a minute. Otherwise others would take its work, and lose the same time with it.
     """
 
     def __init__(self) -> None:
@@ -69,16 +71,16 @@ class Renewals:
 
     @property
     def lease(self) -> float:
-        """Seconds for which a sign of life holds."""
+        """The length of a lease in seconds."""
         return min(max(LEASE, MOST_LEASE), LEASE + _LATE * max(self._late, default=0.0))
 
     @staticmethod
     def period(core: Core) -> float:
-        """Seconds between two signs of life: the rows of a worker that misses three wait (`downtime`)."""
+        """Returns the seconds between two renewals: if a worker misses three, its rows wait (`downtime`)."""
         return min(LEASE / 4, heartbeats.period(core))
 
     def renew(self, ledger: Ledger, workers: Sequence[Living]) -> None:
-        """Says that workers live, in one flight. A worker that was taken for dead learns that by itself."""
+        """Renews the leases of workers, in one flight. A worker that counted as dead notices by itself."""
         ledger.run(self._renew(ledger.core, workers))
         now = time.monotonic()
         if self._last:
@@ -100,17 +102,17 @@ def beat(
     begun: str = "",
     lease: float | None = None,
 ) -> Operation[None]:
-    """Notes by the store's clock until when a worker counts as alive, and what it begins.
+    """Records, by the store's clock, the end of a worker's lease, and the work that it begins.
 
-    new: its first. lease: seconds (`LEASE`). Raises ReaderFenced where it was taken for dead meanwhile, or is
-    not known any more.
+    new: True for its first lease. lease: seconds (`LEASE`). Raises ReaderFenced if the worker counted as dead
+    meanwhile, or is unknown.
     """
     lease = LEASE if lease is None else lease
     [alive] = yield [_lease(core, Living(stream, slot, reader), lease, new=new, begun=begun)]
     if not alive:
         raise ReaderFenced(
-            f"worker {reader} of stream {stream!r} did not say for {lease:g} s that it lives, or the store "
-            "was set back: others have what it had taken. It begins anew"
+            f"worker {reader} of stream {stream!r} did not renew its lease for {lease:g} s, or the store "
+            "was rolled back: other workers have the rows that it had taken. The worker begins anew"
         )
 
 
@@ -120,16 +122,16 @@ def _lease(core: Core, one: Living, lease: float, *, new: bool = False, begun: s
 
 
 def done(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
-    """Notes that a worker has nothing begun."""
+    """Records that a worker has no begun work."""
     yield [command("HDEL", keys.Stream(core.config.name, stream).workers(slot), f"{BEGUN}{reader}")]
 
 
 def note_uncommitted(
     core: Core, stream: str, slot: int, reader: str, begun: str, reason: str
 ) -> Operation[None]:
-    """Notes why what a worker has begun was not committed, for whoever ends its lease.
+    """Records, for the process that ends a worker's lease, why its begun work was not committed.
 
-    It can be noted where the store has no memory, too. begun: as of `beat`. reason: is cut to 1 KiB.
+    This works even if the store has no memory left. begun: see `beat`. reason: cut to 1 KiB.
     """
     workers = keys.Stream(core.config.name, stream).workers(slot)
     yield [
@@ -138,7 +140,7 @@ def note_uncommitted(
 
 
 def alive(core: Core, stream: str, slot: int) -> Operation[int]:
-    """How many workers of a subscription count as alive."""
+    """Returns the number of living workers of a subscription."""
     workers = keys.Stream(core.config.name, stream).workers(slot)
     [known, instant] = yield [command("HGETALL", workers), Request(workers, ["TIME"])]
     found = [Lease.parse(text) for field, text in pairs(known).items() if not field.startswith(_NOTES)]
@@ -146,10 +148,10 @@ def alive(core: Core, stream: str, slot: int) -> Operation[int]:
 
 
 def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]:
-    """Gives back what workers have taken whose time is over; returns how many segments.
+    """Gives back the segments of dead workers; returns their number.
 
-    What one has begun, where it noted that, is not worked on again: its commit is finished where there is
-    one, else its trees fail.
+    Work that a worker has recorded as begun is not repeated: its commit is finished if there is one,
+    otherwise its trees fail.
     """
     core, back = ledger.core, 0
     workers = keys.Stream(core.config.name, stream).workers(slot)
@@ -171,9 +173,9 @@ def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]
 
 
 def end(core: Core, stream: str, slot: int, reader: str, *, died: str = "") -> Operation[int]:
-    """Gives back what a worker has taken and not committed, and forgets it; returns how many segments.
+    """Gives back a worker's uncommitted segments, and forgets the worker; returns their number.
 
-    died: as of `acker.streams.log.fencing.take_back`.
+    died: The record at which the worker died, as `acker.streams.log.fencing.take_back` takes it.
     """
     back = yield from release.give_back(core, stream, slot, reader, died)
     workers = keys.Stream(core.config.name, stream).workers(slot)
@@ -183,59 +185,60 @@ def end(core: Core, stream: str, slot: int, reader: str, *, died: str = "") -> O
 
 
 def take_over(
-    core: Core, one: Living, found: Sequence[Taken], name: str, version: str, lease: float
+    core: Core, living: Living, deliveries: Sequence[Delivery], name: str, version: str, lease: float
 ) -> Operation[Living | None]:
-    """Makes a worker whose lease has ended have what it has worked on again; returns it under its new reader.
+    """Gives a worker whose lease has ended its work again; returns it under its new reader.
 
-    None where its lease has not ended, or others have what it worked on in a commit, or have acked it. found:
-    what it worked on; it is the first that the new reader has, in the same order. name, version: of the
-    subscription, as for a claim. lease: seconds of the new one.
+    Returns None if its lease has not ended, or others have its work in a commit, or have acked it.
+    deliveries: its work, which comes first for the new reader, in the same order. name, version: of the
+    subscription, as for a claim. lease: seconds of the new lease.
     """
-    own = keys.Stream(core.config.name, one.stream)
-    tokens = [piece.segment.token for piece in found]
-    [known, back] = yield [
-        command("HGETALL", own.workers(one.slot)),
-        command("XREVRANGE", own.returned(one.slot), "+", "-", "COUNT", _LOOKED),
+    stream = keys.Stream(core.config.name, living.stream)
+    segment_ids = [piece.segment.id for piece in deliveries]
+    [lease_end, back] = yield [
+        command("HGETALL", stream.workers(living.slot)),
+        command("XREVRANGE", stream.returned(living.slot), "+", "-", "COUNT", _LOOKED),
     ]
-    workers = {name.decode("utf-8", "replace"): Lease.parse(text) for name, text in pairs(known).items()}
+    workers = {name.decode("utf-8", "replace"): Lease.parse(text) for name, text in pairs(lease_end).items()}
     others = [reader for reader, of in workers.items() if of is not None]
-    if one.reader in others or segments.UNREAD in (piece.segment for piece in found):
+    if living.reader in others or segments.UNREAD in (piece.segment for piece in deliveries):
         return None
     pages = yield [
-        command("XRANGE", own.taken(one.slot, reader), "-", "+", "COUNT", _LOOKED) for reader in others
+        command("XRANGE", stream.delivered(living.slot, reader), "-", "+", "COUNT", _LOOKED)
+        for reader in others
     ]
     held = dict[str, tuple[int, str]]()
     for place, page in enumerate([back, *pages]):
         for number, fields in page:
             held[fields[1].decode()] = place, number.decode()
-    if not all(piece.entry in held for piece in found):
+    if not all(piece.entry in held for piece in deliveries):
         return None
-    holding = sorted({held[piece.entry][0] for piece in found} - {0})
+    holding = sorted({held[piece.entry][0] for piece in deliveries} - {0})
     places = [
         (holding.index(place) + 1 if place else 0, number, piece.entry)
-        for piece in found
+        for piece in deliveries
         for place, number in [held[piece.entry]]
     ]
-    new = one._replace(reader=segments.new_token())
-    # Before it has anything: who has taken and is not known to live would keep that for ever.
+    new = living._replace(reader=segments.new_hex_id())
+    # Before it has anything: a reader with segments and without a lease would keep them for ever.
     yield from beat(core, *new, new=True, lease=lease)
     readers = [others[place - 1] for place in holding]
-    words = one.slot, new.reader, HOLD_TTL, name, version, readers, tokens, places
-    [done] = yield [scripts.take_over(own, *words)]
+    words = living.slot, new.reader, HOLD_TTL, name, version, readers, segment_ids, places
+    [done] = yield [scripts.take_over(stream, *words)]
     if not done:
         yield from end(core, *new)
         return None
-    yield from end(core, *one)  # what is left of it
+    yield from end(core, *living)  # the rest of its segments
     return new
 
 
 def end_set_back(core: Core, stream: str, slot: int, reader: str, at: int, cause: Cause) -> Operation[None]:
-    """Ends a worker that had acked what it took up to number `at`, as the store does not know any more.
+    """Ends a worker that had acked its segments up to number `at`, which the store no longer knows.
 
-    What of that is not acked fails: nobody works on it a second time, for nodes of a cluster may have kept
-    what came of it, and a new attempt has trees of its own. What it has not worked on is given back.
+    The unacked ones among them fail: no worker repeats them, because nodes of a cluster may have kept their
+    effects, and a new attempt has trees of its own. Segments that it has not worked on are given back.
     """
-    yield from commits.next_number(core, reader)  # finishes what the store has the middle of
+    yield from commits.next_number(core, reader)  # finishes a commit that the store has in part
     what = Range(stream, slot, reader, 0, at)
     yield from acks.consume(core, what, cause.text())
     yield from subscriptions.forget(core, what)
@@ -245,21 +248,21 @@ def end_set_back(core: Core, stream: str, slot: int, reader: str, at: int, cause
 def _end_begun(
     ledger: Ledger, stream: str, slot: int, reader: str, begun: bytes, cause: Cause
 ) -> Operation[None]:
-    """Finishes what a worker whose lease has ended had begun, or fails its trees: nobody begins it again."""
+    """Finishes the begun work of a worker whose lease has ended, or fails its trees: it is not repeated."""
     core = ledger.core
-    start, last, number = (whole(word, f"what worker {reader} has begun") for word in begun.split(b" "))
+    start, last, number = (whole(word, f"the begun work of worker {reader}") for word in begun.split(b" "))
     try:
         if (yield from commits.finish(core, reader, number)):
             return
     except CommitOrderError:
-        pass  # a store that was set back has forgotten it since, with what it had made
-    what = Range(stream, slot, reader, start, last)
-    while found := (yield from subscriptions.taken(core, what)):
-        for one in found:  # a segment at a time: they may be large
+        pass  # a store that was rolled back has forgotten it since, with its effects
+    claimed = Range(stream, slot, reader, start, last)
+    while deliveries := (yield from subscriptions.delivered(core, claimed)):
+        for one in deliveries:  # a segment at a time: they may be large
             [payload] = yield from payload_of(ledger, stream, [one.segment])
             if payload is not None:
                 rows = yield from acks.rows(core, stream, one.segment, slot, payload)
                 anchors = [np.unique(segments.edges(batch.column(ANCHORS))[0]) for batch in rows]
                 for part in anchors:
                     yield from idempotence.submit(core, core.fail(part[part != 0], cause.encode()).calls)
-        what = Range(stream, slot, reader, found[-1].number, last)
+        claimed = Range(stream, slot, reader, deliveries[-1].number, last)

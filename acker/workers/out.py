@@ -1,4 +1,7 @@
-"""What a step emits: rows by stream, of the request that it is called for."""
+"""Emitted rows of a step, by stream, for the request that the step is called for.
+
+Terms: an anchor is the number of a tree.
+"""
 
 from collections.abc import Collection, Mapping
 from threading import RLock
@@ -14,35 +17,43 @@ from acker.streams.staging.staging import Staged
 
 Row: TypeAlias = Mapping[str, Any]
 Anchor: TypeAlias = int | tuple[int, ...]
-"""The tree of a row, 0 where it has none; the trees of a row of a stream in which rows may have several."""
+"""The tree of a row, or 0 for none; the trees of a row in a stream whose rows may have several."""
 
 
 def anchor_of(value: Any) -> Anchor:
-    """What a row has in its column of anchors: each tree once, and nothing for null and 0 among several."""
+    """Returns the trees in a row's column of anchors: each once, without null and without 0 among several."""
     if isinstance(value, list):
         return tuple(dict.fromkeys(one for one in value if one))
     return value or 0
 
 
 def trees_of(anchor: Anchor) -> tuple[int, ...]:
-    """The trees of a row, also of one that has none: it has (0,) then, or ()."""
+    """Returns the trees of a row; (0,) or () if it has none."""
     return anchor if isinstance(anchor, tuple) else (anchor,)
 
 
 class Emitting:
-    """What a step emits of a batch: rows by stream. A step has it for one call, of one request (`of`)."""
+    """The emitted rows of a batch, by stream. A step gets an object for one call of one request (`of`)."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self.anchor: Anchor = 0
         self._begun: dict[str, int] = {}
         self._over = False
-        # One for all calls of a batch: to make one for each takes longer than what it guards. Reentrant, for
-        # what is collected as garbage meanwhile may emit, too.
+        # One lock for all calls of a batch: making a lock for each call would take longer than the guarded
+        # work. Reentrant, because a finalizer that runs meanwhile may emit, too.
         self._lock = RLock()
 
     def put(self, stream: str, row: Row) -> None:
-        """Emits a row to a stream. Raises ValidationError."""
+        """Emits a row to a stream.
+
+        Args:
+            stream: The name of the stream.
+            row: A dict of values by column.
+
+        Raises:
+            ValidationError: The row is invalid, or the step has returned.
+        """
         given: object = row
         plain = type(given) is dict or isinstance(given, Mapping)
         if not plain or not all(isinstance(name, str) for name in row):
@@ -52,57 +63,91 @@ class Emitting:
         self.put_checked(stream, row)
 
     def put_checked(self, stream: str, row: Row) -> None:
-        """As `put`, a row that is known to have columns of the stream, and none of acker's own."""
+        """Emits a row with columns of the stream, and none of acker's own, without the checks of `put`.
+
+        Args:
+            stream: The name of the stream.
+            row: A dict of values by column.
+        """
         own = {**row, ANCHORS: self.anchor}  # a mapping is the user's, and may take its time
         with self._lock:
             self.check_open()
             self.rows.setdefault(stream, []).append(own)
 
     def of(self, anchor: Anchor) -> Self:
-        """The same for one call: rows that are emitted by it are of these trees, until its `end`."""
-        own = object.__new__(type(self))
-        own.__dict__.update(self.__dict__)
-        own.anchor = anchor
-        own._begun = {stream: len(rows) for stream, rows in self.rows.items()} if self.rows else {}
-        return own
+        """Returns an object for one call: until its `end`, rows that it emits belong to these trees.
+
+        Args:
+            anchor: The trees.
+        """
+        output = object.__new__(type(self))
+        output.__dict__.update(self.__dict__)
+        output.anchor = anchor
+        output._begun = {stream: len(rows) for stream, rows in self.rows.items()} if self.rows else {}
+        return output
 
     def end(self) -> None:
-        """Refuses what comes for the call from now on: the step has returned, and may be committed."""
+        """Refuses later rows of the call: the step has returned, and may be committed."""
         with self._lock:
             self._over = True
 
     def check_open(self) -> None:
-        """Raises ValidationError where the call is over. It is not over while who asks has the lock."""
+        """Refuses output after the end of the call. The call does not end while the caller has the lock.
+
+        Raises:
+            ValidationError: The call is over.
+        """
         if self._over:
             raise ValidationError(
-                "out: expected to be used before the step has returned, got a row or a result after that, of "
-                "which nothing is emitted. A step that has threads or tasks of its own waits for them"
+                "out: expected to be used before the step has returned, got a row or a result after that; "
+                "nothing was emitted. A step that starts threads or tasks must wait for them"
             )
 
     def undo(self) -> None:
-        """Takes back what the call has emitted."""
+        """Removes the rows that the call has emitted."""
         for stream, rows in self.rows.items():
             del rows[self._begun.get(stream, 0) :]
 
     def add(self, other: "Emitting") -> None:
-        """Adds what was emitted elsewhere."""
+        """Adds the rows that another object has emitted.
+
+        Args:
+            other: The object.
+        """
         for stream, rows in other.rows.items():
             self.rows.setdefault(stream, []).extend(rows)
 
     def stage(
         self, core: Core, failed: Collection[int], into: list[Request]
     ) -> Operation[tuple[Staged, ...]]:
-        """Stages what else there is than rows; nothing of trees that have failed. into: as of `Staging`."""
+        """Stages results and the like; failed trees are left out.
+
+        Args:
+            core: The topology.
+            failed: The failed trees.
+            into: Gets the requests; see `Staging`.
+
+        Returns:
+            The staged results.
+        """
         del core, failed, into
         yield from ()
         return ()
 
 
 class Out(Emitting):
-    """Where a step emits rows to: they are of the request at hand, and take effect with the step's commit."""
+    """Emits the rows of a step. They belong to the request, and take effect with the step's commit."""
 
     def emit(self, stream: str, row: Row) -> None:
-        """Emits a row to a stream. Raises ValidationError."""
+        """Emits a row to a stream.
+
+        Args:
+            stream: The name of the stream.
+            row: A dict of values by column.
+
+        Raises:
+            ValidationError: The name or the row is invalid, or the step has returned.
+        """
         if stream not in self.rows:
             check_name(stream, "stream")
         self.put(stream, row)

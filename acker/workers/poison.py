@@ -1,7 +1,7 @@
-"""Records that end the process of their worker, or hold it for ever, fail alone.
+"""Records that end the process of their worker, or block it for ever, fail alone.
 
-A segment says how often workers that had it have died. From the second time on a worker that has it is
-careful: it notes in the store which trees it begins, up to a 64th of the segment's at a time, and, where
+A segment has a count of workers that died with it. From the second death on, a worker that has the segment is
+careful: it records in the store the trees that it begins, up to a 64th of the segment's at a time, and, if
 workers die at these, fewer and fewer, down to one. A tree at which three workers have died fails for good.
 """
 
@@ -11,29 +11,29 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from acker.errors import PermanentFailure, ReaderFenced
-from acker.streams.log.subscriptions import Taken
+from acker.streams.log.subscriptions import Delivery
 from acker.workers.out import Anchor, trees_of
 
 CAREFUL = 2
-"""Workers that have died with a segment until others are careful with it."""
+"""Deaths of workers with a segment after which others are careful with it."""
 PARTS = 64
 """Parts in which the trees of a segment are begun."""
 _MARK = "~"
-"""Before what a careful worker notes to have begun: others begin it again."""
+"""The prefix of a careful worker's begun work: others begin it again."""
 _ALONE = threading.Lock()
-"""Of careful workers of a process one is at work at a time: so it is known at what the process has ended."""
+"""A lock: a process has a careful worker at work at a time, so the record that ended it is known."""
 _PATIENCE = 10.0
 T = TypeVar("T")
 
 
 def noted(begun: bytes) -> str:
-    """What a careful worker has noted to have begun; "" of what any other one has."""
+    """Returns the begun work of a careful worker; "" for any other worker's."""
     text = begun.decode("utf-8", "replace")
     return text.removeprefix(_MARK) if text.startswith(_MARK) else ""
 
 
 class Deaths(NamedTuple):
-    """The workers that died with a segment: how many, at which trees, and which trees are not begun again."""
+    """The deaths of workers with a segment: their number, the trees, and trees that are not begun again."""
 
     begun: int = 0
     low: int | None = None
@@ -42,7 +42,7 @@ class Deaths(NamedTuple):
 
     @classmethod
     def parse(cls, begun: str) -> "Deaths":
-        """The inverse of what lua/streams/log/return_segments.lua writes; none for anything else."""
+        """Parses the text of lua/streams/log/return_segments.lua; returns no deaths for any other text."""
         try:
             count, low, high, _, guilty = begun.split(" ")
             trees = frozenset(map(int, guilty.split(","))) if guilty != "-" else frozenset[int]()
@@ -54,20 +54,20 @@ class Deaths(NamedTuple):
 
 
 class Careful:
-    """A batch whose rows are begun part by part. note: is given what is begun, and raises ReaderFenced."""
+    """A batch whose rows are begun part by part. note: gets the begun part, and raises ReaderFenced."""
 
-    def __init__(self, taken: Sequence[Taken], note: Callable[[str], None]) -> None:
-        self._deaths = {piece.segment.token: Deaths.parse(piece.begun) for piece in taken}
+    def __init__(self, delivered: Sequence[Delivery], note: Callable[[str], None]) -> None:
+        self._deaths = {piece.segment.id: Deaths.parse(piece.begun) for piece in delivered}
         self._note: Callable[[str], None] | None = note
 
     @staticmethod
-    def needed(taken: Sequence[Taken]) -> bool:
-        """True where workers have died with some of what was taken."""
-        return any(piece.begun and Deaths.parse(piece.begun).begun >= CAREFUL for piece in taken)
+    def needed(delivered: Sequence[Delivery]) -> bool:
+        """Return True if workers have died with some of the claimed segments."""
+        return any(piece.begun and Deaths.parse(piece.begun).begun >= CAREFUL for piece in delivered)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keeps other careful workers of the process waiting; after ten seconds it notes nothing instead."""
+        """Makes other careful workers of the process wait; after ten seconds it records nothing instead."""
         held = _ALONE.acquire(timeout=_PATIENCE)
         if not held:
             self._note = None
@@ -78,10 +78,13 @@ class Careful:
                 _ALONE.release()
 
     def parts(
-        self, token: str, calls: Sequence[tuple[Anchor, T]], fail: Callable[[Anchor, BaseException], None]
+        self,
+        segment_id: str,
+        calls: Sequence[tuple[Anchor, T]],
+        fail: Callable[[Anchor, BaseException], None],
     ) -> Iterator[list[tuple[Anchor, T]]]:
-        """Calls for rows of a segment in parts, each noted when begun. fail: is called for the others."""
-        deaths = self._deaths[token]
+        """Yields calls for rows of a segment in parts, recorded when begun. fail: takes the others."""
+        deaths = self._deaths[segment_id]
         by_tree: dict[int, list[tuple[Anchor, T]]] = {}
         for call in calls:
             by_tree.setdefault(min(trees_of(call[0]), default=0), []).append(call)
@@ -95,14 +98,14 @@ class Careful:
             size = max(1, -(-len(group) // PARTS))
             for first in range(0, len(group), size):
                 part = group[first : first + size]
-                self._begin(f"{token} {part[0]} {part[-1]}")
+                self._begin(f"{segment_id} {part[0]} {part[-1]}")
                 yield [call for tree in part for call in by_tree[tree]]
 
     def _begin(self, what: str) -> None:
         try:
             if self._note is not None:
                 self._note(f"{_MARK}{what}")
-        except ReaderFenced:  # others have begun it: whoever ends first wins
+        except ReaderFenced:  # others have begun it: the first to end wins
             self._note = None
 
 

@@ -1,4 +1,9 @@
-"""What a worker reads of the segments that it has taken: not what was acked before the store was set back."""
+"""The rows that a worker reads of its segments, without rows acked before the store was rolled back.
+
+Terms: a slab is the trees that one call tracked together; a segment is some thousand rows of a stream, stored
+and acked as one piece; a vector has a number for each tree, the XOR of tuple ids; a bundle is the rows that
+have gathered for one task of a group; a group is requests of a line that were tracked together.
+"""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -18,7 +23,7 @@ from acker.streams.staging.skipped import ALL, Left
 def acked_before(
     core: Core, slot: int, members: Sequence[Segment], heads: Mapping[bytes, Reply]
 ) -> list[set[int]]:
-    """For each segment the shards in which it was acked before: it has no vector there to be acked by."""
+    """Returns for each segment the shards in which it was acked before: it has no vector there to ack."""
     return [
         {shard for key, shard in vectors.keys_of(core, segment, slot) if heads[key][0] is None}
         for segment in members
@@ -27,18 +32,18 @@ def acked_before(
 
 @dataclass(slots=True)
 class Acked:
-    """Shards in which a bundle was acked before: all segments that have vectors there, or only some."""
+    """Shards in which a bundle was acked before: all segments with vectors there, or only some."""
 
     all: set[int] = field(default_factory=set)
     some: frozenset[int] = frozenset()
 
 
 def by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[Acked]:
-    """For each segment the shards in which it was acked before, or a segment of the same bundle was.
+    """Returns for each segment the shards in which it, or another segment of its bundle, was acked before.
 
-    A store that was set back gives segments again. Who has acked one has published before what was made of
-    all of its bundle: it is not worked on a second time. Where only some have no vectors, the store may as
-    well have lost these: such a bundle is not whole.
+    A store that was rolled back gives segments again. A worker that acked a segment had published the results
+    of its whole bundle: the bundle is not worked on again. If only some segments have no vectors, the store
+    may as well have lost these: such a bundle is not whole.
     """
     found: list[Acked] = []
     bundle, left = Acked(), set[int]()
@@ -53,7 +58,7 @@ def by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[Ack
 
 
 def left_out(rows: Sequence[pa.RecordBatch], shards: Set[int], ackers: int) -> Left:
-    """The slabs of what `_split` takes out of rows."""
+    """Returns the slabs of the rows that `split` removes."""
     numbers = set[int]()
     for one in rows if shards else ():
         anchors = np.array(split(one, shards, ackers)[1], np.int64)
@@ -62,7 +67,7 @@ def left_out(rows: Sequence[pa.RecordBatch], shards: Set[int], ackers: int) -> L
 
 
 def split(rows: pa.RecordBatch, shards: Set[int], ackers: int) -> tuple[pa.RecordBatch, list[int]]:
-    """Rows but for those whose trees are in some shards, and the anchors of these."""
+    """Returns the rows whose trees are not in some shards, and the anchors of the other rows."""
     if ANCHORS not in rows.schema.names or not pa.types.is_int64(rows.schema.field(ANCHORS).type):
         return rows, []
     anchors = rows.column(ANCHORS).fill_null(0).to_numpy()

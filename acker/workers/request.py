@@ -1,11 +1,16 @@
-"""Requests, as a step that gathers is given them."""
+"""Requests that a gathering step works on."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, as a step that gathers is given it. id: the same in all steps of its line. task: from 0."""
+    """A request and a task of a gathering step.
+
+    Attributes:
+        id: The id of the request, the same in all steps of its line.
+        task: The number of the task, from 0.
+    """
 
     id: int
     task: int

@@ -1,7 +1,7 @@
-"""Room for rows: how many bytes of them the workers of a process take, each in one claim.
+"""Room for rows: the bytes of them that the workers of a process take, each in one claim.
 
-The bytes are those of rows as Arrow has them; Python's values of them take some times as much. A segment is
-never cut, and one is always taken: so one larger row is taken, alone.
+Bytes are counted as rows have them in Arrow; Python's values take some times as much. A segment is never cut,
+and one is always taken: so a larger row is taken, alone.
 """
 
 import threading
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 CLAIM_BYTES = 64 << 20
 """Bytes that a worker takes at a time, by default."""
 PROCESS_BYTES = 256 << 20
-"""Bytes that all workers of a process may have in hand: each may take its part of them."""
+"""Bytes that all workers of a process may have at once: each may take its part of them."""
 MOST_BYTES = 1 << 40
 
 
@@ -23,7 +23,7 @@ class Room:
 
     @contextmanager
     def shared_by(self, workers: int) -> Iterator[None]:
-        """Notes that so many more workers take rows, until it is left."""
+        """Adds workers that take rows until the block ends."""
         self._add(workers)
         try:
             yield
@@ -35,7 +35,7 @@ class Room:
             self._workers += workers
 
     def of_claim(self, most: int) -> int:
-        """Bytes that a worker may take now. most: by its step's option."""
+        """Returns the bytes that a worker may take now. most: its step's option."""
         return max(1, min(most, self._size // max(1, self._workers)))
 
 

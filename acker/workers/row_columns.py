@@ -1,4 +1,7 @@
-"""Rows that a step emits, as columns of the types that the stream has."""
+"""The emitted rows of a step as columns, of the stream's types.
+
+Terms: an anchor is the number of a tree.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,15 +15,15 @@ from acker.streams.types.fitting import fitted
 
 
 def load_pandas() -> None:
-    """Has pyarrow load pandas now, and not by the first array that some thread makes.
+    """Makes pyarrow load pandas now, and not at the first array that some thread makes.
 
-    It holds a lock meanwhile, for which a process that is forked just then would wait for ever.
+    It holds a lock meanwhile, and a process that is forked just then would wait for it for ever.
     """
     pa.array([])
 
 
 def table(
-    rows: Sequence[Mapping[str, Any]], known: pa.Schema | None
+    rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None
 ) -> tuple[pa.Table, dict[int, ValidationError]]:
     """Make a table of rows: the columns that the stream has, and new ones that have a value.
 
@@ -29,13 +32,13 @@ def table(
 
     Args:
         rows: the rows, each with the columns that it has a value for.
-        known: the schema of the stream; None where it has none yet.
+        schema: the schema of the stream; None where it has none yet.
 
     Returns:
         The table, and for each row that a column does not take its place and an error
         (`acker.streams.types.fitting`). The table is not to be used then.
     """
-    types = {} if known is None else {field.name: field.type for field in known}
+    types = {} if schema is None else {field.name: field.type for field in schema}
     types.setdefault(ANCHORS, _of_anchors(rows))
     columns: dict[str, pa.Array] = {}
     unfit: dict[int, ValidationError] = {}
@@ -54,35 +57,35 @@ def table(
 
 
 def _of_anchors(rows: Sequence[Mapping[str, Any]]) -> pa.DataType:
-    """The type of the column of anchors in a new stream."""
+    """Returns the type of the column of anchors in a new stream."""
     several = any(isinstance(row[ANCHORS], tuple) for row in rows)
     return pa.list_(pa.int64()) if several else pa.int64()
 
 
 def _anchors(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, ValidationError]]:
-    """Anchors as a stream has them, of one tree a row, or of several; as `fitted`."""
+    """Returns anchors as a stream has them, of one tree a row, or of several; see `fitted`."""
     if not pa.types.is_int64(kind):
-        made = [(one or (0,)) if isinstance(one, tuple) else (one,) for one in values]
+        made = [(value or (0,)) if isinstance(value, tuple) else (value,) for value in values]
         return pa.array(made, kind), {}
     several = {
         place: ValidationError(
             f"column {ANCHORS}: expected one tree for a row, as the rows of that stream have, got "
-            f"{len(one)}: emit to a stream whose first rows have several"
+            f"{len(value)}: emit to a stream whose first rows have several"
         )
-        for place, one in enumerate(values)
-        if isinstance(one, tuple) and len(one) > 1
+        for place, value in enumerate(values)
+        if isinstance(value, tuple) and len(value) > 1
     }
     return pa.array(
-        [(one[0] if one else 0) if isinstance(one, tuple) else one for one in values], kind
+        [(value[0] if value else 0) if isinstance(value, tuple) else value for value in values], kind
     ), several
 
 
 def _new(values: Sequence[Any], name: str) -> tuple[pa.Array, dict[int, ValidationError]]:
-    """A column that the stream has not yet, as `fitted`."""
+    """Returns a column that the stream does not have yet; see `fitted`."""
     try:
-        found, unfit = fitted(values, inferred_type(name, values), name)
+        column, unfit = fitted(values, inferred_type(name, values), name)
         if not unfit:
-            return found, unfit
+            return column, unfit
     except BaseException as error:  # some value has no type, or another one: it is found below
         if is_interrupt(error):
             raise
@@ -103,6 +106,6 @@ def _new(values: Sequence[Any], name: str) -> tuple[pa.Array, dict[int, Validati
             continue
         if not typeless:
             return fitted(values, kind, name)
-        found, unfit = fitted([None if at in typeless else one for at, one in enumerate(values)], kind, name)
-        return found, typeless | unfit
+        column, unfit = fitted([None if at in typeless else one for at, one in enumerate(values)], kind, name)
+        return column, typeless | unfit
     return pa.nulls(len(values)), typeless

@@ -1,4 +1,4 @@
-"""Steps of a line in plain Python: what they are given, and what becomes of what they emit."""
+"""Steps of a line in plain Python: their input, in segments (pieces of a stream), and their output."""
 
 import logging
 from asyncio import Task
@@ -45,32 +45,32 @@ from acker.workers.stream_state import Look, look, look_at
 
 _LOST = "rows of the request are lost: the store has dropped them, or they cannot be read"
 _OF_ROWS = (SchemaMismatch, ValidationError, ValueTooLong)
-"""Errors of ours that are of some rows, and not of the store."""
+"""Errors of acker's that belong to some rows, and not to the store."""
 _LOGGED = 100
 """Failures of a batch that are logged, with a trace each, which costs more than most steps."""
 _log = logging.getLogger(__name__)
 
 
 class Gatherer(Protocol):
-    """What a step that gathers makes of a request, for each task; it lives while its rows are read."""
+    """The work of a gathering step on a request, for each task; it lives while its rows are read."""
 
     def execute(self, row: dict[str, Any]) -> object:
-        """Is called with each row of the request that is for the task."""
+        """Takes a row of the request that belongs to the task."""
 
     def finished(self, out: Any) -> object:
-        """Is called when no further row will come: with the last word on the request."""
+        """Ends the request, when no further row will come."""
 
 
 @dataclass(slots=True)
-class Made:
-    """What a step has made of a batch: rows to emit, and trees to fail, each for a cause."""
+class StepOutput:
+    """Output of a step for a batch: rows to emit, and trees to fail, each for a cause."""
 
     out: Any
     failed: dict[int, str] = field(default_factory=dict)
     logged: int = 0
 
     def attempt(self, anchor: Anchor, step: str, batch: int, action: Callable[[Any], object]) -> None:
-        """Does something for a request; what it raises fails that request alone. action: is given `out`."""
+        """Runs an action for a request; its exception fails that request alone. action: gets `out`."""
         out = self.out.of(anchor)
         try:
             check_done(action(out))
@@ -83,7 +83,7 @@ class Made:
             out.end()
 
     def fail(self, anchor: Anchor, error: BaseException, step: str, batch: int) -> None:
-        """Has a request fail for an error; of a row with several trees, all of them."""
+        """Fails a request for an error; all trees of a row with several."""
         said = said_by(error)
         retry = not issubclass(type(error), PermanentFailure)
         cause = Cause(bounded_reason(said), step, retry, batch).text()
@@ -93,7 +93,7 @@ class Made:
             self._log(error, step, said)
 
     def failing(self, step: str, batch: int) -> Callable[[Anchor, BaseException], None]:
-        """`fail` for a batch of a step."""
+        """Returns `fail` for a batch of a step."""
         return lambda anchor, error: self.fail(anchor, error, step, batch)
 
     def _log(self, error: BaseException, step: str, said: str) -> None:
@@ -111,9 +111,9 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A segment, and its rows that are worked on. lost: all that it had is gone, or cannot be read.
+    """A segment, and the rows to work on. lost: True if all its rows are gone, or unreadable.
 
-    incomplete: of a segment that ends a bundle, the trees of which the bundle has not all rows.
+    incomplete: for a segment that ends a bundle, the trees whose rows are not all in the bundle.
     """
 
     segment: Segment
@@ -123,11 +123,12 @@ class Read:
 
 
 class FunctionStep:
-    """A step that is a function of a row, and of where it emits to. pace: of one that is asynchronous.
+    """A step that is a function of a row and its output.
 
-    fair_by: the column by which its stream is read fairly (`acker.streams.log.fairness`); "": it is not.
-    max_bytes: of rows that a worker takes at a time (`acker.workers.room`). rows: that it takes at a time,
-    about; None: all, for no worker has learnt yet how long they take.
+    pace: the pace of an asynchronous function. fair_by: the column by which its stream is read fairly
+    (`acker.streams.log.fairness`), or "". max_bytes: bytes of rows that a worker takes at a time
+    (`acker.workers.room`). rows: about the number of rows that it takes at a time; None for all, until a
+    worker has learnt their duration.
     """
 
     def __init__(
@@ -144,39 +145,40 @@ class FunctionStep:
         self.rows: int | None = None
         self.fair_by, self.max_bytes = fairness.check(fair_by), max_bytes
 
-    def run(self, batch: int, members: Sequence[Read], careful: Careful | None = None) -> Made:
+    def run(self, batch: int, members: Sequence[Read], careful: Careful | None = None) -> StepOutput:
         """Works on the rows of segments."""
-        made = Made(self._out())
-        read = [one for one in members if not one.segment.to.startswith(gathers.LAST)]
+        output = StepOutput(self._out())
+        read = [member for member in members if not member.segment.to.startswith(gathers.LAST)]
         if careful is None:
-            self._work(self._calls([part for one in read for part in one.rows], made, batch), made, batch)
-            return made
-        for one in read:
-            calls = self._calls(one.rows, made, batch)
-            for part in careful.parts(one.segment.token, calls, made.failing(self.name, batch)):
-                self._work(part, made, batch)
-        return made
+            rows = [part for member in read for part in member.rows]
+            self._work(self._calls(rows, output, batch), output, batch)
+            return output
+        for member in read:
+            calls = self._calls(member.rows, output, batch)
+            for part in careful.parts(member.segment.id, calls, output.failing(self.name, batch)):
+                self._work(part, output, batch)
+        return output
 
     def _calls(
-        self, batches: Sequence[pa.RecordBatch], made: Made, batch: int
+        self, batches: Sequence[pa.RecordBatch], output: StepOutput, batch: int
     ) -> list[tuple[Anchor, dict[str, Any]]]:
-        rows = _rows(batches, made, self.name, batch, self.fair_by)
+        rows = _rows(batches, output, self.name, batch, self.fair_by)
         return [(anchor_of(row.pop(ANCHORS, None)), row) for row in rows]
 
-    def _work(self, calls: Sequence[tuple[Anchor, dict[str, Any]]], made: Made, batch: int) -> None:
+    def _work(self, calls: Sequence[tuple[Anchor, dict[str, Any]]], output: StepOutput, batch: int) -> None:
         if self.pace is not None:
             made_of = [(anchor, [partial(self._function, row)]) for anchor, row in calls]
-            _together(self.pace, self._out, made_of, made, self.name, batch)
+            _together(self.pace, self._out, made_of, output, self.name, batch)
             return
         for anchor, row in calls:
-            made.attempt(anchor, self.name, batch, partial(self._function, row))
+            output.attempt(anchor, self.name, batch, partial(self._function, row))
 
 
 class GatherStep:
     """A step that gathers: an object for each request and task, which lives within one bundle.
 
-    pace: of a class that has asynchronous methods. fair_by: "_acker" where its stream is read fairly
-    (`acker.streams.log.fairness`); "": it is not. max_bytes, rows: as of a function.
+    pace: the pace of a class with asynchronous methods. fair_by: "_acker" if its stream is read fairly
+    (`acker.streams.log.fairness`), otherwise "". max_bytes, rows: see `FunctionStep`.
     """
 
     def __init__(
@@ -193,68 +195,68 @@ class GatherStep:
         self.rows: int | None = None
         self.fair_by, self.max_bytes = fairness.check(fair_by), max_bytes
 
-    def run(self, batch: int, members: Sequence[Read], careful: Careful | None = None) -> Made:
-        """Works on the rows of segments: whole bundles, each ended by the rows that say so."""
-        made, living, lost = Made(self._out()), dict[int, Gatherer](), False
-        for one in members:
-            _, task, _, last = gathers.parse_destination(one.segment.to)
-            lost = lost or one.lost
-            rows = [(row.pop(ANCHORS), row) for row in _rows(one.rows, made, self.name, batch)]
+    def run(self, batch: int, members: Sequence[Read], careful: Careful | None = None) -> StepOutput:
+        """Works on the rows of segments: whole bundles, each ended by its last rows."""
+        output, living, lost = StepOutput(self._out()), dict[int, Gatherer](), False
+        for member in members:
+            _, task, _, last = gathers.parse_destination(member.segment.to)
+            lost = lost or member.lost
+            rows = [(row.pop(ANCHORS), row) for row in _rows(member.rows, output, self.name, batch)]
             parts: Iterable[Sequence[tuple[Any, dict[str, Any]]]] = [rows]
             if careful is not None:
-                parts = careful.parts(one.segment.token, rows, made.failing(self.name, batch))
+                parts = careful.parts(member.segment.id, rows, output.failing(self.name, batch))
             for part in parts:
                 calls: dict[int, list[Callable[[Any], object]]] = {}
                 for anchor, row in part:
                     row.pop(FINISHED, None)
-                    if (lost or anchor in one.incomplete) and last:
-                        made.fail(anchor, FailedException(_LOST), self.name, batch)
-                    elif anchor not in made.failed:
+                    if (lost or anchor in member.incomplete) and last:
+                        output.fail(anchor, FailedException(_LOST), self.name, batch)
+                    elif anchor not in output.failed:
                         work = partial(self._work, living, anchor, task, None if last else row)
                         if self.pace is not None:
                             calls.setdefault(anchor, []).append(work)
                         else:
-                            made.attempt(anchor, self.name, batch, work)
+                            output.attempt(anchor, self.name, batch, work)
                 if self.pace is not None:
-                    _together(self.pace, self._out, list(calls.items()), made, self.name, batch)
+                    _together(self.pace, self._out, list(calls.items()), output, self.name, batch)
             if last:
                 living, lost = {}, False
-        return made
+        return output
 
     def _work(
         self, living: dict[int, Gatherer], anchor: int, task: int, row: dict[str, Any] | None, out: Any
     ) -> object:
         """Gives the object of a request a row, or, for None, its end."""
-        one = living.get(anchor)
-        if one is None:
+        gatherer = living.get(anchor)
+        if gatherer is None:
             request = int(sections.within(np.array([anchor], np.int64), 1)[0])
-            one = self._make(Request(request, task))
-            if isawaitable(one):
-                check_done(one)
-            living[anchor] = one
-        return one.finished(out) if row is None else one.execute(row)
+            gatherer = self._make(Request(request, task))
+            if isawaitable(gatherer):
+                check_done(gatherer)
+            living[anchor] = gatherer
+        return gatherer.finished(out) if row is None else gatherer.execute(row)
 
 
 Work: TypeAlias = tuple[Pace | None, str, int]
-"""The pace of a step (None: it is plain), `fair_by` and `max_bytes`."""
+"""The pace of a step (None for a plain one), `fair_by` and `max_bytes`."""
 
 
 def worked(
-    made: object,
+    step: object,
     *,
     concurrency: int | None = None,
     timeout: float | None = None,
     fair_by: str = "",
     max_bytes: int = CLAIM_BYTES,
 ) -> Work:
-    """How a function is worked on, or a class with execute and finished.
+    """Returns the options of work on a function, or on a class with execute and finished.
 
-    The keywords are `WorkOptions`. Raises ValidationError for bad values, and for a pace where it is plain.
+    The keywords are `WorkOptions`. Raises ValidationError for bad values, and for a pace of a plain function.
     """
     check_number(max_bytes, "max_bytes", 1, MOST_BYTES, int)
-    while isinstance(made, partial):
-        made = made.func
-    methods = [getattr(made, name, None) for name in ("execute", "finished")] if isclass(made) else [made]
+    while isinstance(step, partial):
+        step = step.func
+    methods = [getattr(step, name, None) for name in ("execute", "finished")] if isclass(step) else [step]
     pace = Pace.make(any(map(asynchronous, methods)), concurrency, timeout)
     return pace, fairness.check(fair_by), max_bytes
 
@@ -263,31 +265,31 @@ def _together(
     pace: Pace,
     out: Callable[[], Emitting],
     calls: Sequence[tuple[Anchor, Sequence[Callable[[Any], object]]]],
-    made: Made,
+    output: StepOutput,
     step: str,
     batch: int,
 ) -> None:
-    """Makes asynchronous calls for requests: those of one entry in their order, the entries side by side."""
+    """Makes asynchronous calls for requests: the calls of an entry in their order, entries side by side."""
 
     async def work(
         entry: tuple[Anchor, Sequence[Callable[[Any], object]]], whole: "Task[Any] | None"
     ) -> tuple[Emitting, BaseException | None]:
-        own = out().of(entry[0])
+        output_of_call = out().of(entry[0])
         try:
             for call in entry[1]:
-                _, error = await pace.outcome(partial(_done, call, own), whole)
+                _, error = await pace.outcome(partial(_done, call, output_of_call), whole)
                 if error is not None:
-                    return own, error
-            return own, None
+                    return output_of_call, error
+            return output_of_call, None
         finally:
-            own.end()
+            output_of_call.end()
 
     found = event_loop.run(pace.each(calls, work))
-    for (anchor, _), (own, error) in zip(calls, found, strict=True):
+    for (anchor, _), (output_of_call, error) in zip(calls, found, strict=True):
         if error is None:
-            made.out.add(own)
+            output.out.add(output_of_call)
         else:
-            made.fail(anchor, error, step, batch)
+            output.fail(anchor, error, step, batch)
 
 
 async def _done(call: Callable[[Any], object], out: Any) -> None:
@@ -296,7 +298,7 @@ async def _done(call: Callable[[Any], object], out: Any) -> None:
 
 
 def _in_turn(rows: Sequence[dict[str, Any]], keys: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Rows, one of each key after the other, and again; those of a key in their order."""
+    """Returns rows with one of each key in turn; the rows of a key stay in their order."""
     by_key: dict[bytes, list[dict[str, Any]]] = {}
     for row, key in zip(rows, keys, strict=True):
         by_key.setdefault(key, []).append(row)
@@ -304,48 +306,48 @@ def _in_turn(rows: Sequence[dict[str, Any]], keys: Sequence[bytes]) -> list[dict
 
 
 def _rows(
-    batches: Sequence[pa.RecordBatch], made: Made, step: str, batch: int, fair_by: str = ""
+    batches: Sequence[pa.RecordBatch], output: StepOutput, step: str, batch: int, fair_by: str = ""
 ) -> list[dict[str, Any]]:
-    """Rows as Python's values, in turn by a column. One that Python cannot have fails its request."""
-    found: list[dict[str, Any]] = []
+    """Returns rows as Python's values, in turn by a column. A row without such values fails its request."""
+    values: list[dict[str, Any]] = []
     keys: list[bytes] = []
-    for one in batches:
-        rows, unfit = python_values.of_rows(one)
+    for batch_rows in batches:
+        rows, unfit = python_values.of_rows(batch_rows)
         for place, why in unfit.items():
-            made.fail(anchor_of(rows[place].get(ANCHORS)), why, step, batch)
-        own = fairness.keys_of(one, fair_by) if fair_by else []
+            output.fail(anchor_of(rows[place].get(ANCHORS)), why, step, batch)
+        turns = fairness.keys_of(batch_rows, fair_by) if fair_by else []
         if unfit:
             rows = [row for place, row in enumerate(rows) if place not in unfit]
-            own = [key for place, key in enumerate(own) if place not in unfit]
-        found += rows
-        keys += own
-    return _in_turn(found, keys) if fair_by else found
+            turns = [key for place, key in enumerate(turns) if place not in unfit]
+        values += rows
+        keys += turns
+    return _in_turn(values, keys) if fair_by else values
 
 
-def stage_made(
+def stage_output(
     core: Core,
-    made: Made,
+    output: StepOutput,
     step: str,
     batch: int,
     into: list[operation.Request],
     looks: Mapping[str, Look] = MappingProxyType({}),
 ) -> Operation[tuple[Staged, ...]]:
-    """Stages what a step has made. A row that its stream cannot have fails its request.
+    """Stages the output of a step. A row that its stream cannot have fails its request.
 
-    into: gets requests that are to be sent with the commit. looks: at streams, which holds where they are
-    as they were then (`unchanged`); at others it looks now.
+    into: gets requests to be sent with the commit. looks: states of streams, which hold if the streams are
+    unchanged (`unchanged`); other streams are read now.
     """
     staged: list[Staged] = []
-    others = [stream for stream in made.out.rows if stream not in looks]
+    others = [stream for stream in output.out.rows if stream not in looks]
     own = {**looks, **(yield from look_at(core, others))}
-    for stream, rows in made.out.rows.items():
-        staged += yield from _stage_rows(core, stream, own[stream], rows, made, step, batch, into)
-    staged += yield from made.out.stage(core, made.failed, into)
-    if made.failed:
-        anchors = np.array([anchor for anchor in made.failed if anchor], dtype=np.int64)
-        causes = [cause for anchor, cause in made.failed.items() if anchor]
-        tokens = yield from stage_failures(core, STAGING_TTL, anchors, causes)
-        staged.append(Staged("", (), tuple(tokens)))
+    for stream, rows in output.out.rows.items():
+        staged += yield from _stage_rows(core, stream, own[stream], rows, output, step, batch, into)
+    staged += yield from output.out.stage(core, output.failed, into)
+    if output.failed:
+        anchors = np.array([anchor for anchor in output.failed if anchor], dtype=np.int64)
+        causes = [cause for anchor, cause in output.failed.items() if anchor]
+        staged_ids = yield from stage_failures(core, STAGING_TTL, anchors, causes)
+        staged.append(Staged("", (), tuple(staged_ids)))
     return tuple(staged)
 
 
@@ -354,13 +356,13 @@ def _stage_rows(
     stream: str,
     seen: Look,
     rows: Sequence[dict[str, Any]],
-    made: Made,
+    output: StepOutput,
     step: str,
     batch: int,
     into: list[operation.Request],
 ) -> Operation[list[Staged]]:
-    """Stages rows for a stream. Rows that it cannot have, found by halves, fail their requests."""
-    rows = [row for row in rows if made.lives(row[ANCHORS])]
+    """Stages rows for a stream. Rows that it cannot have are found by halving, and fail their requests."""
+    rows = [row for row in rows if output.lives(row[ANCHORS])]
     while rows:
         begun = len(into)
         stored, to = seen
@@ -369,11 +371,11 @@ def _stage_rows(
             table, unfit = row_columns.table(rows, known)
             if unfit:
                 for place, why in unfit.items():
-                    made.fail(rows[place][ANCHORS], why, step, batch)
+                    output.fail(rows[place][ANCHORS], why, step, batch)
                 rows = [
                     row
                     for place, row in enumerate(rows)
-                    if place not in unfit and not (row[ANCHORS] and row[ANCHORS] in made.failed)
+                    if place not in unfit and not (row[ANCHORS] and row[ANCHORS] in output.failed)
                 ]
                 continue
             yield from schemas.record_over(core, stream, table.schema, stored)
@@ -390,9 +392,9 @@ def _stage_rows(
             if seen[0] != stored:
                 continue  # another worker has given the stream a column meanwhile
             if len(rows) == 1:
-                made.fail(rows[0][ANCHORS], error, step, batch)
+                output.fail(rows[0][ANCHORS], error, step, batch)
                 return []
         half = len(rows) // 2
-        found = yield from _stage_rows(core, stream, seen, rows[:half], made, step, batch, into)
-        return found + (yield from _stage_rows(core, stream, seen, rows[half:], made, step, batch, into))
+        found = yield from _stage_rows(core, stream, seen, rows[:half], output, step, batch, into)
+        return found + (yield from _stage_rows(core, stream, seen, rows[half:], output, step, batch, into))
     return []

@@ -1,4 +1,7 @@
-"""Looks at streams that a step emits to: what rows of theirs are, and for whom segments are staged."""
+"""The states of streams that a step emits to: their schemas, and the subscriptions to stage for.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
+"""
 
 import hashlib
 from collections.abc import Collection
@@ -12,17 +15,17 @@ from acker.streams.log.subscriptions import StagedFor
 from acker.workers import scripts as lines_lua
 
 Look: TypeAlias = tuple[bytes | None, StagedFor]
-"""What a stream has at a time: its schema, as it is stored, and what its segments are staged for."""
+"""The state of a stream at a time: its stored schema, and the subscriptions of its segments."""
 
 
 def look_at(core: Core, streams: Collection[str]) -> Operation[dict[str, Look]]:
-    """What streams have just now."""
+    """Returns the present states of streams."""
     found = yield from abreast([look(core, stream) for stream in streams])
     return dict(zip(streams, found, strict=True))
 
 
 def unchanged(core: Core, stream: str, seen: Look) -> Request:
-    """A request that is answered 1 where a stream is as it was looked at, else 0."""
+    """Returns a request whose reply is 1 if a stream still has a state, otherwise 0."""
     schema, to = seen
     of = "" if schema is None else hashlib.sha1(schema, usedforsecurity=False).hexdigest()
     own = keys.Stream(core.config.name, stream)
@@ -30,7 +33,7 @@ def unchanged(core: Core, stream: str, seen: Look) -> Request:
 
 
 def look(core: Core, stream: str) -> Operation[Look]:
-    """What a stream has just now; it is among those of its topology from then on."""
+    """Returns the present state of a stream, and adds the stream to its topology."""
     looks: list[Operation[Any]] = [schemas.enlist(core, stream), subscriptions.staged_for(core, stream)]
     stored, to = yield from abreast(looks)
     return stored, to

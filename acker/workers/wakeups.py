@@ -1,12 +1,13 @@
-"""Bells: threads that wait for something to come to streams of the store are woken when it has come."""
+"""Bells: wake threads that wait for new entries of streams in the store."""
 
 import logging
 import threading
 import time
 from collections.abc import Sequence
 
-from acker.errors import AckerError
+from acker.store import loops
 from acker.store.client import Store
+from acker.store.loops import Pace
 from acker.store.operation import Operation, Reply, Request, Word, command
 
 _BLOCK = 0.5
@@ -18,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 class Bell:
-    """Listens to streams of the store, until `stop` is set. A thread that missed it looks now and then, too.
+    """Listens to streams of the store, until `stop` is set. Threads that missed it poll now and then, too.
 
-    One connection waits for all, where the store is one server; a cluster is asked fifty times a second.
+    On one server, one connection waits for all streams; a cluster is polled fifty times a second.
     """
 
     def __init__(self, store: Store, stop: threading.Event) -> None:
@@ -33,7 +34,7 @@ class Bell:
         self._events: list[threading.Event] = []
 
     def listen(self, keys: Sequence[bytes]) -> threading.Event:
-        """An event that is set when something comes to one of the streams, and at the end. Before `run`."""
+        """Returns an event that is set by new entries of one of the streams, and at the end. Before `run`."""
         event = threading.Event()
         self._events.append(event)
         for key in keys:
@@ -41,29 +42,26 @@ class Bell:
         return event
 
     def run(self) -> None:
-        """Rings until `stop` is set; `end` makes it stop at once for those who listen."""
+        """Rings until `stop` is set; `end` ends it at once for all listeners."""
         self._last = dict.fromkeys(self._listeners, b"0-0")
-        while self._last and not self._stop.is_set():
-            try:
-                self._store.run(self._ring())
-            except AckerError as error:
-                _log.debug("a bell waits: %s", error)
-                self._stop.wait(_BLOCK)
+        if self._last:
+            pace = Pace(_log, "workers are not woken by new rows, and poll", _BLOCK, _BLOCK)
+            loops.run(self._stop, lambda: self._store.run(self._ring()), pace, first=0)
 
     def end(self) -> None:
-        """Sets `stop`, and wakes all who listen."""
+        """Sets `stop`, and wakes all listeners."""
         self._stop.set()
         for event in self._events:
             event.set()
 
-    def _ring(self) -> Operation[None]:
+    def _ring(self) -> Operation[float]:
+        """Wakes the listeners of streams with new entries; returns seconds until the next look."""
         names = list(self._last)
         if self._store.cluster:
-            self._stop.wait(_POLL)
             self._wake(self._newest(names, (yield [_newest(key) for key in names])))
-            return
-        # Behind what waits it is asked, in the same flight, how far streams have come of which more has come
-        # than was read; now and then all of them, for the store may have been set back.
+            return _POLL
+        # After the blocking reads, the same flight asks for the newest entries of streams with more entries
+        # than were read; and now and then of all, because the store may have been rolled back.
         asked = self._behind
         if time.monotonic() - self._asked >= _ASK:
             self._asked, asked = time.monotonic(), names
@@ -77,9 +75,10 @@ class Bell:
             if len(entries) == _FEW and key not in asked:
                 self._behind.append(key)
         self._wake([*rung, *self._newest(asked, newest)])
+        return 0
 
     def _newest(self, names: Sequence[bytes], newest: Sequence[Reply]) -> list[bytes]:
-        """Notes up to where streams have come; returns which of them were not known to be there."""
+        """Records the newest entries of streams; returns the streams that had none recorded."""
         rung = []
         for key, entries in zip(names, newest, strict=True):
             if entries and entries[0][0] != self._last[key]:

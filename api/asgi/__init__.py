@@ -1,1 +1,1 @@
-"""What stands around the routes: who may call, how much, what is logged, and the dashboard."""
+"""Layers around the routes: access, limits, the log, and the dashboard."""

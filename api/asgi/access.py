@@ -1,4 +1,4 @@
-"""Who may do what: tokens, addresses, other sites, sizes and rates. All of it before a body is read."""
+"""Access: tokens, addresses, other sites, sizes and rates. All are checked before a body is read."""
 
 import ipaddress
 import time
@@ -39,7 +39,7 @@ HEADERS: Mapping[bytes, bytes] = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is this machine's own."""
+    """True if an address or a name is this machine's own."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -47,7 +47,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_open(scope: Scope) -> bool:
-    """Whether a request needs no token: it asks how the service is, or for a file of the dashboard.
+    """True if a request needs no token: it asks for the state of the service, or for a file of the dashboard.
 
     The path is the one that the router sees, without the root path; what a route takes is data.
     """
@@ -59,7 +59,7 @@ def is_open(scope: Scope) -> bool:
 
 
 class Rate:
-    """Token buckets, one for each client; those of clients that are silent for long are forgotten."""
+    """Token buckets, one for each client; the bucket of a client that is silent for long is dropped."""
 
     def __init__(self, per_second: float) -> None:
         self.per_second = per_second
@@ -140,11 +140,11 @@ class Access:
             raise Refused("bad-request", "Content-Length: expected a number")
         if int(length[:20]) > self._most:
             raise too_large(self._most)
-        rate, what = (self._writes, "writes") if writes else (self._reads, "reads")
+        rate, requests = (self._writes, "writes") if writes else (self._reads, "reads")
         if (writes or not is_open(scope)) and (wait := rate.take(client)):
             raise Refused(
-                f"too-many-{what}",
-                f"at most {rate.per_second:g} {what} a second in the long run",
+                f"too-many-{requests}",
+                f"at most {rate.per_second:g} {requests} a second in the long run",
                 {"Retry-After": str(max(1, round(wait)))},
             )
 
@@ -202,12 +202,12 @@ def _check_scope(token: Token, scope: Scope) -> None:
 
 
 def too_large(most: int) -> Refused:
-    """What a body of more bytes is refused with."""
+    """Returns the refusal of a body with more bytes."""
     return Refused("body-too-large", f"expected at most {most:,} bytes of body")
 
 
 def _same_site(headers: Headers) -> bool:
-    """Whether no browser says that a page of another site sent this."""
+    """True unless a browser reports that a page of another site sent this."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False
     origin = headers.get("origin")
@@ -221,17 +221,17 @@ def _same_site(headers: Headers) -> bool:
 
 def _host(headers: Headers) -> str:
     """The name under which the service was called, without its port. Raises Refused."""
-    given = headers.get("host", "")
+    host = headers.get("host", "")
     try:
-        return urlsplit(f"//{given}").hostname or ""
+        return urlsplit(f"//{host}").hostname or ""
     except ValueError:
-        raise Refused("bad-request", f"Host: expected a name or an address, got {given!r:.100}") from None
+        raise Refused("bad-request", f"Host: expected a name or an address, got {host!r:.100}") from None
 
 
 def _protected(headers: Iterable[tuple[bytes, bytes]], openly: bool) -> list[tuple[bytes, bytes]]:
-    found = list(headers)
-    present = {name.lower() for name, _ in found}
+    fields = list(headers)
+    present = {name.lower() for name, _ in fields}
     added = [(name, value) for name, value in HEADERS.items() if name not in present]
     if b"cache-control" not in present and not openly:
         added.append((b"cache-control", b"no-store"))
-    return found + added
+    return fields + added

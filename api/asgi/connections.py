@@ -1,7 +1,7 @@
 """Connections that hold nobody up: each has a time limit for what it sends, a client has so many, all have.
 
 uvicorn limits how long a connection is idle after an answer, and nothing else: some thousand connections that
-never end their headers take every file that the process may open, those of the ticker too.
+never end their headers take every file that the process may open, also the files of the ticker.
 """
 
 import asyncio
@@ -16,6 +16,10 @@ from api import problems
 from api.asgi.access import HEADERS
 from api.settings.settings import Settings
 
+HEAD_BYTES = 32 << 10
+"""Most bytes of a request line with its headers, of trailers, or between two parts of a body."""
+HEADERS_OF_REQUEST = 100
+"""Most headers, and trailers, of a request."""
 _SPARE_FILES = 128
 """Files that are left to the store's connections, the log and the dashboard."""
 
@@ -23,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Limits:
-    """How many connections there may be, and how many there are."""
+    """The number of connections, and its limits."""
 
     def __init__(self, settings: Settings) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -55,6 +59,10 @@ class Connection(HttpToolsProtocol):
 
     limits: Limits
     _taken = ""
+    _left = HEAD_BYTES
+    _goes_on = False
+    _headers = 0
+    _refused = False
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
 
@@ -78,22 +86,72 @@ class Connection(HttpToolsProtocol):
             self._taken = ""
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Parses piece by piece, because the parser gathers a header of any length."""
+        while data and not self._refused and not self.transport.is_closing():
+            piece, data = data[: self._left], data[self._left :]
+            self._goes_on = False
+            super().data_received(piece)
+            self._left = HEAD_BYTES if self._goes_on else self._left - len(piece)
+            if self._left <= 0 or self._headers > HEADERS_OF_REQUEST:
+                self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        """Refuses a head that is too large, and ends the connection; an answer under way is cut off."""
+        if self._refused:
+            return
+        self._refused = True
+        cycle: Any = self.cycle  # None before the first request
+        if cycle and not cycle.response_complete:
+            self.transport.abort()
+            return
+        most = f"{HEAD_BYTES:,} bytes and {HEADERS_OF_REQUEST} headers"
+        detail = f"expected a head of at most {most}, got a larger one"
+        self._answer_and_close(b"431 Request Header Fields Too Large", "head-too-large", detail)
+
     def send_400_response(self, msg: str) -> None:
         """Bytes that are no HTTP get the answer of any other bad request, and the connection ends."""
-        answer = problems.answer(400, "bad-request", msg, headers={"Connection": "close"})
-        head = [b"HTTP/1.1 400 Bad Request", *map(b": ".join, (*answer.raw_headers, *HEADERS.items()))]
+        if not self._refused:
+            self._answer_and_close(b"400 Bad Request", "bad-request", msg)
+
+    def _answer_and_close(self, status: bytes, kind: str, detail: str) -> None:
+        answer = problems.answer(int(status[:3]), kind, detail, headers={"Connection": "close"})
+        head = [b"HTTP/1.1 " + status, *map(b": ".join, (*answer.raw_headers, *HEADERS.items()))]
         self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
         self.transport.close()
 
     def on_message_begin(self) -> None:
         """A request begins: its headers and its body have one time limit."""
         super().on_message_begin()
+        self._goes_on, self._headers = True, 0
         self._begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer after the body: so many are taken."""
+        self._headers += 1
+        if self._headers <= HEADERS_OF_REQUEST:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: the request begins, unless it has too many headers."""
+        self._goes_on = True
+        if self._headers > HEADERS_OF_REQUEST:
+            self._refuse_head()
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._goes_on = True
+        if not self._refused:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is here, with its body."""
         self._end()
-        super().on_message_complete()
+        self._goes_on = True
+        if not self._refused:
+            super().on_message_complete()
 
     def pause_writing(self) -> None:
         """The client does not take what it is sent: for so long, no longer."""

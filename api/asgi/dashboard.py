@@ -39,7 +39,7 @@ its schema is at <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
 
 
 def folder() -> Path | None:
-    """Where the built files are: in a wheel inside of this package, in a checkout where they are built."""
+    """Returns the folder of the built files: in this package in a wheel, beside the source in a checkout."""
     for place in (_API / "static", _API.parent / "dashboard" / "dist"):
         if (place / "index.html").is_file():
             return place.resolve()
@@ -59,10 +59,10 @@ def prepare() -> Path:
         run = subprocess.run([sys.executable, _BUILDER], stdout=subprocess.DEVNULL, check=False)
         if run.returncode:
             raise AckerError(_FAILED)
-    found = folder()
-    if found is None:
+    root = folder()
+    if root is None:
         raise AckerError("this installation of acker has no dashboard")
-    return found
+    return root
 
 
 @contextmanager
@@ -132,14 +132,14 @@ class Dashboard:
             if path not in ("", "/"):
                 raise HTTPException(404)
             return HTMLResponse(_NOT_BUILT)
-        wanted = path.lstrip("/")
-        if (found := _file(root, wanted)) is not None:
+        relative = path.lstrip("/")
+        if (file := _file(root, relative)) is not None:
             # A file in assets/ has a hash of its content in its name.
-            fresh = wanted.startswith("assets/")
+            fresh = relative.startswith("assets/")
             age = "public, max-age=31536000, immutable" if fresh else "no-cache"
-            return FileResponse(found, headers={"Cache-Control": age})
+            return FileResponse(file, headers={"Cache-Control": age})
         # Files have a dot in their name; so may a topology, whose views are under t/.
-        if "." in wanted.rpartition("/")[2] and not wanted.startswith("t/"):
+        if "." in relative.rpartition("/")[2] and not relative.startswith("t/"):
             raise HTTPException(404)
         if root_path:
             return HTMLResponse(_page(root, root_path), headers={"Cache-Control": "no-cache"})
@@ -154,12 +154,12 @@ def _page(root: Path, root_path: str) -> str:
     return text.replace("<head>", f'<head><meta name="acker-path" content="{path}">', 1)
 
 
-def _file(root: Path, wanted: str) -> Path | None:
+def _file(root: Path, relative: str) -> Path | None:
     """The built file of a path; None where there is none, and for hidden files, which are the builder's."""
-    if not wanted or "\0" in wanted or any(part.startswith(".") for part in wanted.split("/")):
+    if not relative or "\0" in relative or any(part.startswith(".") for part in relative.split("/")):
         return None
     try:
-        found = (root / wanted).resolve()
-        return found if found.is_relative_to(root) and found.is_file() else None
+        file = (root / relative).resolve()
+        return file if file.is_relative_to(root) and file.is_file() else None
     except OSError:  # a name that is too long for any file
         return None

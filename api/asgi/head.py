@@ -25,7 +25,7 @@ class Head:
                 begun.set()
 
         async def gone() -> Message:
-            """What an endless answer receives as soon as it has begun: nobody reads on."""
+            """Tells an endless answer, as soon as it has begun, that its reader has left."""
             await begun.wait()
             return {"type": "http.disconnect"}
 

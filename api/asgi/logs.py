@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.settings.settings import Settings
 
 LINES = 1_000
-"""Most lines that wait for whoever reads the log."""
+"""Most lines that wait for the reader of the log."""
 _END_SECONDS = 2.0
 _ANCHORS = 20
 """Most anchors that a line names."""
@@ -48,7 +48,7 @@ class JSONLines(logging.Formatter):
 class Lines(logging.Handler):
     """Writes lines in a thread of its own, so that a log which nobody reads does not hold the service up.
 
-    A pipe takes some 64 KiB and then blocks whoever writes. Beyond `LINES` that wait, lines are dropped, and
+    A pipe takes some 64 KiB and then blocks its writer. If `LINES` lines wait, further lines are dropped, and
     their number is logged as soon as there is room.
     """
 
@@ -84,7 +84,7 @@ class Lines(logging.Handler):
     def _write(self) -> None:
         while (line := self._waiting.get()) is not None:
             left = f"{line}\n".encode(errors="backslashreplace")
-            with contextlib.suppress(OSError):  # who read it is gone
+            with contextlib.suppress(OSError):  # its reader is gone
                 while left:
                     # Not through sys.stderr: a thread that waits in there keeps Python from ending.
                     left = left[os.write(self._file, left) :]
@@ -98,7 +98,7 @@ def configure(settings: Settings) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
-    # Requests are logged by `Requests`, with who made them and how long they took.
+    # Requests are logged by `Requests`, with their client and their duration.
     logging.getLogger("uvicorn.access").disabled = True
 
 
@@ -112,7 +112,7 @@ def note(request: Request, *, anchors: Sequence[str] = (), **fields: object) -> 
 class Requests:
     """ASGI middleware: logs each request when it is answered.
 
-    Writes as news, with what they asked for; what was refused or failed as warnings; reads for who debugs.
+    Writes are logged at level INFO with their arguments, refusals and failures at WARNING, reads at DEBUG.
     """
 
     def __init__(self, app: ASGIApp) -> None:

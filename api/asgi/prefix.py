@@ -11,8 +11,8 @@ class Prefix:
     """ASGI middleware: takes the root path off the path of a request that has it twice.
 
     uvicorn puts its root path before each path that it is asked for, as a proxy has taken it off. Where one
-    has not, it is still there. The outermost of all: who guards and who logs goes by the path that the
-    router sees.
+    has not, it is still there. This is the outermost layer, because the layers for access and logs need the
+    path that the router sees.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -27,7 +27,7 @@ class Prefix:
 
 
 def _kept(scope: Scope, root: str) -> bool:
-    """Whether the path that the router sees still has the root path before it, which may be /api itself."""
+    """True if the path that the router sees still begins with the root path, which may be /api itself."""
     path = get_route_path(scope)
     if path != root and not path.startswith(f"{root}/"):
         return False

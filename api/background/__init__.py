@@ -1,1 +1,1 @@
-"""What runs beside the requests: the ticker, the settlers, the exporter."""
+"""Tasks beside the requests: the ticker, the settlers, the exporter."""

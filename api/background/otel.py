@@ -1,6 +1,6 @@
 """Traces for OpenTelemetry: a traced tree is exported as spans, once, when its outcome is known.
 
-Names and attributes are those of OpenTelemetry's conventions for messaging, 1.44: a message is sent by its
+Names and attributes follow OpenTelemetry's conventions for messaging, 1.44: a message is sent by its
 spout, and processed by each step. Where spans go, the SDK's own environment says:
 `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME` and so on.
 
@@ -36,6 +36,7 @@ from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.calls import traces as recording
 from acker.ledger.settings import topologies
 from acker.ledger.trees import trees as ledger_trees
+from acker.store.loops import Pace, run_async
 from api.service.service import Service
 
 SECONDS = 5.0
@@ -43,7 +44,7 @@ SECONDS = 5.0
 AGAIN = 60.0
 """Seconds after which a tree is tried again that the collector has not taken."""
 MOST_SPANS = 512
-"""Spans that are sent at once, and those of one more tree."""
+"""Spans that one request sends, at most; the spans of one tree may exceed it."""
 _AT_THE_END = 5.0
 _AT_ONCE = 0.5
 CONVENTIONS = "https://opentelemetry.io/schemas/1.44.0"
@@ -154,12 +155,7 @@ class Exporter:
     async def run(self) -> None:
         """Looks for trees that are over, until it is cancelled; sends what it has of them then."""
         try:
-            while True:
-                try:
-                    await self.step()
-                except AckerError as error:
-                    _log.warning("traces wait for the store: %s", error)
-                await asyncio.sleep(SECONDS)
+            await run_async(None, self.step, Pace(_log, "traces wait for the store", SECONDS, SECONDS))
         finally:
             await _undisturbed(self._end())
 
@@ -213,28 +209,30 @@ class Exporter:
         if sending.done is None:
             spans, self._gathered.spans = self._gathered.spans, []
             sending.done = _in_thread(partial(_sent, self._collector, spans))
-        taken = await asyncio.shield(sending.done)  # who is cancelled meanwhile waits for it at the end
+        accepted = await asyncio.shield(
+            sending.done
+        )  # a task that is cancelled meanwhile waits for it at the end
         self._sending = _Sending()
-        if self._away != (not taken):
-            self._away = not taken
+        if self._away != (not accepted):
+            self._away = not accepted
             _log.warning(
                 "the collector takes traces again"
-                if taken
+                if accepted
                 else "traces wait in the store: the collector does not take them"
             )
-        if not taken:
+        if not accepted:
             self._batches.forget(sending.batches)
         for ledger, anchor in sending.trees:
             name = ledger.config.name, anchor
             self._refused.pop(name, None)
-            if taken:
+            if accepted:
                 self._over.add(name)
                 continue
             self._refused[name] = time.monotonic() + AGAIN
             if len(self._refused) > _KNOWN:
                 self._refused.popitem(last=False)
             await ledger.run(recording.unclaim(ledger.core, anchor))
-        return taken
+        return accepted
 
     async def _end(self) -> None:
         """Sends what is left, as far as the collector takes it within some seconds."""
@@ -300,7 +298,7 @@ class Exporter:
 
     def _make(self, span: _Span) -> SpanContext:
         self._ids.trace, self._ids.span = span.ids
-        made = self._tracer.start_span(
+        recorded = self._tracer.start_span(
             f"{span.operation} {span.destination}",
             api.set_span_in_context(api.NonRecordingSpan(span.parent or api.INVALID_SPAN_CONTEXT)),
             SpanKind.PRODUCER if span.operation == "send" else SpanKind.CONSUMER,
@@ -317,12 +315,12 @@ class Exporter:
         for event in span.events:
             by: dict[str, str | int] = {CONSUMER: event.step} if event.step else {}
             by |= {"acker.batch": event.batch} if event.batch >= 0 else {}
-            made.add_event(RESET, by, int(event.at * 1e9))
+            recorded.add_event(RESET, by, int(event.at * 1e9))
         if span.error is not None:
-            made.set_attribute(ERROR_TYPE, span.error[0])
-            made.set_status(Status(StatusCode.ERROR, span.error[1]))
-        made.end(int(max(span.times) * 1e9))
-        return made.get_span_context()
+            recorded.set_attribute(ERROR_TYPE, span.error[0])
+            recorded.set_status(Status(StatusCode.ERROR, span.error[1]))
+        recorded.end(int(max(span.times) * 1e9))
+        return recorded.get_span_context()
 
 
 def _number(size: int, *names: object) -> int:
@@ -332,14 +330,14 @@ def _number(size: int, *names: object) -> int:
 
 
 def _resource() -> Resource:
-    """Who exports, as the SDK's environment says: the service `acker`, where it does not."""
+    """Returns the resource that the SDK's environment names; by default the service `acker`."""
     found = Resource.create()
     named = not str(found.attributes.get(SERVICE_NAME, "")).startswith("unknown_service")
     return found if named else found.merge(Resource({SERVICE_NAME: "acker"}))
 
 
 def _sent(collector: SpanExporter, spans: Sequence[ReadableSpan]) -> bool:
-    """Whether a collector has taken spans, if there are any: the SDK's sampler may want none."""
+    """True if a collector has taken the spans, or if the SDK's sampler has left none."""
     try:
         return not spans or collector.export(spans) is SpanExportResult.SUCCESS
     except Exception:  # noqa: BLE001 - an exporter is anybody's, and its failing must not end the looks
@@ -348,7 +346,7 @@ def _sent(collector: SpanExporter, spans: Sequence[ReadableSpan]) -> bool:
 
 
 def _in_thread(function: Callable[[], bool]) -> asyncio.Future[bool]:
-    """What a function returns, which keeps no process from its end."""
+    """Returns the future of a function in a daemon thread, which keeps no process from its end."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 
@@ -374,7 +372,7 @@ async def _undisturbed(work: Coroutine[object, object, None]) -> None:
 
 
 def otlp() -> SpanExporter:
-    """What sends spans to a collector over OTLP and HTTP, as the SDK's environment says."""
+    """Returns the exporter of spans over OTLP and HTTP, as the SDK's environment configures it."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()

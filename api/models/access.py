@@ -1,4 +1,4 @@
-"""What a client may do."""
+"""The rights of a client."""
 
 from pydantic import Field
 
@@ -7,7 +7,7 @@ from api.settings.tokens import Scope
 
 
 class AccessState(Answer):
-    """What the token of the request allows; without tokens everything is allowed."""
+    """The rights of the request's token; without tokens everything is allowed."""
 
     scope: Scope = Field(
         description="`read` to look, `call` to call functions and no more, `operate` for everything.",

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from acker.inspect.functions import call_progress, figures, function_state
 from acker.inspect.lines import overview, unread_streams
-from acker.inspect.locate import drops, place, stuck, why
+from acker.inspect.locate import completion, drops, place, stuck, why
 from acker.inspect.operate import manual
-from acker.inspect.topology import graph, health, health_rules, state, totals, unreadable_topology
+from acker.inspect.topology import graph, health, state, totals, triage, troubles, unreadable_topology
 from acker.inspect.trees import failure, failures, find_record, outcome_pages, pages, tree_state
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.steps import step_registry, step_totals
@@ -19,7 +19,7 @@ from acker.streams.sources import attempts, dead_letter_store
 from api.fields import answer, several
 from api.models.dead_letters import DeadLetterId
 from api.models.drpc import RequestId
-from api.models.spouts import Receipt
+from api.models.spouts import Confirmation
 from api.models.topologies import Configuration, Counters, Thresholds
 
 _FAILED: Any = Literal["failed", "expired"]
@@ -34,7 +34,9 @@ FailResult = answer(manual.FailedByHand, "FailResult")
 Outcome = answer(failure.Failure, "Outcome")
 Outcomes = answer(failures.FailuresPage, "Outcomes")
 answer(outcome_pages.EndedTree)
-SpoutOutcomes = answer(outcome_pages.EntryOutcomes, "SpoutOutcomes", status=_ENDED, receipt=Receipt | None)
+SpoutOutcomes = answer(
+    outcome_pages.EntryOutcomes, "SpoutOutcomes", status=_ENDED, confirmation=Confirmation | None
+)
 SpoutOutcomesPage = answer(outcome_pages.OutcomesPage, "SpoutOutcomesPage")
 
 answer(attempts.Attempt, status=_FAILED)
@@ -51,7 +53,10 @@ answer(stream_totals.SubscriptionTotals, "SubscriptionState")
 StreamState = answer(stream_totals.StreamTotals, "StreamState")
 answer(totals.BucketTotals, "BucketState")
 answer(totals.ShardTotals, "ShardState", counters=Counters)
-answer(health_rules.Trouble)
+answer(troubles.Trouble)
+answer(triage.Levels)
+answer(troubles.Muted)
+Mute = answer(troubles.Mute)
 Health = answer(health.Health)
 Stored = answer(state.Stored, configuration=Configuration)
 answer(state.Summary, "TopologySummary", counters=Counters)
@@ -76,6 +81,8 @@ answer(holders.Holder)
 Place = answer(place.Place)
 Why = answer(why.Why)
 StuckPage = answer(stuck.StuckPage)
+answer(completion.OpenPlace)
+Completion = answer(completion.Completion)
 Drops = several("Drops", "Drops of streams.", "drops", answer(drops.Drop), "The latest first.")
 
 answer(overview.GatherSeen, "GatherState")

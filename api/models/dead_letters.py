@@ -18,7 +18,7 @@ Age = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class Matching(Model):
-    """Which dead letters. All that is given must hold."""
+    """A filter of dead letters: all conditions that are given must hold."""
 
     spout: Name | None = None
     status: Literal["failed", "expired"] | None = None
@@ -67,7 +67,7 @@ class Refusal(Answer):
 
 
 class ReplayResult(Answer):
-    """What became of dead letters. Of a filter's one call takes up to 500."""
+    """The result of replaying dead letters. One call takes up to 500 letters of a filter."""
 
     replayed: list[Replayed]
     unknown: list[DeadLetterId] = Field(description="Are no dead letters, or no more.")
@@ -80,7 +80,7 @@ class ReplayResult(Answer):
 
 
 class DiscardResult(Answer):
-    """What became of dead letters. Of a filter's one call takes up to 500."""
+    """The result of discarding dead letters. One call takes up to 500 letters of a filter."""
 
     discarded: Count
     unknown: list[DeadLetterId] = Field(description="Are no dead letters, or no more.")

@@ -47,7 +47,7 @@ class Pending(Answer):
 
 
 class Cancelled(Answer):
-    """What became of a call that was to be cancelled."""
+    """The result of cancelling a call."""
 
     request: RequestId
     cancelled: bool = Field(description="false: it had its answer already.")

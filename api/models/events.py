@@ -1,4 +1,4 @@
-"""What a stream of live events says."""
+"""The events of a live stream."""
 
 from pydantic import Field
 
@@ -15,7 +15,7 @@ class Sample(Answer):
     at: At
     seconds: float | None = Field(description="Since the reading before; null where there was none.")
     pending: Count
-    held: Count
+    outstanding: Count
     waiting_slabs: Count
     buckets: dict[Bucket, Count]
     high_water_use: float = Field(ge=0)

@@ -71,7 +71,7 @@ class MessagesBody(Model):
 
 
 class TrackResult(Answer):
-    """What became of the tracks."""
+    """The result of tracks."""
 
     tracked: int = Field(ge=0)
     duplicates: int = Field(ge=0, description="Tracked before with the same content: nothing changed.")
@@ -80,20 +80,20 @@ class TrackResult(Answer):
 
 
 class AckResult(Answer):
-    """What became of the acks: all were applied but these."""
+    """The result of acks: all were applied except these."""
 
     late: int = Field(ge=0, description="For trees that were finished.")
     orphaned: int = Field(ge=0, description="For trees that are not tracked and have no room to wait.")
 
 
 class FailMessagesResult(AckResult):
-    """What became of the fails."""
+    """The result of fails."""
 
     failed: int = Field(ge=0)
 
 
 class MessagesResult(Answer):
-    """What became of the messages."""
+    """The result of messages."""
 
     track: TrackResult
     ack: AckResult

@@ -1,13 +1,15 @@
-"""A spout that is a client of the service, and its receipts for outcomes."""
+"""A spout that is a client of the service, and its confirmations for outcomes."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from acker.inspect.trees.outcome_pages import RECEIPT_PATTERN, RECEIPTS
+from acker.inspect.trees.outcome_pages import CONFIRMATION_PATTERN, CONFIRMATIONS
 from api.fields import Answer, Count, Model, Name
 
-Receipt = Annotated[str, Field(pattern=RECEIPT_PATTERN, examples=["2-1795230245678-0-0123456789abcdef"])]
+Confirmation = Annotated[
+    str, Field(pattern=CONFIRMATION_PATTERN, examples=["2-1795230245678-0-0123456789abcdef"])
+]
 
 
 class Spout(Answer):
@@ -20,11 +22,11 @@ class Spout(Answer):
 class ConfirmBody(Model):
     """Outcomes that the client is done with."""
 
-    receipts: Annotated[list[Receipt], Field(min_length=1, max_length=RECEIPTS)]
+    confirmations: Annotated[list[Confirmation], Field(min_length=1, max_length=CONFIRMATIONS)]
 
 
 class Confirmed(Answer):
-    """How much was confirmed."""
+    """The number of confirmed outcomes."""
 
     trees: Count = Field(
         description="How many trees were confirmed by this; those confirmed before are none."

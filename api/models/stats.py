@@ -47,6 +47,6 @@ class Stats(Answer):
         "null for the first point of all, which counts what was before the history began."
     )
     pending: Series = Field(description="Trees in flight at the end of each point.")
-    held: Series
+    outstanding: Series
     buckets: dict[Bucket, Series] = Field(description="Trees in flight by bucket, at the end of each point.")
     latency: LatencySeries

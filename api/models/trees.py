@@ -11,7 +11,7 @@ ANCHORS = 1_000
 
 
 class FailBody(Model):
-    """Why a tree is failed."""
+    """The reason for failing a tree."""
 
     reason: Reason = "failed by hand"
     retry: Retry = True
@@ -23,18 +23,18 @@ Anchors = Annotated[
 
 
 class FailManyBody(FailBody):
-    """Which trees are failed, and why."""
+    """Trees to fail, and the reason."""
 
     anchors: Anchors
 
 
 class ResetManyBody(Model):
-    """Which trees get the whole message timeout again."""
+    """Trees that get the whole message timeout again."""
 
     anchors: Anchors
 
 
 class ResetResult(Answer):
-    """How much was reset."""
+    """The number of slabs that were reset."""
 
     slabs: int = Field(ge=0, description="Slabs that went back to the nursery, with all their trees.")

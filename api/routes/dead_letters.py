@@ -39,13 +39,13 @@ _LINES = "application/x-ndjson"
 
 
 class DeadLettersQuery(Matching, Paged):
-    """Which page of which dead letters."""
+    """A filter of dead letters, and a page."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
 class GroupsQuery(Matching, Paged):
-    """Which dead letters, and what to tell them apart by."""
+    """A filter of dead letters, and the columns to group them by."""
 
     by: Annotated[list[dead_letters.By], Field(min_length=1, max_length=3)] = Field(
         default_factory=lambda: list(dead_letters.BY)
@@ -85,7 +85,7 @@ async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery
 
 @router.get("/groups", response_model=Groups, responses=declared(404))
 async def group_dead_letters(ledger: LedgerDep, query: Annotated[GroupsQuery, Query()]) -> GroupPage:
-    """How many dead letters have each cause, step and status, largest group first.
+    """Counts dead letters by cause, step and status, the largest group first.
 
     A page counts up to 10,000 of them: add the groups of all pages up, until there is no cursor.
     """
@@ -130,10 +130,10 @@ async def replay_dead_letters(request: Request, ledger: LedgerDep, body: Named |
         note(request, dead_letters=body.ids)
         return await _replay(ledger, list(dict.fromkeys(body.ids)))
     note(request, matching=body.matching.model_dump(exclude_none=True))
-    asked = _filter(ledger, body.matching)
+    matching = _filter(ledger, body.matching)
     with known_cursor():
         done = await ledger.run(
-            dead_letters.replay_some(ledger.core, asked, cursor=body.cursor, until=_until(body))
+            dead_letters.replay_some(ledger.core, matching, cursor=body.cursor, until=_until(body))
         )
     return ReplayResult(
         replayed=[Replayed(id=letter, anchor=str(anchor)) for letter, anchor in done.anchors.items()],
@@ -154,10 +154,10 @@ async def discard_dead_letters(request: Request, ledger: LedgerDep, body: Named 
         unknown = await ledger.run(dead_letters.discard(ledger.core, ids))
         return DiscardResult(discarded=len(ids) - len(unknown), unknown=unknown, cursor=None)
     note(request, matching=body.matching.model_dump(exclude_none=True))
-    asked = _filter(ledger, body.matching)
+    matching = _filter(ledger, body.matching)
     with known_cursor():
         done = await ledger.run(
-            dead_letters.discard_some(ledger.core, asked, cursor=body.cursor, until=_until(body))
+            dead_letters.discard_some(ledger.core, matching, cursor=body.cursor, until=_until(body))
         )
     return DiscardResult(discarded=done.count, unknown=[], cursor=done.cursor)
 
@@ -181,9 +181,9 @@ async def discard_dead_letter(request: Request, ledger: LedgerDep, id: LetterId)
     return DiscardResult(discarded=1, unknown=[], cursor=None)
 
 
-async def _replay(ledger: AsyncLedger, wanted: list[str]) -> ReplayResult:
+async def _replay(ledger: AsyncLedger, ids: list[str]) -> ReplayResult:
     replayed, unknown, rejected, refused = [], [], [], []
-    for letter in wanted:
+    for letter in ids:
         try:
             anchor = await ledger.run(dead_letters.replay(ledger.core, letter))
         except UnknownDeadLetter:
@@ -199,19 +199,19 @@ async def _replay(ledger: AsyncLedger, wanted: list[str]) -> ReplayResult:
     )
 
 
-async def _lines(ledger: AsyncLedger, asked: Filter, page: LettersPage) -> AsyncIterator[str]:
+async def _lines(ledger: AsyncLedger, matching: Filter, page: LettersPage) -> AsyncIterator[str]:
     while True:
         if page.letters:
             yield "".join(json_line(one) for one in page.letters)
         if page.cursor is None:
             return
-        page = await ledger.run(dead_letters.page(ledger.core, asked, limit=_EXPORTED, cursor=page.cursor))
+        page = await ledger.run(dead_letters.page(ledger.core, matching, limit=_EXPORTED, cursor=page.cursor))
 
 
-def _filter(ledger: AsyncLedger, asked: Matching) -> Filter:
+def _filter(ledger: AsyncLedger, matching: Matching) -> Filter:
     """The filter that is asked for; UnknownSpout where the topology has no such spout."""
-    check_spout(ledger, asked.spout)
-    return Filter(**asked.model_dump(include=set(Matching.model_fields), exclude_none=True))
+    check_spout(ledger, matching.spout)
+    return Filter(**matching.model_dump(include=set(Matching.model_fields), exclude_none=True))
 
 
 def _until(body: Those) -> float | None:

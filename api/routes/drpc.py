@@ -12,8 +12,8 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from acker.drpc import calls, registry
-from acker.drpc.answer_listener import Call, result_of
-from acker.drpc.callbacks import Answer
+from acker.drpc.calling.answer_listener import Call, result_of
+from acker.drpc.calling.callbacks import Answer
 from acker.drpc.registry import Description
 from acker.errors import (
     UnknownFunction,
@@ -29,7 +29,7 @@ from api.fields import Model, Name
 from api.models.answers import CallProgress, Calls, Function, Functions
 from api.models.drpc import Answered, CallBody, Cancelled, Pending, RequestId
 from api.problems import Refused, declared
-from api.routes.messages import IdempotencyKey
+from api.routes.clients.messages import IdempotencyKey
 from api.service.service import Service, ServiceDep
 from api.streams.live import LiveDep
 
@@ -47,38 +47,38 @@ FunctionDep = Annotated[Description, Depends(_known)]
 """The function that the path names."""
 
 
-async def _ledger(service: Service, what: Description) -> AsyncLedger:
+async def _ledger(service: Service, function: Description) -> AsyncLedger:
     try:
-        return await service.ledger(what.topology)
+        return await service.ledger(function.topology)
     except UnknownTopology as error:
-        raise UnknownFunction(f"function {what.name!r} has gone: {error}") from error
+        raise UnknownFunction(f"function {function.name!r} has gone: {error}") from error
 
 
 @router.get("", response_model=Functions, responses=declared())
 async def list_functions(service: ServiceDep) -> dict[str, list[FunctionState]]:
     """All functions of the store: its names are unique in it, 256 at most."""
-    found = []
+    functions = []
     for what in await service.store.run(registry.functions()):
         try:
-            found.append(await _function(service, what))
+            functions.append(await _function(service, what))
         except UnknownFunction:
             continue
-    return {"functions": found}
+    return {"functions": functions}
 
 
 @router.get("/{function}", response_model=Function, responses=declared(404))
-async def get_function(service: ServiceDep, what: FunctionDep) -> FunctionState:
+async def get_function(service: ServiceDep, function: FunctionDep) -> FunctionState:
     """A function, its calls without answer, and who works on its steps."""
-    return await _function(service, what)
+    return await _function(service, function)
 
 
-async def _function(service: Service, what: Description) -> FunctionState:
-    ledger = await _ledger(service, what)
-    return await ledger.run(function_state(ledger.core, what))
+async def _function(service: Service, function: Description) -> FunctionState:
+    ledger = await _ledger(service, function)
+    return await ledger.run(function_state(ledger.core, function))
 
 
 class CallsQuery(Model):
-    """How many calls."""
+    """The number of calls to show."""
 
     limit: Annotated[int, Field(ge=1, le=call_progress.MOST)] = 100
 
@@ -86,7 +86,7 @@ class CallsQuery(Model):
 @router.get("/{function}/calls/{state}", response_model=Calls, responses=declared(404))
 async def list_calls(
     service: ServiceDep,
-    what: FunctionDep,
+    function: FunctionDep,
     state: Literal["pending", "ended"],
     query: Annotated[CallsQuery, Query()],
 ) -> dict[str, list[CallHead]]:
@@ -94,9 +94,9 @@ async def list_calls(
 
     Of these, the latest first, as long as their answers are kept.
     """
-    ledger = await _ledger(service, what)
+    ledger = await _ledger(service, function)
     look = call_progress.pending if state == "pending" else call_progress.answered
-    return {"calls": await ledger.run(look(ledger.core, what, query.limit))}
+    return {"calls": await ledger.run(look(ledger.core, function, query.limit))}
 
 
 _PENDING: dict[int | str, dict[str, Any]] = {
@@ -118,7 +118,7 @@ async def call_function(
     request: Request,
     service: ServiceDep,
     live: LiveDep,
-    what: FunctionDep,
+    function: FunctionDep,
     body: CallBody,
     idempotency_key: IdempotencyKey = None,
 ) -> Answered:
@@ -128,39 +128,39 @@ async def call_function(
     room, 429 `drpc-full`; on which nobody works, 503 `no-workers`, when `wait` is over. Under the same key
     the same call is worked out once. A caller that leaves cancels nothing.
     """
-    note(request, function=what.name, key=idempotency_key)
+    note(request, function=function.name, key=idempotency_key)
     with live.place(request.state.client):
-        call = await _begin(service, what, body, idempotency_key)
+        call = await _begin(service, function, body, idempotency_key)
 
         async def over() -> bool:
-            """Nobody wants the answer any more, or the service is to end."""
+            """True if the caller has left, or the service is to end."""
             return live.closed or await request.is_disconnected()
 
         await _wait(call.future, min(body.wait, service.settings.stream_seconds), over)
     if call.future.done():
         return Answered(request=call.request, result=_result(call.future.exception() or call.future.result()))
-    where = {"Location": str(request.url.path).rstrip("/") + f"/{call.request}"}
-    if body.wait and not live.closed and not any(await _workers(service, what)):
+    location = {"Location": str(request.url.path).rstrip("/") + f"/{call.request}"}
+    if body.wait and not live.closed and not any(await _workers(service, function)):
         raise Refused(
             "no-workers",
-            f"nobody works on function {what.name!r}: start a worker. The request waits until then, or until "
-            "its time is over",
-            {**where, "Retry-After": "1"},
+            f"nobody works on function {function.name!r}: start a worker. The request waits until then, or "
+            "until its time is over",
+            {**location, "Retry-After": "1"},
         )
-    ledger = await _ledger(service, what)
-    seen = await ledger.run(calls.see(ledger.core, what, call.request))
-    return _accepted(call.request, seen, where)  # type: ignore[no-any-return]
+    ledger = await _ledger(service, function)
+    seen = await ledger.run(calls.see(ledger.core, function, call.request))
+    return _accepted(call.request, seen, location)  # type: ignore[no-any-return]
 
 
-async def _workers(service: Service, what: Description) -> list[int]:
-    ledger = await _ledger(service, what)
-    return await ledger.run(calls.workers(ledger.core, what))
+async def _workers(service: Service, function: Description) -> list[int]:
+    ledger = await _ledger(service, function)
+    return await ledger.run(calls.workers(ledger.core, function))
 
 
-async def _begin(service: Service, what: Description, body: CallBody, key: str | None) -> Call:
+async def _begin(service: Service, function: Description, body: CallBody, key: str | None) -> Call:
     """Begins a call; when it returns, the call is written, or has its error."""
     try:
-        client = await service.callers.client(what)
+        client = await service.callers.client(function)
         call = client.begin(body.args, timeout=body.timeout, key=key)
     except UnknownTopology as error:
         raise UnknownFunction(str(error)) from error
@@ -169,7 +169,7 @@ async def _begin(service: Service, what: Description, body: CallBody, key: str |
 
 
 def _rung(*futures: Answer) -> asyncio.Event:
-    """An event that is set when one of the futures is done. They are not cancelled with who waits."""
+    """Returns an event that is set when a future is done. A waiter that is cancelled cancels no future."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
 
     def ring(_: object) -> None:
@@ -199,7 +199,7 @@ def _result(answer: Any) -> Any:
 
 
 def _accepted(request: str, seen: calls.Seen | None, headers: dict[str, str] | None = None) -> Any:
-    """The answer 202 of a call that has none yet. seen: None where it is not known any more."""
+    """Returns the response 202 for a call without an answer. seen: None if the store no longer knows it."""
     deadline = instant(seen.deadline) if seen and seen.deadline else None
     pending = Pending(request=request, deadline=deadline, waits_for=list(seen.steps) if seen else [])
     return JSONResponse(pending.model_dump(mode="json"), HTTPStatus.ACCEPTED, headers)
@@ -207,47 +207,48 @@ def _accepted(request: str, seen: calls.Seen | None, headers: dict[str, str] | N
 
 @router.get("/{function}/{request_id}", responses={**declared(404, 504), **_PENDING})
 async def get_call(
-    service: ServiceDep, what: FunctionDep, request_id: Annotated[RequestId, Path()]
+    service: ServiceDep, function: FunctionDep, request_id: Annotated[RequestId, Path()]
 ) -> Answered:
     """The answer of a call, as the call itself would have it; 202 while it has none."""
-    ledger = await _ledger(service, what)
-    seen = await ledger.run(calls.see(ledger.core, what, request_id))
+    ledger = await _ledger(service, function)
+    seen = await ledger.run(calls.see(ledger.core, function, request_id))
     if seen and 0 < seen.deadline < time.time():  # nobody works on the function
-        await ledger.run(calls.overdue(ledger.core, what))
-        seen = await ledger.run(calls.see(ledger.core, what, request_id))
+        await ledger.run(calls.overdue(ledger.core, function))
+        seen = await ledger.run(calls.see(ledger.core, function, request_id))
     if seen is None:
-        raise _unknown(what, request_id)
+        raise _unknown(function, request_id)
     if seen.status is calls.Status.PENDING:
         return _accepted(request_id, seen)  # type: ignore[no-any-return]
-    return Answered(request=request_id, result=_result(result_of(what.name, seen)))
+    return Answered(request=request_id, result=_result(result_of(function.name, seen)))
 
 
 @router.get("/{function}/{request_id}/steps", response_model=CallProgress, responses=declared(404))
 async def get_call_steps(
-    service: ServiceDep, what: FunctionDep, request_id: Annotated[RequestId, Path()]
+    service: ServiceDep, function: FunctionDep, request_id: Annotated[RequestId, Path()]
 ) -> Progress:
-    """How far each step is with a call: what it waits for, or who has failed it and why."""
-    ledger = await _ledger(service, what)
-    found = await ledger.run(call_progress.follow(ledger.core, what, request_id))
-    if found is None:
-        raise _unknown(what, request_id)
-    return found
+    """Shows the progress of each step with a call: what it waits for, or its failure and the reason."""
+    ledger = await _ledger(service, function)
+    progress = await ledger.run(call_progress.follow(ledger.core, function, request_id))
+    if progress is None:
+        raise _unknown(function, request_id)
+    return progress
 
 
 @router.delete("/{function}/{request_id}", responses=declared(404))
 async def cancel_call(
-    service: ServiceDep, what: FunctionDep, request_id: Annotated[RequestId, Path()]
+    service: ServiceDep, function: FunctionDep, request_id: Annotated[RequestId, Path()]
 ) -> Cancelled:
-    """Fails a call that has no answer yet: who waits for it learns so, and its rows are dropped."""
-    ledger = await _ledger(service, what)
-    cancelled = await ledger.run(calls.cancel(ledger.core, what, request_id))
-    if not cancelled and await ledger.run(calls.see(ledger.core, what, request_id)) is None:
-        raise _unknown(what, request_id)
+    """Fails a call that has no answer yet: its caller gets the failure, and its rows are dropped."""
+    ledger = await _ledger(service, function)
+    cancelled = await ledger.run(calls.cancel(ledger.core, function, request_id))
+    if not cancelled and await ledger.run(calls.see(ledger.core, function, request_id)) is None:
+        raise _unknown(function, request_id)
     return Cancelled(request=request_id, cancelled=cancelled)
 
 
-def _unknown(what: Description, request: str) -> Refused:
+def _unknown(function: Description, request: str) -> Refused:
     return Refused(
         "unknown-request",
-        f"function {what.name!r} has no request {request!r}, or it was answered over {what.keep:g} s ago",
+        f"function {function.name!r} has no request {request!r}, or it was answered over {function.keep:g} s "
+        "ago",
     )

@@ -27,7 +27,7 @@ LastEventId = Annotated[
 
 _STREAM = event_stream(
     "Server-sent events: `sample` once a second, `outcome` for each failure and expiration, `outcomes` in "
-    "place of those beyond 20 a second. The data are those of EventStream.",
+    "their place beyond 20 a second. The data follow EventStream.",
     ["sample", "outcome", "outcomes"],
     "Of a sample: resumes the stream after it.",
     'event: sample\nid: 1795230245678-0\ndata: {"at":"2026-11-21T03:04:05.678Z"}\n\n',
@@ -50,4 +50,4 @@ async def stream_events(
 
 
 SCHEMAS = (EventStream,)
-"""What clients parse that no answer's schema names."""
+"""Models that clients parse, and that no answer's schema names."""

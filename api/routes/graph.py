@@ -14,7 +14,7 @@ router = APIRouter(prefix="/topologies/{topology}", tags=["topologies"])
 async def get_graph(service: ServiceDep, ledger: LedgerDep) -> graph.Graph:
     """Spouts, streams and steps of a topology, what passes between them, and what most needs a look.
 
-    It is drawn from what steps have said of themselves, and from exact counts: the difference of two answers
-    over that of their `at` is a rate.
+    Steps have registered their names and streams; the counts are exact. The difference between the counts of
+    two answers, divided by the difference between their `at`, is a rate.
     """
     return await ledger.run(graph.graph(ledger.core, await service.health(ledger)))

@@ -23,7 +23,7 @@ async def list_lines(ledger: LedgerDep) -> dict[str, list[LineSeen]]:
 
 @router.get("/requests/{anchor}", response_model=LineRequest, responses=declared(404))
 async def get_line_request(ledger: LedgerDep, anchor: Annotated[Id, Path()]) -> RequestSeen:
-    """How far a request has come, by the anchor of its tree in any section of its line."""
+    """Shows the progress of a request, by the anchor of its tree in any section of its line."""
     try:
         return await ledger.run(overview.request(ledger.core, int(anchor)))
     except ValidationError as error:

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/topologies/{topology}", tags=["outcomes"])
 
 
 class OutcomesQuery(ByMessageId):
-    """Which outcomes. All that is given must hold."""
+    """A filter of outcomes: all conditions that are given must hold."""
 
     status: Literal["failed", "expired"] | None = None
     spout: Name | None = None
@@ -38,7 +38,7 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
     a cursor all the same: go on until there is none.
     """
     check_spout(ledger, query.spout)
-    asked = failures.page(
+    operation = failures.page(
         ledger.core,
         status=query.status,
         spout=query.spout,
@@ -49,4 +49,4 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
         cursor=query.cursor,
     )
     with known_cursor():
-        return await ledger.run(asked)
+        return await ledger.run(operation)

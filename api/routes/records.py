@@ -16,7 +16,7 @@ router = APIRouter(prefix="/topologies/{topology}", tags=["records"])
 
 
 class RecordsQuery(ByMessageId):
-    """Which record: the one without a name, where none is given."""
+    """A message id; without one, the record without a name."""
 
     limit: Annotated[int, Field(ge=1, le=find_record.PAGE, description="Trees, and dead letters.")] = (
         find_record.PAGE
@@ -30,8 +30,10 @@ async def find_records(ledger: LedgerDep, query: Annotated[RecordsQuery, Query()
     A page looks at a bounded number of trees and dead letters, and says how many: go on until there is no
     cursor. An acked record is known until its outcome is confirmed.
     """
-    wanted = query.wanted or b""
-    if len(wanted) > MESSAGE_ID_BYTES:
-        return find_record.Found(wanted, (), 0, 0, None)
+    message_id = query.wanted or b""
+    if len(message_id) > MESSAGE_ID_BYTES:
+        return find_record.Found(message_id, (), 0, 0, None)
     with known_cursor():
-        return await ledger.run(find_record.find(ledger.core, wanted, limit=query.limit, cursor=query.cursor))
+        return await ledger.run(
+            find_record.find(ledger.core, message_id, limit=query.limit, cursor=query.cursor)
+        )

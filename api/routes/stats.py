@@ -23,7 +23,7 @@ _DEFAULT_STEPS: dict[Window, int] = {"all": 3600}
 
 
 class StatsQuery(Model):
-    """Which piece of the history, and how fine."""
+    """A piece of the history, and its resolution."""
 
     window: Window = "10m"
     step: (
@@ -48,22 +48,22 @@ async def get_stats(
     least = history.STEPS[query.window]
     step = max(least, query.step or _DEFAULT_STEPS.get(query.window, least))
     known = service.history(ledger.config.name)
-    found = series(await ledger.run(history.window(ledger.core, query.window, step, known)))
+    points = series(await ledger.run(history.window(ledger.core, query.window, step, known)))
     # The store adds and subtracts what a call changed; between two calls a gauge may be a little off.
-    gauges = {name: np.maximum(0, found.gauges[name]).astype(int) for name in (*BUCKETS, "held")}
-    p50, p95, p99 = found.percentiles(0.5, 0.95, 0.99)
+    gauges = {name: np.maximum(0, points.gauges[name]).astype(int) for name in (*BUCKETS, "outstanding")}
+    p50, p95, p99 = points.percentiles(0.5, 0.95, 0.99)
     stats = Stats.model_construct(
         topology=ledger.config.name,
         window=query.window,
         step=step,
         totals=WindowTotals(
-            **{name: int(found.counts[name].sum()) for name in COUNTED} | {"latency": _latency(found)}
+            **{name: int(points.counts[name].sum()) for name in COUNTED} | {"latency": _latency(points)}
         ),
-        at=np.datetime_as_string(found.at.astype("datetime64[ms]"), timezone="UTC").tolist(),
-        seconds=[None if math.isnan(value) else value for value in found.seconds.tolist()],
-        **{name: found.counts[name].astype(int).tolist() for name in COUNTED},
+        at=np.datetime_as_string(points.at.astype("datetime64[ms]"), timezone="UTC").tolist(),
+        seconds=[None if math.isnan(value) else value for value in points.seconds.tolist()],
+        **{name: points.counts[name].astype(int).tolist() for name in COUNTED},
         pending=np.sum([gauges[name] for name in BUCKETS], axis=0).tolist(),
-        held=gauges["held"].tolist(),
+        outstanding=gauges["outstanding"].tolist(),
         buckets={name: gauges[name].tolist() for name in BUCKETS},
         latency=LatencySeries(p50=p50, p95=p95, p99=p99),
     )
@@ -71,5 +71,5 @@ async def get_stats(
     return Response(stats.model_dump_json(), media_type="application/json")
 
 
-def _latency(found: Series) -> Latency:
-    return Latency(*found.total_percentiles(0.5, 0.95, 0.99))
+def _latency(points: Series) -> Latency:
+    return Latency(*points.total_percentiles(0.5, 0.95, 0.99))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
 from acker.errors import (
@@ -20,16 +20,21 @@ from acker.errors import (
 from acker.inspect.operate.configure import configure
 from acker.inspect.operate.removal import remove
 from acker.inspect.topology import health as rules
-from acker.inspect.topology import state
+from acker.inspect.topology import state, triage, troubles
 from acker.inspect.topology.totals import totals
-from acker.inspect.topology.unreadable_topology import readable
+from acker.inspect.topology.unreadable_topology import Damaged
 from acker.ledger import async_ledger
 from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.settings import config
+from acker.store.records import reading
+from acker.streams.staging.external.rotating import rotate
 from api.fields import Model, Name
-from api.models.answers import Stored, Topologies, TopologyState
+from api.models.answers import Mute, Stored, Topologies, TopologyState
 from api.models.topologies import (
+    MuteBody,
     Removed,
+    Rotated,
+    RotatedStream,
     Thresholds,
     ThresholdsBody,
     TopologySettings,
@@ -37,34 +42,70 @@ from api.models.topologies import (
 from api.problems import Refused, declared, differs
 from api.service.service import LedgerDep, ServiceDep
 
+_LOOK_SECONDS = 6.0
+"""Seconds: the greatest age of health in a list of all topologies. Services look every five."""
+
 router = APIRouter(prefix="/topologies", tags=["topologies"])
 
 
 class TopologiesQuery(Model):
-    """Which page of topologies."""
+    """A page of topologies."""
 
     limit: Annotated[int, Field(ge=1, le=100)] = 50
-    cursor: Name | None = Field(default=None, description="Of the page before.")
+    cursor: str | None = Field(
+        default=None, pattern=triage.CURSOR_PATTERN, description="Of the page before, in the same order."
+    )
+    sort: triage.Sort = Field(
+        default="name", description="`triage`: by severity and age, the worst and oldest first."
+    )
+    state: list[troubles.Level] = Field(
+        default_factory=list, description="Only topologies of these severities. May be given several times."
+    )
+    name: Annotated[str, Field(max_length=64)] = Field(
+        default="", description="Only topologies with this text in their names."
+    )
 
 
 @router.get("", response_model=Topologies, responses=declared())
 async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery, Query()]) -> state.Listing:
-    """Topologies by name, a page at a time: what a card shows of each."""
-    names = [name for name in await async_ledger.names(service.store) if name > (query.cursor or "")]
-    page = names[: query.limit]
+    """Topologies, a page at a time: what a card shows of each.
+
+    In the order of triage, or by severity, the health of all topologies is looked at: it may be some seconds
+    old.
+    """
+    names = [name for name in await async_ledger.names(service.store) if query.name in name]
+    counts = None
+    if query.sort == "triage" or query.state:
+
+        async def look(ledger: AsyncLedger) -> triage.Standing:
+            judged = await service.health(ledger, most_age=_LOOK_SECONDS)
+            return triage.standing(ledger.config.name, judged)
+
+        every = [
+            triage.standing(one.topology, one) if isinstance(one, Damaged) else one
+            for one in await service.of_each(names, look)
+        ]
+        counts = triage.count(every)
+        left = triage.choose(every, states=query.state, sort=query.sort, cursor=query.cursor or "")
+    else:
+        left = [triage.Standing(name, "well") for name in names if name > (query.cursor or "")]
+    page = left[: query.limit]
 
     async def read(ledger: AsyncLedger) -> state.Summary:
         counted = await ledger.run(totals(ledger.core))
         return state.summary(ledger.config, counted, await service.health(ledger, counted))
 
-    cursor = page[-1] if len(names) > len(page) else None
-    return state.listing(await service.of_each(page, read), cursor)
+    cursor = None
+    if len(left) > len(page):
+        cursor = page[-1].topology if query.sort == "name" else page[-1].cursor
+    found = await service.of_each([one.topology for one in page], read)
+    return state.listing(found, cursor, counts)
 
 
 @router.get("/{topology}", response_model=TopologyState, responses=declared(404))
 async def get_topology(service: ServiceDep, ledger: LedgerDep) -> state.State:
     """A topology's configuration and counters, and how full and old its shards and buckets are."""
-    with readable(ledger.config.name):
+    with reading(f"topology {ledger.config.name!r}"):
         read = await ledger.run(totals(ledger.core))
         return await ledger.run(state.state(ledger.core, read, await service.health(ledger, read)))
 
@@ -107,7 +148,7 @@ async def configure_topology(
 
 
 @contextmanager
-def _settings_refused(asked: config.Settings) -> Iterator[None]:
+def _settings_refused(settings: config.Settings) -> Iterator[None]:
     """Refuses by 409 settings that are not the stored ones, do not agree, or ask too much of the store."""
     try:
         yield
@@ -116,7 +157,7 @@ def _settings_refused(asked: config.Settings) -> Iterator[None]:
     except ValidationError as error:
         raise Refused("contradiction", str(error)) from error
     except StoreError as error:
-        waits = asked.get("wait_fsync") or asked.get("wait_replicas")
+        waits = settings.get("wait_fsync") or settings.get("wait_replicas")
         if isinstance(error, MissingRights | UnreadableRecord) or not waits:
             raise
         detail = f"expected a store that can wait as the settings say, got {error}"
@@ -124,7 +165,7 @@ def _settings_refused(asked: config.Settings) -> Iterator[None]:
 
 
 class RemovalQuery(Model):
-    """Whether a topology is removed whatever it holds."""
+    """Options of a removal."""
 
     force: bool = Field(default=False, description="Also with trees in flight: no spout hears of them again.")
 
@@ -134,10 +175,30 @@ async def remove_topology(ledger: LedgerDep, query: Annotated[RemovalQuery, Quer
     """Removes a topology with all that it holds: streams, kept rows and dead letters, too.
 
     Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced. Stop its
-    jobs first: who still works on it stores it again.
+    jobs first, because a job that still works on it stores it again.
     """
     name = ledger.config.name
     return Removed(topology=name, dropped=await ledger.run(remove(name, force=query.force)))
+
+
+class RotationQuery(Model):
+    """Options of a rotation."""
+
+    force: bool = Field(
+        default=False, description="Also with open segments of the key before: their records expire."
+    )
+
+
+@router.post("/{topology}/stamp-keys", responses=declared(404, 409, 429))
+async def rotate_stamp_keys(ledger: LedgerDep, query: Annotated[RotationQuery, Query()]) -> Rotated:
+    """Gives the stamps of each external stream of a topology a new key; rows with the key before go on.
+
+    Refused while segments of the key before the present one are open, unless it is forced. Not for another
+    try after a lost answer: that is a further rotation.
+    """
+    dropped = await ledger.run(rotate(ledger.core, force=query.force))
+    found = [RotatedStream(stream=stream, dropped=count) for stream, count in sorted(dropped.items())]
+    return Rotated(topology=ledger.config.name, streams=found)
 
 
 @router.patch("/{topology}/thresholds", responses=declared(404, 413, 429))
@@ -146,3 +207,28 @@ async def set_thresholds(service: ServiceDep, ledger: LedgerDep, body: Threshold
     wanted = await ledger.run(rules.set_thresholds(ledger.core, body.model_dump(exclude_none=True)))
     service.forget_health(ledger.config.name)
     return Thresholds(**asdict(wanted))
+
+
+CodePath = Annotated[troubles.Code, Path(description="The code of a trouble.")]
+
+
+@router.put("/{topology}/mutes/{code}", response_model=Mute, responses=declared(404, 413, 429))
+async def mute_trouble(
+    service: ServiceDep, ledger: LedgerDep, request: Request, code: CodePath, body: MuteBody
+) -> troubles.Mute:
+    """Mutes a trouble for a time: it stays in health as muted, with its author, reason and end.
+
+    It may be there already, or come later. A further mute takes the place of the one before.
+    """
+    made = await ledger.run(
+        rules.mute(ledger.core, code, by=request.state.client, reason=body.reason, seconds=body.seconds)
+    )
+    service.forget_health(ledger.config.name)
+    return made
+
+
+@router.delete("/{topology}/mutes/{code}", status_code=HTTPStatus.NO_CONTENT, responses=declared(404, 429))
+async def unmute_trouble(service: ServiceDep, ledger: LedgerDep, code: CodePath) -> None:
+    """Ends the mute of a trouble, if there is one."""
+    await ledger.run(rules.unmute(ledger.core, code))
+    service.forget_health(ledger.config.name)

@@ -28,7 +28,7 @@ _FILTERS = ("bucket", "spout", "shard", "state")
 
 
 class TreesQuery(ByMessageId):
-    """Which trees. All that is given must hold; a message id finds finished trees, too."""
+    """A filter of trees: all conditions that are given must hold. A message id also finds finished trees."""
 
     bucket: Bucket | None = None
     spout: Name | None = None
@@ -40,7 +40,7 @@ class TreesQuery(ByMessageId):
     limit: Annotated[int, Field(ge=1, le=pages.PAGE_TREES)] = 100
 
     def takes(self, tree: trees.Tree) -> bool:
-        """Whether a tree found by its message id is as wanted otherwise."""
+        """True if a tree, found by its message id, meets the other conditions."""
         alike = all(getattr(self, name) in (None, getattr(tree, name)) for name in _FILTERS)
         return alike and tree.age >= self.older_than
 
@@ -53,26 +53,26 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
     cursor all the same: go on until there is none.
     """
     _known(ledger, query)
-    wanted = query.wanted
-    if len(wanted or b"") > MESSAGE_ID_BYTES or (query.state == "finished" and wanted is None):
+    message_id = query.wanted
+    if len(message_id or b"") > MESSAGE_ID_BYTES or (query.state == "finished" and message_id is None):
         return TreesPage((), None)
     rest: Any = {"limit": query.limit, "cursor": query.cursor}
-    if wanted is None:
-        asked = pages.trees(ledger.core, **rest, **query.model_dump(include={*_FILTERS, "older_than"}))
+    if message_id is None:
+        operation = pages.trees(ledger.core, **rest, **query.model_dump(include={*_FILTERS, "older_than"}))
     else:
-        asked = pages.find(ledger.core, wanted, **rest)
+        operation = pages.find(ledger.core, message_id, **rest)
     with known_cursor():
-        page = await ledger.run(asked)
-    return replace(page, trees=tuple(tree for tree in page.trees if wanted is None or query.takes(tree)))
+        page = await ledger.run(operation)
+    return replace(page, trees=tuple(tree for tree in page.trees if message_id is None or query.takes(tree)))
 
 
 @router.get("/trees/{anchor}", response_model=TreeState, responses=declared(404))
 async def get_tree(ledger: LedgerDep, anchor: Anchor) -> tree_state.TreeState:
     """One tree: in flight, or recently finished, with its outcome and reason."""
-    found = await ledger.run(tree_state.tree_state(ledger.core, int(anchor)))
-    if found is None:
+    state = await ledger.run(tree_state.tree_state(ledger.core, int(anchor)))
+    if state is None:
         raise _unknown(ledger, anchor)
-    return found
+    return state
 
 
 @router.post("/trees/{anchor}/fail", response_model=FailResult, responses=declared(404, 413, 429))
@@ -102,7 +102,7 @@ async def reset_trees(request: Request, ledger: LedgerDep, body: ResetManyBody) 
 
 
 async def _reset(ledger: AsyncLedger, anchors: list[str]) -> ResetResult:
-    """Numbers that are no anchors name no tree, as those of trees that are gone."""
+    """Resets the trees of anchors. A number that is no anchor is passed over, like an ended tree."""
     found = [number for number in sorted({int(anchor) for anchor in anchors}) if number & 1]
     return ResetResult(slabs=await ledger.run(manual.reset_timeout(ledger.core, found)) if found else 0)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from acker.drpc.client import Client
+from acker.drpc.calling.client import Client
 from acker.drpc.registry import MOST, Description
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
@@ -20,21 +20,21 @@ class Callers:
         self._store: Store | None = None
         self._clients: dict[str, Client] = {}
 
-    async def client(self, what: Description) -> Client:
+    async def client(self, function: Description) -> Client:
         """The client of a function as it is registered now."""
-        known = self._clients.get(what.name)
-        if known is None or known.function != what:
-            known = await asyncio.to_thread(self._open, what)
+        client = self._clients.get(function.name)
+        if client is None or client.function != function:
+            client = await asyncio.to_thread(self._open, function)
             if len(self._clients) >= MOST:
                 self._clients.pop(next(iter(self._clients)))
-            self._clients[what.name] = known
-        return known
+            self._clients[function.name] = client
+        return client
 
-    def _open(self, what: Description) -> Client:
+    def _open(self, function: Description) -> Client:
         if self._store is None:
             self._store = Store(
                 self._settings.url.get_secret_value(),
                 timeout=self._settings.timeout,
                 cluster=self._settings.cluster,
             )
-        return Client(open_ledger(self._store, what.topology, create=False), what.name)
+        return Client(open_ledger(self._store, function.topology, create=False), function.name)

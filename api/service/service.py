@@ -1,4 +1,4 @@
-"""What a running service holds: its store, its ledgers, and the tasks that run beside the requests."""
+"""A running service: its store, its ledgers, and the tasks beside the requests."""
 
 import asyncio
 import time
@@ -57,24 +57,28 @@ class Service:
 
     def history(self, name: str) -> dict[Window, list[Reading]]:
         """Readings of a topology's history, for `history.window` to go on from."""
-        known = self._histories[name] = self._histories.pop(name, {})
+        readings = self._histories[name] = self._histories.pop(name, {})
         if len(self._histories) > _HISTORIES:
             self._histories.popitem(last=False)
-        return known
+        return readings
 
     async def health(
         self, ledger: AsyncLedger, read: Totals | None = None, *, most_age: float = 1.0, note: bool = False
     ) -> Health:
-        """How a topology is, `most_age` seconds ago at most. read: its totals, where they are known.
+        """Returns the health of a topology.
 
-        note: looks now, and keeps in the store since when there is each trouble.
+        Args:
+            ledger: The ledger of the topology.
+            read: The totals of the topology, if they are known.
+            most_age: Seconds; a newer answer is used again.
+            note: True reads now, and stores the time since which each trouble exists.
         """
         name = ledger.config.name
-        at, found = self._health.get(name, (0.0, None))
-        if found is None or note or time.monotonic() - at > most_age:
-            found = await ledger.run(rules.health(ledger.core, read, note=note))
-            self._health[name] = time.monotonic(), found
-        return found
+        at, health = self._health.get(name, (0.0, None))
+        if health is None or note or time.monotonic() - at > most_age:
+            health = await ledger.run(rules.health(ledger.core, read, note=note))
+            self._health[name] = time.monotonic(), health
+        return health
 
     def at_work(self, name: str) -> AtWork:
         """The steps that are known by their messages to this service."""
@@ -110,11 +114,11 @@ class Service:
             self._at_work.pop(name, None)
             self._health.pop(name, None)
             raise
-        known = self._ledgers.get(name)
-        if known is None or known.config != stored.config:
-            known = self._ledgers[name] = stored
-        known.core.spouts = stored.core.spouts
-        return known
+        ledger = self._ledgers.get(name)
+        if ledger is None or ledger.config != stored.config:
+            ledger = self._ledgers[name] = stored
+        ledger.core.spouts = stored.core.spouts
+        return ledger
 
 
 def _service(request: HTTPRequest) -> Service:

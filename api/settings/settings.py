@@ -20,7 +20,7 @@ class Settings(BaseSettings):
     url: SecretStr = SecretStr("")
     """The store, as redis://HOST:PORT/0; it may hold a password."""
     cluster: bool = False
-    """Whether it is a node of a Redis Cluster."""
+    """True if the URL is the URL of a node of a Redis Cluster."""
     timeout: Annotated[float, Field(ge=0.1, le=60)] = 2.0
     """Seconds to wait for the store before an answer is 503."""
     tokens: SecretStr = SecretStr("")
@@ -29,15 +29,15 @@ class Settings(BaseSettings):
     tokens_file: SecretStr = SecretStr("")
     """A file of such tokens, one or more a line; what follows a # is a comment."""
     hosts: str = ""
-    """Names under which the service may be called without tokens, beside those of the loopback address."""
+    """Names under which the service may be called without tokens, beside the names of loopback."""
     proxies: str = ""
-    """Addresses of proxies, separated by commas or spaces, that are believed for whom they call."""
+    """Addresses of proxies, separated by commas or spaces, that may report the address of their client."""
     ticker: bool = True
-    """Whether to tick all topologies."""
+    """True to tick all topologies."""
     history: bool = True
-    """Whether to write the history of counters."""
+    """True to write the history of counters."""
     otel: bool = False
-    """Whether to export traces by OpenTelemetry, which takes acker[otel]."""
+    """True to export traces by OpenTelemetry, which needs acker[otel]."""
     body_bytes: Annotated[int, Field(ge=1024, le=256 << 20)] = 16 << 20
     """Most bytes of a request's body."""
     writes_per_second: Annotated[float, Field(gt=0, le=1e6)] = 20.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias, get_args
 
 Scope: TypeAlias = Literal["read", "call", "operate"]
-"""What a token allows: to look; to call functions, and no more; everything."""
+"""The rights of a token: to look; to call functions, and no more; everything."""
 
 SHORTEST = 16
 _HASH = "sha256:"
@@ -78,8 +78,8 @@ class Tokens:
     def find(self, presented: str) -> Token | None:
         """The token presented, if it is accepted. Every one is compared, so that time tells nothing."""
         digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
-        found = None
+        match = None
         for token in self.accepted:
             if hmac.compare_digest(token.digest, digest):
-                found = token if found is None or token.scope == "operate" else found
-        return found
+                match = token if match is None or token.scope == "operate" else match
+        return match

@@ -1,1 +1,1 @@
-"""What a client follows while its connection lasts: live events, and outcomes of a spout."""
+"""Endless answers: live events, and the outcomes of a spout."""

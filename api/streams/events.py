@@ -29,21 +29,21 @@ class Frame:
     data: bytes
 
 
-def sample(found: Health, before: Reading, reading: Reading) -> bytes:
-    """What happened between two readings, and how the topology is; its id resumes a stream after it."""
+def sample(health: Health, before: Reading, reading: Reading) -> bytes:
+    """Encodes the changes between two readings, and the health of the topology; its id resumes a stream."""
     points = series([before, reading])
     gauges = {name: float(column[0]) for name, column in points.gauges.items()}
     age = gauges["rotation_age"] if gauges["rotation_age"] >= 0 else None
     backlog, use = int(gauges["backlog"]), max(0.0, gauges["high_water_use"])
     buckets = {name: max(0, int(gauges[name])) for name in BUCKETS}
     changes: dict[str, Any] = {name: int(points.counts[name][0]) for name in COUNTED}
-    changes |= {"latency": Latency(*points.total_percentiles(0.5, 0.95, 0.99)), "health": found}
+    changes |= {"latency": Latency(*points.total_percentiles(0.5, 0.95, 0.99)), "health": health}
     event = Sample(
         at=instant(reading.at / 1000),
         seconds=None if before.first else (reading.at - before.at) / 1000,
         **changes,
         pending=sum(buckets.values()),
-        held=max(0, int(gauges["held"])),
+        outstanding=max(0, int(gauges["outstanding"])),
         waiting_slabs=max(0, int(gauges["waiting"])),
         buckets=buckets,
         high_water_use=use,
@@ -64,7 +64,7 @@ def outcomes(trees: Iterable[Failure]) -> bytes:
 
 
 def summary(at: int, failed: int, expired: int) -> bytes:
-    """How many more ended than were reported one by one; nothing where there were none."""
+    """Encodes the number of trees that ended without an event of their own; nothing if there are none."""
     if failed <= 0 and expired <= 0:
         return b""
     event = OutcomeSummary(at=instant(at / 1000), failed=max(0, failed), expired=max(0, expired))

@@ -51,21 +51,21 @@ async def follow(live: Live, ledger: AsyncLedger, after: int | None, seconds: fl
 
 
 async def _reached(ledger: AsyncLedger, at: int) -> bool:
-    """Whether the history has come to a time. It has not where the store went back, or was made anew."""
+    """True if the history has reached a time. It has not if the store was rolled back or replaced."""
     latest = await ledger.run(history.latest(ledger.core, 1))
     return not latest or latest[0].at >= at
 
 
 async def _missed(live: Live, ledger: AsyncLedger, after: int | None) -> list[Frame]:
-    """What a stream begins with."""
+    """Returns the first events of a stream."""
     if after is None:
         readings = await ledger.run(history.latest(ledger.core, 2))
         return frames(await live.health(ledger), readings, [], 0, 0) if len(readings) == 2 else []
-    known = await _known_at(ledger, after)
+    before_reading = await _known_at(ledger, after)
     readings = await ledger.run(history.after(ledger.core, after))
     if not readings:
         return []
-    before = known or Reading(readings[0].at - 1)
+    before = before_reading or Reading(readings[0].at - 1)
     trees = await _trees_between(ledger, after, readings[-1].at)
     counts = Counter(tree.status for tree in trees)
     failed = expired = 0
@@ -88,12 +88,12 @@ async def _known_at(ledger: AsyncLedger, at: int) -> Reading | None:
 
 async def _trees_between(ledger: AsyncLedger, start: int, end: int) -> list[Failure]:
     """The latest trees that ended after `start` and up to `end` (ms), oldest first, `MISSED` at most."""
-    found: list[Failure] = []
+    trees: list[Failure] = []
     cursor = None
     for _ in range(_PAGES):
         page = await ledger.run(failures.page(ledger.core, limit=MISSED, cursor=cursor))
-        found += [tree for tree in page.trees if start < round(tree.at * 1000) <= end]
+        trees += [tree for tree in page.trees if start < round(tree.at * 1000) <= end]
         cursor = page.cursor
-        if cursor is None or len(found) >= MISSED or (page.trees and page.trees[-1].at * 1000 <= start):
+        if cursor is None or len(trees) >= MISSED or (page.trees and page.trees[-1].at * 1000 <= start):
             break
-    return found[MISSED - 1 :: -1] if len(found) >= MISSED else found[::-1]
+    return trees[MISSED - 1 :: -1] if len(trees) >= MISSED else trees[::-1]

@@ -1,4 +1,4 @@
-"""What beats once a second: the history is written, and whoever watches learns what happened.
+"""The beat, once a second: the history is written, and the watchers get the changes.
 
 However many streams there are, a topology is read once a second and its events are encoded once.
 """
@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnknownTopology
+from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable, UnknownTopology
 from acker.inspect.topology import history
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.history import Reading
@@ -26,6 +26,7 @@ from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.failures import Numbers
 from acker.ledger import async_ledger
 from acker.ledger.async_ledger import AsyncLedger
+from acker.store.loops import Pace, run_async
 from api.problems import Refused
 from api.service.service import Service
 from api.streams import events
@@ -83,7 +84,7 @@ class CountedStream(StreamingResponse):
 
 
 class _Watched:
-    """A topology that is watched: by whom, and up to where they have read."""
+    """A watched topology: its watchers, and the reading that they have."""
 
     def __init__(self) -> None:
         self.subscribers: set[Subscriber] = set()
@@ -106,12 +107,12 @@ class Live:
 
     @property
     def closed(self) -> bool:
-        """Whether the service stops, so that nothing is to wait any more."""
+        """True if the service stops, so that no request waits any longer."""
         return self._closed
 
     @property
     def streams(self) -> int:
-        """How many streams there are, and requests that wait for outcomes."""
+        """The number of streams and of requests that wait for outcomes."""
         return self._places.total()
 
     @contextmanager
@@ -171,23 +172,15 @@ class Live:
 
     async def run(self) -> None:
         """Beats until it is cancelled."""
-        away = False
-        while True:
-            try:
-                await self.beat()
-            except (StoreUnavailable, StoreMisconfigured, StoreError) as error:
-                if not away:
-                    log.warning("no history for now: %s", error)
-                away = True
-            else:
-                if away:
-                    log.warning("the store answers again")
-                away = False
-            wait = (_AFTER_SECOND - time.time() - self._offset) % 1.0
-            await asyncio.sleep(wait if wait > 0.05 else wait + 1.0)
+        await run_async(None, self._step, Pace(log, "no history for now", 1.0, 1.0))
+
+    async def _step(self) -> float:
+        await self.beat()
+        wait = (_AFTER_SECOND - time.time() - self._offset) % 1.0
+        return wait if wait > 0.05 else wait + 1.0
 
     async def beat(self) -> None:
-        """Takes a reading of every topology, and sends it to who watches."""
+        """Takes a reading of every topology, and sends it to the watchers."""
         if self._service.settings.history:
             names = await async_ledger.names(self._service.store)
         else:
@@ -232,7 +225,7 @@ class Live:
             await self._service.health(ledger, note=True)
 
     async def health(self, ledger: AsyncLedger) -> Health:
-        """How a topology is, as it was seen last."""
+        """Returns the health of a topology, as the last reading has it."""
         return await self._service.health(ledger, most_age=LOOK_SECONDS)
 
     async def _tell(self, ledger: AsyncLedger, watched: _Watched) -> None:
@@ -272,10 +265,10 @@ class Live:
 
 
 def frames(
-    found: Health, readings: Sequence[Reading], trees: Sequence[Failure], failed: int, expired: int
+    health: Health, readings: Sequence[Reading], trees: Sequence[Failure], failed: int, expired: int
 ) -> list[Frame]:
     """The events of the readings after the first, and of what ended meanwhile: trees, and how many more."""
-    samples = [Frame(after.at, events.sample(found, before, after)) for before, after in pairwise(readings)]
+    samples = [Frame(after.at, events.sample(health, before, after)) for before, after in pairwise(readings)]
     last = samples.pop()
     # The sample comes last: its id says that all before it was sent.
     ended = events.outcomes(trees) + events.summary(last.at, failed, expired)

@@ -14,7 +14,7 @@ from acker.errors import AckerError
 from acker.inspect.trees import outcome_pages
 from acker.inspect.trees.outcome_pages import EntryOutcomes, OutcomesPage
 from acker.ledger.async_ledger import AsyncLedger
-from acker.ledger.outcomes.outcomes import Receipt
+from acker.ledger.outcomes.outcomes import Confirmation
 from api.models.answers import SpoutOutcomes
 from api.service.service import Service
 from api.streams.events import RETRY_MS
@@ -43,10 +43,10 @@ async def page(
     """A page of outcomes; the first waits for outcomes, up to `wait` seconds, unless its client is `gone`."""
     deadline, pause = time.monotonic() + wait, _FIRST_PAUSE
     while True:
-        found = await ledger.run(outcome_pages.page(ledger.core, spout, limit=limit, cursor=cursor))
+        page = await ledger.run(outcome_pages.page(ledger.core, spout, limit=limit, cursor=cursor))
         left = deadline - time.monotonic()
-        if found.outcomes or cursor is not None or left <= 0 or live.closed or await gone():
-            return found
+        if page.outcomes or cursor is not None or left <= 0 or live.closed or await gone():
+            return page
         await asyncio.sleep(min(pause, left))
         pause = min(_LONGEST_PAUSE, 2 * pause)
 
@@ -62,40 +62,44 @@ class Seen:
         self._began = time.monotonic()
         self._again = again
         self._before = _parsed(last_event_id)
-        self._sent: dict[Receipt, float] = {}
-        self._there: dict[int, set[Receipt]] = {}
+        self._sent: dict[Confirmation, float] = {}
+        self._there: dict[int, set[Confirmation]] = {}
 
     def begin(self) -> None:
-        """A reading begins: what is not there any more by its end is forgotten."""
+        """Begins a reading. Entries that are gone by its end are forgotten."""
         self._there = {}
 
-    def skip(self, receipt: Receipt) -> bool:
-        """Whether an entry that is there is not to be sent now; of a shard, only its oldest are."""
-        there = self._there.setdefault(receipt.shard, set())
-        if receipt not in there and len(there) >= outcome_pages.WINDOW:
+    def skip(self, confirmation: Confirmation) -> bool:
+        """True if an entry is not sent now; of each shard only the oldest entries are."""
+        entries = self._there.setdefault(confirmation.shard, set())
+        if confirmation not in entries and len(entries) >= outcome_pages.WINDOW:
             return True
-        there.add(receipt)
-        if receipt not in self._sent and _id(receipt) <= self._before.get(receipt.shard, (-1, 0)):
-            self._sent[receipt] = self._began
-        at = self._sent.get(receipt)
+        entries.add(confirmation)
+        if confirmation not in self._sent and _id(confirmation) <= self._before.get(
+            confirmation.shard, (-1, 0)
+        ):
+            self._sent[confirmation] = self._began
+        at = self._sent.get(confirmation)
         return at is not None and time.monotonic() < at + self._again
 
-    def sent(self, receipt: Receipt) -> None:
+    def sent(self, confirmation: Confirmation) -> None:
         """Notes that all of an entry was sent."""
-        self._sent[receipt] = time.monotonic()
+        self._sent[confirmation] = time.monotonic()
 
     def end(self) -> None:
-        """A reading of all that is there has ended."""
+        """Ends a reading of all entries."""
         self._sent = {
-            receipt: at for receipt, at in self._sent.items() if receipt in self._there.get(receipt.shard, ())
+            confirmation: at
+            for confirmation, at in self._sent.items()
+            if confirmation in self._there.get(confirmation.shard, ())
         }
 
     @property
     def id(self) -> str:
-        """What was sent and not confirmed, as far as one id says it: the last entry of each shard."""
+        """The sent and unconfirmed entries, as far as an id names them: the last entry of each shard."""
         last: dict[int, tuple[int, int]] = {}
-        for receipt in self._sent:
-            last[receipt.shard] = max(_id(receipt), last.get(receipt.shard, (0, 0)))
+        for confirmation in self._sent:
+            last[confirmation.shard] = max(_id(confirmation), last.get(confirmation.shard, (0, 0)))
         return ",".join(
             f"{shard}-{milliseconds}-{sequence}"
             for shard, (milliseconds, sequence) in list(last.items())[-EVENT_SHARDS:]
@@ -119,7 +123,7 @@ async def follow(
             async for part in reading.look():
                 yield part
                 spoke_at, pause = time.monotonic(), _FIRST_PAUSE
-        except AckerError:  # also where one is removed: who comes again is answered why
+        except AckerError:  # also if one is removed: a client that comes again gets the reason
             return
         if time.monotonic() - spoke_at >= PING_SECONDS:
             yield b": ping\n\n"
@@ -129,7 +133,7 @@ async def follow(
 
 
 class _Reading:
-    """What a stream has read, and goes on from."""
+    """The position of a stream."""
 
     def __init__(self, service: Service, topology: str, spout: str, last_event_id: str) -> None:
         self._service, self._topology, self._spout = service, topology, spout
@@ -144,7 +148,7 @@ class _Reading:
         if self._ledger is None or now - self._looked_at >= _LOOK_SECONDS:
             ledger = await self._service.ledger(self._topology)
             if self._spout not in ledger.core.spouts:
-                raise AckerError(f"topology {self._topology!r} has no spout {self._spout!r} any more")
+                raise AckerError(f"topology {self._topology!r} no longer has a spout {self._spout!r}")
             if self._ledger is None:
                 again = min(AGAIN_SECONDS, ledger.config.message_timeout)
                 self._seen = Seen(self._last_event_id, again)
@@ -152,46 +156,46 @@ class _Reading:
         counted = await self._ledger.run(outcome_pages.lengths(self._ledger.core, self._spout))
         if counted == self._counted:
             return
-        async for found in _unseen(self._ledger, self._spout, self._seen):
-            if found.last:
-                self._seen.sent(found.entry)
-            yield event(found, self._seen.id)
+        async for outcomes in _unseen(self._ledger, self._spout, self._seen):
+            if outcomes.last:
+                self._seen.sent(outcomes.entry)
+            yield event(outcomes, self._seen.id)
         self._counted = counted
 
 
 async def _unseen(ledger: AsyncLedger, spout: str, seen: Seen) -> AsyncIterator[EntryOutcomes]:
-    """What a reading of all shards finds that is to be sent now."""
+    """Yields the outcomes of all shards that are to be sent now."""
     seen.begin()
     cursor = None
     while True:
         asked = outcome_pages.page(ledger.core, spout, cursor=cursor, skip=seen.skip)
-        found = await ledger.run(asked)
-        for one in found.outcomes:
+        page = await ledger.run(asked)
+        for one in page.outcomes:
             yield one
-        cursor = found.cursor
+        cursor = page.cursor
         if cursor is None:
             break
     seen.end()
 
 
-def event(found: EntryOutcomes, last: str) -> bytes:
+def event(outcomes: EntryOutcomes, last: str) -> bytes:
     """Trees that ended together, as an event."""
     return format_sse_event(
         event="outcomes",
-        data_str=SpoutOutcomes.model_validate(found).model_dump_json(),
+        data_str=SpoutOutcomes.model_validate(outcomes).model_dump_json(),
         id=last or None,
         retry=RETRY_MS,
     )
 
 
 def _parsed(last_event_id: str) -> dict[int, tuple[int, int]]:
-    found = {}
+    last = {}
     for part in last_event_id.split(",") if last_event_id else []:
         shard, milliseconds, sequence = map(int, part.split("-"))
-        found[shard] = milliseconds, sequence
-    return found
+        last[shard] = milliseconds, sequence
+    return last
 
 
-def _id(receipt: Receipt) -> tuple[int, int]:
-    milliseconds, _, sequence = receipt.id.partition(b"-")
+def _id(confirmation: Confirmation) -> tuple[int, int]:
+    milliseconds, _, sequence = confirmation.id.partition(b"-")
     return int(milliseconds), int(sequence)

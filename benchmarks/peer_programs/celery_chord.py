@@ -36,7 +36,7 @@ def parent(results: list[None], number: int) -> None:
 
 @app.task(name="answer")  # type: ignore[untyped-decorator]
 def answer(results: list[None]) -> int:
-    """The same, for who has asked."""
+    """The same, for the caller."""
     return len(results)
 
 

@@ -1,4 +1,4 @@
-"""How the workers of a peer tell when the first child began and how many parents are complete.
+"""Marks by which workers of a peer tell when the first child began and how many parents are complete.
 
 By files: this costs a worker a microsecond or so and the Redis server nothing, whatever processes there are.
 """
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 FIRST = "first"
-"""When the first child began, in seconds since 1970."""
+"""The time at which the first child began, in seconds since 1970."""
 DONE = "done"
 """A byte for each parent that is complete; when it was changed last is when the last one was."""
 

@@ -1,7 +1,8 @@
 """The two Spark applications: `split` hands the words of lines on, `count` writes them to the sink.
 
-As those of the demo, but for faults: a query that ends with an error starts again, as under a supervisor, the
-first has executors of their own, and the second fails poison and hangs where a record tells it to.
+Like the jobs of the demo, but for faults: a query that ends with an error starts again, as under a
+supervisor, the first has executors of their own, and the second fails poison and hangs where a record tells
+it to.
 """
 
 import os
@@ -15,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acker.demo import application
-from acker.demo.sink import Sink
+from acker.cli.demo import application
+from acker.cli.demo.sink import Sink
 from acker.spark import Collector, bolt, register
 from harness.chaos import clock
 from harness.chaos.plan import CLIENT_TIMEOUT

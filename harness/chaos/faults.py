@@ -1,4 +1,4 @@
-"""How each kind of fault is brought about, and how it ends; those of the store are in store_faults.py."""
+"""Kinds of faults: how each begins and ends; faults of the store are in store_faults.py."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ def _spout_interrupted(pipeline: Pipeline, fault: Fault) -> Injected:
 
 
 def _killed(fault: Fault, *processes: Supervised) -> Injected:
-    """Of processes that are at work: those that still start are left to do so."""
+    """Kills processes that are at work; a process that still starts is left alone."""
     for process in processes:
         if not process.ready:
             raise NoEffect(f"{process.name} is not at work")

@@ -28,7 +28,7 @@ def commands(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 def _command_end(data: bytes, at: int) -> int | None:
-    """Where the command that begins at a place ends; None where that is not there yet."""
+    """The end of the command that begins at a place; None if it has not come yet."""
     count, at = _number(data, at, b"*")
     for _ in range(count):
         if at < 0:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyspark
 
-from acker.demo.processes import READY, Child, Children
-from acker.demo.sink import Sink
+from acker.cli.demo.processes import READY, Child, Children
+from acker.cli.demo.sink import Sink
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
 from acker.embedded.server import free_port
@@ -53,18 +53,18 @@ class Supervised:
         self.starts = 0
         self.kills = 0
         self.ends = 0
-        """How often it has ended by itself."""
+        """The number of times that it ended by itself."""
         self._child: Child | None = None
         self._said = False
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """True if it runs."""
         return self._child is not None and not self._child.ended
 
     @property
     def ready(self) -> bool:
-        """Whether it runs, and has said that it is ready."""
+        """True if it runs and has said that it is ready."""
         if self._child is None or self._child.ended:
             return False
         self._said = self._said or self._child.line(self._mark) is not None

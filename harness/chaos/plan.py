@@ -1,4 +1,4 @@
-"""What happens when: a plan follows from its seed alone."""
+"""The plan of a run, its faults and their times: it follows from its seed alone."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the source knows of its records, in SQLite: no kill of any process takes it, nor does a lost store.
+"""The source's list of its records, in SQLite: it outlives each kill of a process and a lost store.
 
 Times are of the monotonic clock, which all processes of a machine share and no jump touches.
 """
@@ -16,7 +16,8 @@ POISON, HANG = "poison", "hang"
 UNKNOWN, TWO_OUTCOMES, FALSE_ACK = "unknown outcome", "two outcomes", "false ack"
 OTHER_TREE = "outcome of another tree"
 REPORTED_AGAIN = "outcome reported again in one life"
-"""What is odd: of a tree that was never emitted; of one tree, both from the store; words are missing; the
+"""Kinds of contradictions: of a tree that was never emitted; of one tree, both from the store; words are
+missing; the
 tree is not the one that was tracked for the message id; the store's outcome came again though nobody who was
 reported it had died."""
 FAILURES = 3
@@ -75,7 +76,7 @@ class Tree(NamedTuple):
 
 
 class Oddity(NamedTuple):
-    """What must not be. since: when the outcome came that another one contradicts; at: when that was."""
+    """A contradiction. since: when the outcome came that another one contradicts; at: when that one came."""
 
     kind: str
     what: str
@@ -245,11 +246,11 @@ class Records:
         return None if found is None else float(found[0])
 
     def states(self) -> dict[str, int]:
-        """How many records there are of each state."""
+        """The number of records of each state."""
         return dict(self._database.execute("SELECT state, count(*) FROM records GROUP BY state").fetchall())
 
     def wishes(self) -> int:
-        """How many wishes are open."""
+        """The number of open wishes."""
         return int(self._database.execute("SELECT count(*) FROM wishes").fetchone()[0])
 
     def records(self) -> list[Record]:

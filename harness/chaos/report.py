@@ -1,4 +1,4 @@
-"""What is said of a run: what was done to it, and what came of it."""
+"""The report of a run: its faults and its end."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -48,15 +48,15 @@ class Report:
 
     @property
     def took(self) -> int:
-        """How many faults took effect."""
+        """The number of faults that took effect."""
         return sum(one.took for one in self.done)
 
     def dump(self) -> dict[str, object]:
-        """As plain values."""
+        """The report as plain values."""
         return {**asdict(self), "took": self.took}
 
     def table(self) -> str:
-        """As a table for people."""
+        """The report as a table for people."""
         lines = ["| fault | took effect | without effect, tried again |", "| --- | --- | --- |"]
         for kind, members in by_kind(self.done):
             took = sum(one.took for one in members)

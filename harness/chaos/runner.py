@@ -39,7 +39,7 @@ class NotReady(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run is asked for. every: seconds from one fault to the next, about. rate: records per second."""
+    """Options of a run. every: seconds from one fault to the next, about. rate: records per second."""
 
     seed: int
     minutes: float
@@ -145,7 +145,7 @@ class Run:
         self._over = time.monotonic()
 
     def _inject(self, running: Pipeline, fault: Fault) -> bool:
-        """Whether the fault could be brought about. One of a kind at a time: two would end together."""
+        """True if the fault took effect. One of a kind at a time: two would end together."""
         if any(one.done.fault.kind == fault.kind for one in self._active):
             return False
         began = round(time.monotonic() - self._began, 3)
@@ -200,8 +200,8 @@ class Run:
             states = running.records.states()
             if running.records.wishes() or states.get("waiting") or states.get("flying"):
                 return False
-            held = self._totals(running)
-            return held is not None and held.held == 0
+            found = self._totals(running)
+            return found is not None and found.outstanding == 0
 
         self._wait(running, "rest", resting, REST_WITHIN)
 
@@ -235,7 +235,7 @@ class Run:
             oddities=running.records.oddities(),
             counters=last.counters,
             pending=last.pending,
-            held=last.held,
+            outstanding=last.outstanding,
             service=self._service(running),
             calm=calm,
             message_timeout=self.options.message_timeout,

@@ -1,7 +1,7 @@
 """The source: a spout in plain Python that survives anything, because its records are its own.
 
-Its list of them is in SQLite (records.py). The collectors' spout tells outcomes, by its own timer also those
-of trees that the store has lost; trees of an earlier life of this process, which was killed, are looked after
+Its list of them is in SQLite (records.py). The collectors' spout tells outcomes, by its own timer also for
+trees that the store has lost; trees of an earlier life of this process, which was killed, are looked after
 here in the same way. Each ack is checked when it is reported: the tree's words must be in the sink by then.
 """
 
@@ -18,8 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from acker import Outcome, Topology
+from acker.cli.demo.processes import READY
 from acker.collectors.spout import Spout
-from acker.demo.processes import READY
 from acker.errors import AckerError
 from acker.streams import StreamWriter
 from harness.chaos import clock
@@ -131,7 +131,7 @@ class Source:
             spout.confirm(outcome)  # again, which changes nothing
 
     def _missing(self, name: str) -> str:
-        """What the sink lacks of a tree that is said to be acked."""
+        """The words of an acked tree that the sink lacks."""
         line = self.records.line(int(name.split("/")[0]))
         with closing(sqlite3.connect(self.sink, timeout=60.0)) as database:
             found = database.execute(

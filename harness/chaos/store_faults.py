@@ -258,7 +258,7 @@ def _same(server: EmbeddedServer, pid: int) -> None:
 
 
 def _refusals(server: EmbeddedServer) -> int:
-    """How many commands a server has refused for want of memory."""
+    """The number of commands that a server has refused for want of memory."""
     with client(server) as raw:
         found: dict[str, int] = raw.info("errorstats").get("errorstat_OOM", {"count": 0})
         return found["count"]

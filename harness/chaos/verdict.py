@@ -1,4 +1,4 @@
-"""Whether anything was lost, doubled or wrongly reported: what was seen against what plain Python computes.
+"""The verdict on lost, doubled or wrongly reported records: the run against a model in plain Python.
 
 Nothing of what is judged is asked for what it should be, but for the list of records, which is the source's
 own and in no store that is harmed.
@@ -19,14 +19,13 @@ SLACK = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What there was at the end.
+    """The state at the end of a run.
 
     sink: message id of a tree -> its words by position. counters: the ledger's; pending: trees in flight
-    there, held: those and outcomes not confirmed. service: the counters as the service said them, which was
-    asked after the ledger; None where it did not answer. calm: when the faults were over and all processes
-    ran again; trees emitted before are
-    measured from there. rollbacks: spans in which the store lost what it had answered. died: process -> how
-    often it ended by itself.
+    there, outstanding: those and outcomes not confirmed. service: the counters as the service said them,
+    which was asked after the ledger; None where it did not answer. calm: when the faults were over and all
+    processes ran again; trees emitted before are measured from there. rollbacks: spans in which the store
+    lost what it had answered. died: process -> how often it ended by itself.
     """
 
     records: Sequence[Record]
@@ -35,7 +34,7 @@ class Collected:
     oddities: Sequence[Oddity]
     counters: Mapping[str, int]
     pending: int
-    held: int
+    outstanding: int
     service: Mapping[str, int] | None
     calm: float
     message_timeout: float
@@ -136,7 +135,7 @@ def _oddities(found: Collected) -> Iterable[str]:
 
 
 def _rolled_back(found: Collected, one: Oddity) -> bool:
-    """Whether the store lost what it had reported between the two tellings."""
+    """True if the store lost its reports between the two outcomes."""
     since = one.at if one.since is None else one.since
     return any(since <= end and begin <= one.at for begin, end in found.rollbacks)
 
@@ -151,10 +150,10 @@ def _ledger(found: Collected) -> Iterable[str]:
         )
     if found.pending:
         yield f"{found.pending:,} trees are stuck in the ledger"
-    if found.held > found.pending:
-        yield f"{found.held - found.pending:,} outcomes are not confirmed"
-    if found.held < found.pending:
-        yield f"{found.pending - found.held:,} trees more were confirmed than were tracked"
+    if found.outstanding > found.pending:
+        yield f"{found.outstanding - found.pending:,} outcomes are not confirmed"
+    if found.outstanding < found.pending:
+        yield f"{found.pending - found.outstanding:,} trees more were confirmed than were tracked"
     if found.service is None:
         yield "the service does not answer"
         return

@@ -2,7 +2,7 @@
 
     uv run python -m harness.fuzz [--seconds 60] [--seed 0] [--keep DIRECTORY] [TARGET ...]
 
-Targets are those of harness/fuzz/targets.py, by default all in turn. An error that is not acker's,
+The targets stand in harness/fuzz/targets.py; all run in turn by default. An error that is not acker's,
 20 seconds for one input, or 2 GiB of memory is a defect: the input is written to DIRECTORY, shown, and the
 exit status is 1. The inputs that reached something new are kept there, for the next run to begin with.
 """

@@ -1,6 +1,6 @@
 """Everything that parses what others wrote, each as a function of bytes.
 
-What harness.fuzz.py feeds.
+`python -m harness.fuzz` feeds them.
 
 A target returns, or raises an error of acker's; anything else is a defect. What is read back from a store is
 given to the operation that reads it, as the store's reply. Samples are inputs that are good.
@@ -44,7 +44,7 @@ from acker.streams.upkeep import retention
 
 @dataclass(frozen=True)
 class Target:
-    """What parses, and inputs that it takes."""
+    """A parser, and inputs that it takes."""
 
     feed: Callable[[bytes], object]
     samples: tuple[bytes, ...]
@@ -112,7 +112,7 @@ def _cursor(data: bytes) -> None:
 
 def _outcome(data: bytes) -> None:
     for reported in outcomes.parse(0, b"1-0", fields(data)).slabs:
-        assert all(index < 5 for index in reported.of(5))
+        assert all(index < 5 for index in reported.indexes_in(5))
 
 
 def _message_ids(data: bytes) -> None:
@@ -227,11 +227,12 @@ def _subscriptions(data: bytes) -> None:
         pass
     limits = [known.get(name) for name in (b"max_age", b"max_bytes", b"bytes", b"segments", b"gather")]
     answered(retention.retain(core(), "lines"), [limits, [], [], [b"1700000000", b"5"]])
-    told = [known.get(name) for name in (b"slots", b"next", b"gather", b"fair", b"life")]
+    told = [known.get(name) for name in (b"slots", b"next", b"gather", b"fair", b"epoch")]
     slots = answered(subscriptions.slots(core(), "lines"), [told])
     assert slots is None or len(slots) <= subscriptions.MOST  # type: ignore[arg-type]
     answered(subscriptions.find(core(), "lines", "a"), [known.get(b"name:a", b"0")])
-    answered(subscriptions.subscribe(core(), "lines", "a"), [known.get(b"name:a", b"0"), 0])
+    kept = [known.get(b"name:a", b"0"), known.get(b"external")]
+    answered(subscriptions.subscribe(core(), "lines", "a"), [kept, 0])
 
 
 def _registered(data: bytes) -> None:
@@ -239,7 +240,7 @@ def _registered(data: bytes) -> None:
 
 
 def _watermark(data: bytes) -> None:
-    """What the offsets were up to, and one piece of roots that is kept."""
+    """Offsets, and a stored piece of roots."""
     found = parts(data)
     split = len(found) // 2 * 2
     answered(kept.watermark(core(), "s"), [found[:split]], [found[split:]])
@@ -262,7 +263,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "message_id": b"m", "anchor": b"4096", "status": b"failed", "reason": b"bad", "attempts": b"3",
         "at": b"1700000000000", "stream": b"lines", "step": b"", "batch": b"-1",
     }  # fmt: skip
-    dead_row = dead_letter_store.packed(roots.dump(), rows)
+    dead_row = dead_letter_store.pack_row(roots.dump(), rows)
     searches = find_record.Searches("a", None, "", 3, 5)
     letters_at = dead_letters_pages.LettersPosition(1_700_000_000_000, "s", "5-0", "9-0")
     config = {"schema": str(SCHEMA_VERSION), "message_timeout_ms": "30000", "spouts": "1", "spout:s": "1"}

@@ -23,7 +23,7 @@ _BATCHES = ("1", "2", "100", "100", "1 if started else 100")
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a seed's pipeline is. forked: how many operators stand above a stream of two readers."""
+    """The pipeline of a seed. forked: how many operators stand above a stream of two readers."""
 
     spouts: tuple[str, ...]
     source: str

@@ -1,4 +1,4 @@
-"""How a query ended: refused by acker, by the story, by Spark or the user's code, or by a fault of acker."""
+"""Ends of queries: refused by acker, by the story, by Spark or the user's code, or by a fault of acker."""
 
 import re
 from typing import Any
@@ -14,13 +14,12 @@ _NOT_REFUSALS = {
     for name, one in vars(errors).items()
     if isinstance(one, type) and issubclass(one, (StoreError, StoreUnavailable, VersionMismatch))
 }
-_RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+)(?::|$)", re.MULTILINE)
 _MOST_CAUSES = 20
 _FRAME = re.compile(r'^\s*File "([^"]+)", line \d+', re.MULTILINE)
 
 
 def end_of(query: str, error: BaseException) -> End:
-    """How a run ended that raised this."""
+    """The end of a run that raised this error."""
     text = _whole(error)
     if CRASH in text:
         return End(query, PLANNED, text)
@@ -37,7 +36,7 @@ def end_of(query: str, error: BaseException) -> End:
 
 
 def _whole(error: BaseException) -> str:
-    """What an error says, and what its causes in the JVM do: Spark shows the outermost."""
+    """The texts of an error and of its causes in the JVM: Spark shows the outermost."""
     said = [str(error)]
     cause: Any = getattr(error, "_origin", None)
     for _ in range(_MOST_CAUSES):

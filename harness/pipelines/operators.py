@@ -1,7 +1,7 @@
 """Operators between a source and a sink: as a user writes them, and what they make of a record.
 
 A row has the columns id, k, at, attempt, made_of and `_acker`. made_of lists the marks of what went into the
-row, at first the record's number. An operator either keeps all marks, or drops those of records by their k
+row, at first the record's number. An operator either keeps all marks, or drops marks of records by their k
 (k = number % KINDS, so that all rows of a record go), or makes copies, which get a suffix each. So plain
 Python knows which marks of a record have to reach the sink, whatever Spark does in between, and in which
 order. Operators that are mistakes keep all marks, too, as far as their author can see.
@@ -15,7 +15,7 @@ from typing import TypeAlias
 KINDS = 5
 """Values of k."""
 APART = 1_000
-"""From the number of a record of the first spout to that of its partner of the second."""
+"""The distance from the number of a record of the first spout to its partner's of the second."""
 SCHEMA = "id bigint, k int, at timestamp, attempt int, made_of array<string>"
 """The columns of a row, but for `_acker`."""
 
@@ -38,7 +38,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operator stands. step: the bolt or query. many: whether `_acker` is an array there.
+    """The place of an operator. step: the bolt or query. many: whether `_acker` is an array there.
 
     records: how many there will be of all spouts.
     """
@@ -153,11 +153,11 @@ ANYWHERE: tuple[tuple[int, Maker], ...] = (
     (2, _flaky),
     (2, _lookup),
 )
-"""How often, and what may stand in a query and in a bolt's function."""
+"""Weights of operators that may stand in a query and in a bolt's function."""
 
 
 PLAIN = frozenset({"column", "repartition", "pandas", "join with a table"})
-"""Names of those that change no row: a query may have one from its second start on."""
+"""Names of operators that change no row: a query may have one from its second start on."""
 
 
 # In a query
@@ -215,7 +215,7 @@ STREAMING: tuple[tuple[int, Maker], ...] = (
     (2, _windows),
     (1, _totals),
 )
-"""What may stand in a query only: Spark keeps state for it."""
+"""Operators that may stand in a query only: Spark keeps state for them."""
 
 
 # In a bolt's function
@@ -366,7 +366,7 @@ INSIDE: tuple[tuple[int, Maker], ...] = (
     (2, _look),
     (2, _once),
 )
-"""What may stand in a bolt's function only."""
+"""Operators that may stand in a bolt's function only."""
 
 MISTAKES: tuple[tuple[int, Maker], ...] = (
     (1, _groups_without_alias),
@@ -374,7 +374,7 @@ MISTAKES: tuple[tuple[int, Maker], ...] = (
     (2, _pandas_groups_with_headings),
     (1, _once_lost),
 )
-"""What stands in a bolt's function, and loses trees or their anchors."""
+"""Mistakes in a bolt's function that lose trees or their anchors."""
 
 
 def draw(chance: Random, makers: tuple[tuple[int, Maker], ...], place: Place) -> Operator:

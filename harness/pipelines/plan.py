@@ -8,7 +8,7 @@ from harness.pipelines.coding import COPY, Code, Coder
 from harness.pipelines.operators import APART
 
 ATTEMPTS = 5
-"""How often a record is tried: more often than a story makes it fail."""
+"""Attempts of a record: more than a story makes fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Pipeline:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the pipeline has, in words."""
+        """The parts of the pipeline, in words."""
         return (*self.code.features, *(one.name for one in self.code.operators))
 
     @property

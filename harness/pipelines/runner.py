@@ -47,7 +47,7 @@ class Judged:
 
 @dataclass(slots=True)
 class Report:
-    """What came of all pipelines."""
+    """The ends of all pipelines."""
 
     judged: list[Judged] = field(default_factory=list)
 
@@ -57,11 +57,11 @@ class Report:
         return [f"seed {one.seed}: {problem}" for one in self.judged for problem in one.problems]
 
     def dump(self) -> dict[str, object]:
-        """As plain values."""
+        """The report as plain values."""
         return {"problems": self.problems, "judged": [asdict(one) for one in self.judged]}
 
     def table(self) -> str:
-        """As text for people."""
+        """The report as text for people."""
         total = len(self.judged)
         refused = sum(bool(one.refusals) for one in self.judged)
         spark = sum(bool(one.errors) for one in self.judged)

@@ -43,7 +43,7 @@ Start = Callable[[int], DataStreamWriter | None]
 
 
 class Crash(Exception):
-    """What a story does to a bolt, or to a task."""
+    """A crash that a story causes in a bolt or a task."""
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Story:
         return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(there))
 
     def spout(self, name: str) -> dict[str, Any]:
-        """How a spout tracks its rows."""
+        """The options with which a spout tracks its rows."""
         return {
             "url": self.url, "topology": self.ledger.config.name, "spout": name, "message_id": "id",
             "attempt": "attempt", "attempts": ATTEMPTS,

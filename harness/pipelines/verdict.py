@@ -1,4 +1,4 @@
-"""Whether a record that was reported acked is not in the sink, or one is nowhere: of what was seen alone."""
+"""The verdict: acked records that the sink lacks, and records that are nowhere."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ SHOWN = 6
 """Examples of a problem."""
 
 DONE, PLANNED, REFUSED, SPARK, BROKEN, HUNG = "done", "planned", "refused", "Spark", "broken", "hung"
-"""How a run of a query ended: with all that there was; by the story; by a typed error of acker; by an error
+"""Ends of a run of a query: with all that there was; by the story; by a typed error of acker; by an error
 of Spark's or of the user's code; by an error that acker let out; not at all."""
 
 
@@ -27,7 +27,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a run of a query ended; error: the text."""
+    """The end of a run of a query. error: its text."""
 
     query: str
     kind: str
@@ -36,12 +36,12 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What there was at the end of a story, when each record had had all its attempts.
+    """The state at the end of a story, after each record had all its attempts.
 
     expected: number of each record -> the marks that have to be in the sink when it is acked. reported: all
     outcomes. sink: marks there. letters: numbers of dead letters. pending, kept: rows that the spouts have
     in the store without an outcome; and how many they ever had. files: the records came from files, which
-    are tracked by a query: those that no query has read are in the files still.
+    are tracked by a query: unread records are in the files still.
     """
 
     expected: Mapping[int, frozenset[str]]
@@ -60,7 +60,7 @@ def judge(found: Observed) -> list[str]:
 
 
 def clean(found: Observed) -> bool:
-    """Whether no run of a query ended but with all that there was, or as the story wanted."""
+    """True if each run of a query ended with all its input done, or as the story wanted."""
     return all(end.kind in (DONE, PLANNED) for end in found.ends)
 
 

@@ -1,4 +1,4 @@
--- Tells whether the steps that read a stream are of a version of their function.
+-- Checks that the steps that read a stream have a version of their function.
 --
 -- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
 -- ARGV  1 version        of the function (acker/drpc/registry.py)

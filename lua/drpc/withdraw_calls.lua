@@ -1,12 +1,12 @@
--- Takes calls of a function from their caller, who does not know whether their rows are written: from now on
--- they are not (lua/drpc/own_calls.lua). Or forgets them.
+-- Takes calls of a function from their caller, which does not know if their rows are written: from now on
+-- they are not (lua/drpc/check_caller.lua). Or forgets them.
 --
--- KEYS  1 calls      hash (call.lua); of a call that was taken from its caller that is "-" and the caller
---       2 deadlines  sorted set (lua/drpc/call.lua)
+-- KEYS  1 calls      hash (begin_call.lua); a call that was taken from its caller has "-" before the caller
+--       2 deadlines  sorted set (lua/drpc/begin_call.lua)
 -- ARGV  1 caller
 --       2 forget     0: takes them; 1: forgets them, so that they can begin anew
 --       ... request
--- Returns which of them were that caller's, or had been.
+-- Returns the requests that belong to that caller, or did before.
 -- Bounded by the caller: at most 1,024 requests a call.
 local found = {}
 for k = 3, #ARGV do

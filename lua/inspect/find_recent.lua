@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- Looks for a tree among the latest that failed or expired, the latest first.
+-- Searches for a tree among the latest failed or expired trees, the latest first.
 --
 -- KEYS  1 recent    stream (ledger/includes/recent.lua)
 -- ARGV  1 slab
 --       2 index
 --       3 latest, 4 earliest  ids of entries to look at
 -- Returns the entry as {id, fields}, or false.
--- Bounded by the caller: ids of at most 128 trees a call, so that many entries; with the earliest of them
--- may come the other trees of its entry, some 256 or one slab.
+-- Bounded by the caller: ids of at most 128 trees a call, so at most 128 entries; the earliest entry may have
+-- further trees, some 256 or one slab.
 local find, unpack_from = string.find, struct.unpack
 local slab, index = ARGV[1], tonumber(ARGV[2])
 
@@ -30,8 +30,8 @@ end
 for _, entry in ipairs(redis.call('XREVRANGE', KEYS[1], ARGV[3], ARGV[4])) do
   local fields = entry[2]
   local trees = fields[#fields]
-  -- The search for the name is the server's own loop; only where it is somewhere are the trees walked over.
-  -- One that cannot be read has none.
+  -- The server's own loop searches for the name; only if it is found are the trees walked over.
+  -- An unreadable entry has no trees.
   if find(trees, slab, 1, true) then
     local read, there = pcall(has, trees)
     if read and there then return entry end

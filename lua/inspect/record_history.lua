@@ -1,18 +1,17 @@
 -- Writes a reading of a topology's counters to its history: to the finest stream, and to each coarser one
--- whose next step has begun. Readings are cumulative, so a coarser stream is some of the same readings.
+-- whose next step has begun. Readings are cumulative, so a coarser stream has some of the same readings.
 --
--- KEYS  1 turn        string  token of who may write
+-- KEYS  1 turn        string  name of the process that may write
 --       2 config      of the topology
 --       ... stream    for each step
--- ARGV  1 token
+-- ARGV  1 writer
 --       2 reading     as acker/inspect/topology/history.py packs it
---       ... step, kept  of each stream: its step in ms, how many readings it keeps
--- Returns the time of the reading in ms, or 0 where somebody else has the turn, or the topology
--- is gone.
--- A stream begins with an empty reading, of which all counts are zero. Where the server's clock was set back
--- by a minute or more, the readings that are later than now go; by less, nothing is written until it is as
--- late as it was. Either way the next reading has the counts of that time, too.
--- Bounded: one entry for each stream; and the readings of one stream, some thousand, where the clock was set
+--       ... step, kept  of each stream: its step in ms, the number of readings that it keeps
+-- Returns the time of the reading in ms, or 0 if another process has the turn, or the topology is gone.
+-- A stream begins with an empty reading, whose counts are all zero. If the server's clock was set back by a
+-- minute or more, the readings later than now go. If it was set back by less, nothing is written until the
+-- clock reaches its old time. Either way the next reading has the counts of that time as well.
+-- Bounded: one entry for each stream; and the readings of one stream, some thousand, if the clock was set
 -- back.
 local call, floor = redis.call, math.floor
 local SET_BACK = 60000
@@ -20,7 +19,7 @@ if call('GET', KEYS[1]) ~= ARGV[1] or call('EXISTS', KEYS[2]) == 0 then return 0
 local instant = call('TIME')
 local now = instant[1] * 1000 + floor(instant[2] / 1000)
 
--- A stream takes no id below its last one, so what is to stay of it is written anew. Returns the last of it.
+-- A stream takes no id below its last one, so the remaining readings are written anew. Returns the last one.
 local function drop_later(stream)
   local kept = call('XRANGE', stream, '-', now)
   call('UNLINK', stream)

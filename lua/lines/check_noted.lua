@@ -1,4 +1,4 @@
--- Tells whether just this is noted of the requests of a group, and the group was not released.
+-- Checks that exactly this is noted of a group's requests, and the group was not released.
 --
 -- KEYS  1 progress  hash (note_arrivals.lua)
 -- ARGV  1 over, 2 acked  bitmaps

@@ -1,12 +1,12 @@
--- Declares a line: gives it its number at first, compares after that.
+-- Declares a line: gives it its number at first, and compares its record later.
 --
 -- KEYS  1 lines  hash: name -> "<number> <record>"
 -- ARGV  1 name
 --       2 record  of the line (acker/lines/line.py)
---       3 most    lines of a topology
---       4 own     the number that its streams gather by already; 0 for none
---       ... number  that other streams gather by
--- Returns what is stored; an error where there are so many already.
+--       3 most    most lines of a topology
+--       4 own     the line number of its gathering streams; 0 for none
+--       ... number  the line number of another gathering stream
+-- Returns the stored line; an error if there are so many already.
 local found = redis.call('HGET', KEYS[1], ARGV[1])
 if found then return found end
 local taken = {}

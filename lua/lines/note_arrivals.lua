@@ -1,11 +1,11 @@
--- Notes which requests of a group are over in a section, and tells when all are.
+-- Notes the finished requests of a group in a section, and detects the end of all.
 --
--- KEYS  1 progress  hash: over, acked  bitmaps of the requests that are over there, and that were acked;
---                   released  when the group was released or dropped (ms)
+-- KEYS  1 progress  hash: over, acked  bitmaps of the finished requests, and of the acked requests;
+--                   released  the time when the group was released or dropped (ms)
 -- ARGV  1 requests  of the group
---       2 over, 3 acked  bitmaps, the lowest bit first: what is noted
+--       2 over, 3 acked  bitmaps to note, the lowest bit first
 --       4 ttl       seconds for which this is kept
--- Returns the bitmap of the acked ones when all are over, and the group was not released; else nil.
+-- Returns the bitmap of the acked requests if all are over, and the group was not released; otherwise nil.
 -- The same again changes nothing, and returns the same.
 --- @chained true
 local call, band, bor = redis.call, bit.band, bit.bor

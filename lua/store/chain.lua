@@ -1,12 +1,12 @@
 -- Runs scripts one after another in one call, for a store that is one server: their keys are in many slots.
--- Nobody sees the store in between, and a replica, or the append-only file, has what all of them did or
--- nothing. One is run only where the one before has done what it is for: the line `@chained` of its header
--- says, of its reply, when that is so.
+-- No client sees the store in between, and a replica, or the append-only file, has the writes of all scripts
+-- or of none. A script runs only after a success of the script before: the line `@chained` of a header is the
+-- condition of success on its reply.
 --
--- KEYS  those of each script, one after another
--- ARGV  name, keys, words, then its own ARGV  of each script: how many KEYS and ARGV it has
--- Returns the replies of those that were run, in order; where fewer than were asked, the last one was refused
--- or said no, and those after it were not run. In place of an error stands its text, after "!".
+-- KEYS  the keys of each script, one after another
+-- ARGV  name, keys, words, then its own ARGV  of each script: its numbers of KEYS and ARGV
+-- Returns the replies of the scripts that ran, in order. If there are fewer replies than scripts, the last
+-- one failed, and the later ones did not run. In place of an error stands its text, after "!".
 -- Bounded by the caller: at most 128 scripts a call (acker/streams/commits/run.py).
 --- @chained_scripts
 local replies, next_key, next_word = {}, 1, 1

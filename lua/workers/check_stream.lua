@@ -1,11 +1,12 @@
--- Tells whether a stream is still as it was looked at: for whom its segments are staged, and of what rows.
+-- Checks that a stream is unchanged since it was read: the subscriptions of its segments, and its rows'
+-- schema.
 --
 -- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
 --       2 schema         string
--- ARGV  1 slots   that segments are staged for, as "0,2": of the subscriptions there are, or of the next one
---       2 gather  how it gathers; or empty
---       3 fair    the column by which it is read fairly; or empty
---       4 schema  its SHA-1; or empty where there is none
+-- ARGV  1 slots   slots of staged segments, as "0,2": of the present subscriptions, or of the next one
+--       2 gather  the way it gathers; or empty
+--       3 fair    the column of fair reading; or empty
+--       4 schema  its SHA-1; or empty if there is none
 -- Returns 1, or 0.
 --- @chained reply == 1
 local slots, following, gather, fair = unpack(redis.call('HMGET', KEYS[1], 'slots', 'next', 'gather', 'fair'))

@@ -1,21 +1,21 @@
--- Gives a worker back what it has worked on, from the worker that has taken it over and has not committed it.
+-- Gives a worker its segments back, from the worker that has taken them over and has not committed them.
 --
 -- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
 --       2 returned       stream of segments whose reader is gone
---       3 taken          stream of the worker's segments (lua/streams/log/claim_segments.lua): none yet
+--       3 delivered      stream of the worker's segments (lua/streams/log/claim_segments.lua): none yet
 --       4 readers        hash (lua/streams/log/claim_segments.lua)
---       ... taken, bound  of each other worker that has some of the segments
---       ... owed         of each segment (lua/streams/log/note_segments.lua)
+--       ... delivered, fences  of each other worker that holds some of the segments
+--       ... unacked      of each segment (lua/streams/log/note_segments.lua)
 -- ARGV  1 slot           the subscription's number
---       2 reader         that it has from now on
---       3 ttl            seconds for which what a reader has taken is kept
+--       2 reader         the reader of the worker from now on
+--       3 ttl            seconds for which a reader's `delivered` is kept
 --       4 name           of the subscription
 --       5 version        of the function whose step it works on; or empty
---       6 others         how many other workers there are
+--       6 others         number of other workers
 --       ... holder, id, entry  of each segment, in the order of the work: 0, it was given back,
---                        or the number of the other worker that has it; its id there; the id of its entry
--- Returns 1; 0 where one is acked, or is bound to a commit, or is not there any more: nothing has changed.
--- What another worker makes of its batch is not committed from then on: a batch is committed whole.
+--                        or the number of the other worker that holds it; its id there; the id of its entry
+-- Returns 1; 0 if one is acked, or is bound to a commit, or no longer exists: nothing has changed.
+-- The other worker's batch is not committed from then on: a batch is committed whole.
 -- Bounded by the caller: at most 500 segments a call.
 local call, slot, others, moved = redis.call, ARGV[1], tonumber(ARGV[6]), {}
 local version = call('HGET', KEYS[1], 'version')
@@ -39,10 +39,10 @@ for number, one in ipairs(moved) do
   call('XDEL', one.from, one.id)
   call('XADD', KEYS[3], number .. '-0', unpack(one.fields))
   if one.holder > 0 then
-    local bound = KEYS[4 + 2 * one.holder]
-    local back = math.max(tonumber(string.match(one.id, '^%d+')), call('HGET', bound, 'given_back') or 0)
-    call('HSET', bound, 'given_back', string.format('%.0f', back))
-    call('EXPIRE', bound, ARGV[3])
+    local fences = KEYS[4 + 2 * one.holder]
+    local back = math.max(tonumber(string.match(one.id, '^%d+')), call('HGET', fences, 'given_back') or 0)
+    call('HSET', fences, 'given_back', string.format('%.0f', back))
+    call('EXPIRE', fences, ARGV[3])
   end
 end
 if call('XLEN', KEYS[2]) == 0 then call('UNLINK', KEYS[2]) end

@@ -1,4 +1,4 @@
-"""Who may do what, and what protects a browser."""
+"""Rights of tokens, and the protections of a browser."""
 
 import hashlib
 import socket
@@ -187,7 +187,10 @@ def test_a_name_that_is_none_is_a_bad_request(valkey_url: str) -> None:
 
 
 def test_a_failure_is_protected(address: str, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acker.inspect.topology.state.stored", lambda _: 1 / 0)
+    def broken(_: object) -> None:
+        raise RuntimeError("not an error of what is stored")
+
+    monkeypatch.setattr("acker.inspect.topology.state.stored", broken)
     answer = client.get("/topologies/words")
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:acker:internal-error")
     assert answer.headers["x-content-type-options"] == "nosniff"

@@ -3,7 +3,7 @@
 import json
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -38,6 +38,41 @@ def test_what_is_no_http_is_answered_as_other_bad_requests_are(valkey_url: str) 
         assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert b"x-content-type-options: nosniff" in head
         assert json.loads(body)["type"] == "urn:acker:bad-request"
+
+
+CHUNKED = (
+    b"POST /api/v1/topologies/words/fail HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+ENDLESS = b"a" * (100 << 10)
+TOO_LARGE = {
+    "line": b"GET /healthz?" + ENDLESS,
+    "header": GET + b"X: " + ENDLESS,
+    "many headers": GET + b"X: a\r\n" * 100 + b"\r\n",
+    "second request": (GET + b"\r\n") * 3 + GET + b"X: " + ENDLESS,
+    "chunk": CHUNKED + b"1;" + ENDLESS,
+    "trailer": CHUNKED + b"1\r\n{\r\n0\r\nX: " + ENDLESS,
+    "many trailers": CHUNKED + b"1\r\n{\r\n0\r\n" + b"X: a\r\n" * 100,
+}
+
+
+def test_a_head_has_a_bound_and_within_it_comes_as_it_likes(valkey_url: str) -> None:
+    with running("--url", valkey_url) as service:
+        for kind, sent in TOO_LARGE.items():
+            answered = b""
+            with suppress(ConnectionResetError), connected(service.address, sent) as connection:
+                while more := connection.recv(65536):
+                    answered += more
+            if not sent.startswith(CHUNKED) and kind != "second request":
+                assert answered.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n"), kind
+                assert b"urn:acker:head-too-large" in answered
+        most = GET + b"X: " + b"a" * 30_000 + b"\r\n" + b"Y: 1\r\n" * 98 + b"\r\n"
+        with connected(service.address, most * 5) as connection:
+            answered = b""
+            while answered.count(b"HTTP/1.1 200 OK") < 5:
+                more = connection.recv(65536)
+                assert more, answered[-300:]
+                answered += more
 
 
 def test_what_is_not_sent_in_time_is_ended(valkey_url: str) -> None:

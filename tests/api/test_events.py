@@ -212,13 +212,13 @@ def test_a_client_has_so_many_streams(valkey_url: str, ledger: Ledger) -> None:
 @pytest.mark.parametrize("path", ["events", "spouts/s/outcomes/events"])
 def test_a_client_has_no_more_streams_at_once(valkey_url: str, ledger: Ledger, path: str) -> None:
     ledger.register_spout("s")
-    asked = f"GET /api/v1/topologies/words/{path} HTTP/1.1\r\nHost: localhost\r\n"
-    asked += f"Authorization: Bearer {READ}\r\n\r\n"
+    request = f"GET /api/v1/topologies/words/{path} HTTP/1.1\r\nHost: localhost\r\n"
+    request += f"Authorization: Bearer {READ}\r\n\r\n"
     with (
         serving(valkey_url, tokens=TOKENS, ticker=False, streams_of_client=3) as address,
         ExitStack() as ending,
     ):
-        connections = [ending.enter_context(connected(address, asked[:-2].encode())) for _ in range(40)]
+        connections = [ending.enter_context(connected(address, request[:-2].encode())) for _ in range(40)]
         for connection in connections:
             connection.sendall(b"\r\n")
         said = Counter(connection.recv(12) for connection in connections)

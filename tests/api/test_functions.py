@@ -76,12 +76,12 @@ def test_who_does_not_wait_comes_again(client: httpx.Client, topology: Topology)
         Echo.may.clear()
         accepted = client.post("/drpc/echo", json={"args": [1], "wait": 0})
         assert accepted.status_code == 202
-        where = accepted.headers["location"].removeprefix("/api/v1")
-        while (pending := client.get(where).json())["waits_for"] != ["all"]:
-            assert client.get(where).status_code == 202
+        location = accepted.headers["location"].removeprefix("/api/v1")
+        while (pending := client.get(location).json())["waits_for"] != ["all"]:
+            assert client.get(location).status_code == 202
         assert pending["deadline"] > "2026"
         Echo.may.set()
-        while (found := client.get(where)).status_code == 202:
+        while (found := client.get(location)).status_code == 202:
             pass
         assert found.json()["result"] == ["1"]
 
@@ -97,13 +97,13 @@ def test_what_cannot_be_answered_is_a_problem(client: httpx.Client, topology: To
     assert kind(late) == (504, "drpc-timeout")
     none = client.post("/drpc/echo", json={"args": [1], "wait": 0.1})
     assert kind(none) == (503, "no-workers")
-    where = none.headers["location"].removeprefix("/api/v1")
-    assert client.get(where).status_code == 202
+    location = none.headers["location"].removeprefix("/api/v1")
+    assert client.get(location).status_code == 202
     full = client.post("/drpc/echo", json={"args": [1]})
     assert (kind(full), full.headers["retry-after"]) == ((429, "drpc-full"), "1")
-    assert client.delete(where).json()["cancelled"]
-    assert not client.delete(where).json()["cancelled"]
-    assert kind(client.get(where)) == (422, "drpc-failed")
+    assert client.delete(location).json()["cancelled"]
+    assert not client.delete(location).json()["cancelled"]
+    assert kind(client.get(location)) == (422, "drpc-failed")
     assert client.get("/drpc/echo").json()["pending"] == 0
 
 
@@ -160,18 +160,18 @@ def test_a_function_tells_who_works_on_it(client: httpx.Client, topology: Topolo
     assert [one["workers"] for one in client.get("/drpc/echo").json()["steps"]] == [0, 0]
     with working(topology, idempotent=True):
         client.post("/drpc/echo", json={"args": [1]})
-        [found] = client.get("/drpc").json()["functions"]
-        assert [one["workers"] for one in found["steps"]] == [1, 1]
+        [function] = client.get("/drpc").json()["functions"]
+        assert [one["workers"] for one in function["steps"]] == [1, 1]
     assert [one["workers"] for one in client.get("/drpc/echo").json()["steps"]] == [0, 0]
-    assert (found["function"], found["topology"], found["attempts"]) == ("echo", "t", 3)
+    assert (function["function"], function["topology"], function["attempts"]) == ("echo", "t", 3)
 
 
 def test_a_function_tells_what_became_of_its_calls(client: httpx.Client, topology: Topology) -> None:
     with working(topology):
         for args in ([1], [2], "bad"):
             client.post("/drpc/echo", json={"args": args})
-    [found] = client.get("/drpc").json()["functions"]
-    for counted in (found["recent"], found["total"]):
+    [function] = client.get("/drpc").json()["functions"]
+    for counted in (function["recent"], function["total"]):
         assert (counted["answered"], counted["failed"], counted["timed_out"]) == (2, 1, 0)
         assert 0 < counted["latency"]["p50"] <= counted["latency"]["p99"]
         assert counted["causes"] == [
@@ -182,8 +182,8 @@ def test_a_function_tells_what_became_of_its_calls(client: httpx.Client, topolog
                 "calls": 1,
             }
         ]
-    assert found["recent"]["rate"] == pytest.approx(3 / found["recent"]["seconds"])
-    assert (found["total"]["rate"], sum(found["minutes"]), found["late"]) == (None, 3, 0)
+    assert function["recent"]["rate"] == pytest.approx(3 / function["recent"]["seconds"])
+    assert (function["total"]["rate"], sum(function["minutes"]), function["late"]) == (None, 3, 0)
 
 
 def test_calls_are_listed_with_their_steps(client: httpx.Client, topology: Topology) -> None:
@@ -194,12 +194,12 @@ def test_calls_are_listed_with_their_steps(client: httpx.Client, topology: Topol
         [pending] = client.get("/drpc/echo/calls/pending").json()["calls"]
         assert (pending["request"], pending["status"]) == (request, "pending")
         assert pending["at"] < pending["deadline"]
-        while (found := client.get(f"/drpc/echo/{request}/steps").json())["steps"][1]["state"] != "working":
+        while (call := client.get(f"/drpc/echo/{request}/steps").json())["steps"][1]["state"] != "working":
             pass
-        assert [(one["name"], one["section"]) for one in found["steps"]] == [("split", 1), ("all", 2)]
-        assert found["steps"][0]["state"] == "finished"
-        line = client.get(f"/topologies/t/lines/requests/{found['anchor']}").json()
-        assert (line["line"], line["request"], line["sections"][0]["over"]) == ("echo", found["anchor"], True)
+        assert [(one["name"], one["section"]) for one in call["steps"]] == [("split", 1), ("all", 2)]
+        assert call["steps"][0]["state"] == "finished"
+        line = client.get(f"/topologies/t/lines/requests/{call['anchor']}").json()
+        assert (line["line"], line["request"], line["sections"][0]["over"]) == ("echo", call["anchor"], True)
         Echo.may.set()
     [failed] = client.get("/drpc/echo/calls/ended", params={"limit": 500}).json()["calls"][-1:]
     assert (failed["status"], failed["steps"]) == ("failed", ["split"])
@@ -224,11 +224,11 @@ def test_the_same_key_from_two_services_is_worked_out_once(
     valkey_url: str, client: httpx.Client, topology: Topology
 ) -> None:
     with working(topology), serving(valkey_url, ticker=False) as address, calling(address, "") as other:
-        found = [
+        answers = [
             one.post("/drpc/echo", json={"args": [1]}, headers={"Idempotency-Key": "k"}).json()
             for one in (client, other)
         ]
-    assert found[0] == found[1]
+    assert answers[0] == answers[1]
 
 
 def test_what_a_token_allows(valkey_url: str, topology: Topology) -> None:
@@ -237,13 +237,13 @@ def test_what_a_token_allows(valkey_url: str, topology: Topology) -> None:
         with calling(address, CALL) as caller:
             answer = caller.post("/drpc/echo", json={"args": [1]})
             assert answer.status_code == 200
-            where = f"/drpc/echo/{answer.json()['request']}"
-            assert caller.get(where).status_code == 200
+            location = f"/drpc/echo/{answer.json()['request']}"
+            assert caller.get(location).status_code == 200
             assert caller.get("/access").json() == {"scope": "call"}
-            for method, path in (("GET", "/topologies"), ("DELETE", where), ("DELETE", "/topologies/t")):
+            for method, path in (("GET", "/topologies"), ("DELETE", location), ("DELETE", "/topologies/t")):
                 assert kind(caller.request(method, path)) == (403, "calls-only")
         with calling(address, READ) as reader:
-            assert reader.get(where).status_code == 200
+            assert reader.get(location).status_code == 200
             assert kind(reader.post("/drpc/echo", json={"args": [1]})) == (403, "read-only")
 
 

@@ -38,7 +38,7 @@ def job(ledger: Ledger, stop: threading.Event, done: Counter[str]) -> None:
 
 
 class Load:
-    """As many requests as are named above, however long they take; streams last until all are done."""
+    """A load of the requests named above, however long they take; streams last until all are done."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client

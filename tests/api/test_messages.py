@@ -64,6 +64,8 @@ def test_a_client_in_any_language_can_track_and_ack(client: httpx.Client, ledger
         ("check", 0, 1),
         ("split", 1, 0),
     ]
+    observed = client.post(PATH, json={"messages": [{**one, "spout": "s.observed"}]})
+    assert (observed.status_code, "without .observed" in observed.text) == (409, True)
     other = client.post(PATH, json={"messages": [one]}, headers=headers)
     assert (other.status_code, other.json()["type"]) == (409, "urn:acker:key-conflict")
     assert client.post(PATH, json={"messages": [one]}).json()["track"]["duplicates"] == 1

@@ -37,7 +37,7 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     answer = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"})
     assert answer.headers["content-type"].startswith("text/plain")
     families = list(text_string_to_metric_families(answer.text))
-    found = {
+    metrics = {
         (sample.name, *sorted(sample.labels.items())): sample.value
         for family in families
         for sample in family.samples
@@ -45,20 +45,22 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     counted = {f"{one.name}_total": (one.documentation,) for one in families if one.type == "counter"}
     assert guide.table("api.md", "Metrics") == counted
     topology = ("topology", "words")
-    assert found["acker_tracked_trees_total", topology] == 37
-    assert found["acker_acked_trees_total", topology] == 10
-    assert found["acker_failed_trees_total", topology] == 5
-    assert found["acker_unreadable_records_total", topology] == 1
-    assert found["acker_unreadable_records_total", ("topology", "untracked")] == 0
-    assert found["acker_pending_trees", ("bucket", "nursery"), topology] == 22
-    assert found["acker_complete_latency_seconds_count", topology] == 10
-    assert found["acker_complete_latency_seconds_bucket", ("le", "+Inf"), topology] == 10
-    assert found["acker_tracked_trees_total", ("topology", "untracked")] == 0
-    assert found["acker_topologies",] == 2
-    names = {name for _, *labels in found for name, _ in labels}
-    assert names == {"topology", "bucket", "le", "trouble", "spout", "stream", "subscription"}
-    assert found["acker_dead_letters", ("spout", "lines"), topology] == 3
-    [behind] = [value for (name, *_), value in found.items() if name == "acker_rows_behind"]
+    assert metrics["acker_tracked_trees_total", topology] == 37
+    assert metrics["acker_acked_trees_total", topology] == 10
+    assert metrics["acker_failed_trees_total", topology] == 5
+    assert metrics["acker_unreadable_records_total", topology] == 1
+    assert metrics["acker_unreadable_records_total", ("topology", "untracked")] == 0
+    assert metrics["acker_pending_trees", ("bucket", "nursery"), topology] == 22
+    assert metrics["acker_complete_latency_seconds_count", topology] == 10
+    assert metrics["acker_complete_latency_seconds_bucket", ("le", "+Inf"), topology] == 10
+    assert metrics["acker_tracked_trees_total", ("topology", "untracked")] == 0
+    assert metrics["acker_topologies",] == 2
+    names = {name for _, *labels in metrics for name, _ in labels}
+    assert names == {"topology", "bucket", "le", "trouble", "severity", "spout", "stream", "subscription"}
+    assert metrics["acker_severity", ("severity", "critical"), topology] == 0
+    assert metrics["acker_severity", ("severity", "look"), topology] == 1
+    assert metrics["acker_dead_letters", ("spout", "lines"), topology] == 3
+    [behind] = [value for (name, *_), value in metrics.items() if name == "acker_rows_behind"]
     assert behind == 7
 
 
@@ -68,12 +70,14 @@ def test_alerts_are_of_known_metrics_and_of_each_kind_of_trouble(address: str, v
     reported = {sample.name for family in text_string_to_metric_families(said) for sample in family.samples}
     file = Path(__file__).parents[2] / "deploy" / "prometheus-rules.yml"
     [group] = yaml.safe_load(file.read_text())["groups"]
-    advice = {}
+    advice, severity = {}, {}
     for rule in group["rules"]:
         assert set(re.findall(r"acker_\w+", rule["expr"])) <= reported
         for code in re.findall(r'trouble="([^"]+)"', rule["expr"]):
             advice[code] = rule["annotations"]["description"]
+            severity[code] = {"critical": "critical", "warning": "look"}[rule["labels"]["severity"]]
     assert advice == {rule.code: rule.advice for rule in RULES}
+    assert severity == {rule.code: rule.severity for rule in RULES}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,7 @@ def test_a_topology_that_cannot_be_read_is_a_trouble_and_keeps_no_other_from_its
         open_ledger(Store(valkey_url), name, ackers=1).tick(force=True)
     with redis.Redis.from_url(valkey_url) as raw:
         raw.hset(key, field, "many")
-    said = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"})
-    assert said.status_code == 200
-    assert 'acker_trouble{topology="words",trouble="unreadable"} 0.0' in said.text
-    assert 'acker_trouble{topology="damaged",trouble="unreadable"} 1.0' in said.text
+    response = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"})
+    assert response.status_code == 200
+    assert 'acker_trouble{topology="words",trouble="unreadable"} 0.0' in response.text
+    assert 'acker_trouble{topology="damaged",trouble="unreadable"} 1.0' in response.text

@@ -33,15 +33,15 @@ def test_outcomes_come_latest_first_with_hostile_text_as_it_is(client: httpx.Cli
     for _ in range(3):
         ledger.tick(force=True)
     confirm_all(ledger)
-    found: list[dict[str, str]] = []
+    outcomes: list[dict[str, str]] = []
     cursor: str | None = ""
     while cursor is not None:
         params = {"limit": "2"} | ({"cursor": cursor} if cursor else {})
         page = client.get("/topologies/words/outcomes", params=params).json()
-        found, cursor = found + page["outcomes"], page["cursor"]
-    assert [one["status"] for one in found] == ["expired"] * 5 + ["failed"] * 2
-    assert len({one["id"] for one in found}) == 7
-    by_anchor = {one["anchor"]: one for one in found}
+        outcomes, cursor = outcomes + page["outcomes"], page["cursor"]
+    assert [one["status"] for one in outcomes] == ["expired"] * 5 + ["failed"] * 2
+    assert len({one["id"] for one in outcomes}) == 7
+    by_anchor = {one["anchor"]: one for one in outcomes}
     for anchor, name in zip(anchors.tolist(), HOSTILE, strict=True):
         assert by_anchor[str(anchor)]["message_id_base64"] == base64.b64encode(name).decode()
     assert by_anchor[str(anchors[0])]["reason"] == "<img src=x onerror=alert(1)>\x00\x1b[31m"
@@ -66,16 +66,16 @@ def test_a_finished_tree_tells_its_outcome_and_reason(client: httpx.Client, ledg
     ledger.fail(trees.anchors[:1], "no such word")
     trees.complete(ledger, 1)
     failed, acked, pending, _ = (f"/topologies/words/trees/{anchor}" for anchor in trees.anchors)
-    found = client.get(failed).json()
-    assert (found["outcome"]["status"], found["outcome"]["reason"]) == ("failed", "no such word")
-    assert found["tree"]["state"] == "finished"
+    tree = client.get(failed).json()
+    assert (tree["outcome"]["status"], tree["outcome"]["reason"]) == ("failed", "no such word")
+    assert tree["tree"]["state"] == "finished"
     assert client.get(acked).json()["outcome"]["status"] == "acked"
     assert client.get(pending).json()["outcome"] is None
     for _ in range(3):
         ledger.tick(force=True)
     confirm_all(ledger)
-    found = client.get(failed).json()
-    assert (found["tree"], found["outcome"]["reason"], found["message_id"]) == (
+    tree = client.get(failed).json()
+    assert (tree["tree"], tree["outcome"]["reason"], tree["message_id"]) == (
         None,
         "no such word",
         "message 0",
@@ -142,13 +142,13 @@ def test_dead_letters_of_a_filter_are_grouped_and_replayed(client: httpx.Client,
     assert client.get(f"{path}/{reported[0]['id']}").json() == reported[0]
     assert client.get(f"{path}/1-0@lines").json()["type"] == "urn:acker:unknown-dead-letter"
 
-    asked = {"matching": {"cause": "answered 500"}, "until": found["until"]}
-    first = client.post(f"{path}/replay", json=asked).json()
+    body = {"matching": {"cause": "answered 500"}, "until": found["until"]}
+    first = client.post(f"{path}/replay", json=body).json()
     assert (len(first["replayed"]), first["waits"], first["refused"]) == (500, None, [])
     other = client.post(f"{path}/replay", json={"matching": {}, "cursor": first["cursor"]})
     assert (other.status_code, other.json()["type"]) == (404, "urn:acker:unknown-cursor")
     rest = client.post(
-        f"{path}/replay", json={"matching": asked["matching"], "cursor": first["cursor"]}
+        f"{path}/replay", json={"matching": body["matching"], "cursor": first["cursor"]}
     ).json()
     assert (len(rest["replayed"]), rest["cursor"]) == (190, None)
     assert len(list(StreamReader(ledger, "lines").rows())) == 690
@@ -176,9 +176,13 @@ def test_records_are_found_by_their_message_id(client: httpx.Client, ledger: Led
         ledger.fail(bad, reason)
         reader.ack_all()
         settler.settle(ledger)
-    found = client.get(path, params={"message_id": "a/b"}).json()
-    assert (found["message_id_base64"], found["cursor"], found["looked"]) == ("YS9i", None, found["of"])
-    [record] = found["records"]
+    records = client.get(path, params={"message_id": "a/b"}).json()
+    assert (records["message_id_base64"], records["cursor"], records["looked"]) == (
+        "YS9i",
+        None,
+        records["of"],
+    )
+    [record] = records["records"]
     assert [(one["number"], one["state"], one["reason"]) for one in record["attempts"]] == [
         (1, "failed", "<b>bad</b>"),
         (2, "failed", "worse"),
@@ -186,7 +190,7 @@ def test_records_are_found_by_their_message_id(client: httpx.Client, ledger: Led
     [letter] = record["dead_letters"]
     assert letter["anchor"] == record["attempts"][-1]["anchor"]
     assert client.get(f"/topologies/words/dead-letters/{letter['id']}").json()["row"] == {"id": "a/b"}
-    assert client.get(path, params={"message_id_base64": "YS9i", "message_id": "x"}).json() == found
+    assert client.get(path, params={"message_id_base64": "YS9i", "message_id": "x"}).json() == records
     anchors = ids.new_anchors(4)
     ledger.track(anchors, ids.new_ids(4), HOSTILE, spout="s")
     ledger.fail(anchors, "no")

@@ -22,7 +22,7 @@ from tests.helpers.faces.api import OPERATE, TOKENS, serving
 
 
 class _Topology:
-    """What a function works in."""
+    """The topology in which a function works."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -67,7 +67,7 @@ def schema() -> dict[str, dict[str, dict[str, dict[str, object]]]]:
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("tokens", "examples", "phases"),
-    [(TOKENS, 20, "examples,coverage,fuzzing,stateful"), ("", 3, "examples,coverage,fuzzing")],
+    [(TOKENS, 20, "examples,coverage,fuzzing,stateful"), ("", 3, "examples,fuzzing")],
     ids=["with tokens", "without"],
 )
 def test_schemathesis_finds_nothing(

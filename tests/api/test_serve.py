@@ -69,10 +69,10 @@ def test_calls_that_wait_are_told_where_to_ask_again_when_it_ends(valkey_url: st
     waiting = [command("HLEN", function_keys.Function("t", "count").calls)]
     with running("--url", valkey_url) as service, ThreadPoolExecutor(1) as threads:
         path = f"{service.address}/api/v1/drpc/count"
-        asked = threads.submit(patient.post, path, json={"args": 3, "wait": 300})
+        call = threads.submit(patient.post, path, json={"args": 3, "wait": 300})
         wait_until(lambda: topology.ledger.store.send(waiting) == [1])
         assert service.end(signal.SIGTERM) == 0
-        answer = asked.result()
+        answer = call.result()
         assert answer.status_code == 202
         assert answer.headers["Location"] == f"/api/v1/drpc/count/{answer.json()['request']}"
         assert "exceeded" not in service.log.read_text()
@@ -144,11 +144,11 @@ def test_what_is_missing_is_said_in_one_line() -> None:
 
 
 def test_a_port_that_is_taken_ends_it(valkey_url: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
         done = subprocess.run(
-            [*CLI, "serve", "--url", valkey_url, "--port", str(taken.getsockname()[1])],
+            [*CLI, "serve", "--url", valkey_url, "--port", str(listener.getsockname()[1])],
             capture_output=True,
             text=True,
             timeout=patient.SECONDS,

@@ -39,26 +39,26 @@ def ledger(valkey_url: str) -> Ledger:
 
 
 def pages(client: httpx.Client, **query: Any) -> list[dict[str, Any]]:
-    """What a walk over all pages tells."""
-    found: list[dict[str, Any]] = []
+    """The outcomes of all pages."""
+    pages: list[dict[str, Any]] = []
     cursor = None
     while True:
         params = query | ({"cursor": cursor} if cursor else {})
         answer = client.get(OUTCOMES, params=params)
         assert answer.status_code == 200, answer.text
-        found += answer.json()["outcomes"]
+        pages += answer.json()["outcomes"]
         cursor = answer.json()["cursor"]
         if cursor is None:
-            return found
+            return pages
 
 
 def confirm(client: httpx.Client, reported: list[dict[str, Any]], **headers: str) -> httpx.Response:
-    receipts = [one["receipt"] for one in reported if one["receipt"]]
-    return client.post(f"{OUTCOMES}/confirm", json={"receipts": receipts}, headers=headers)
+    confirmations = [one["confirmation"] for one in reported if one["confirmation"]]
+    return client.post(f"{OUTCOMES}/confirm", json={"confirmations": confirmations}, headers=headers)
 
 
-def held(ledger: Ledger) -> int:
-    return sum(shard.held for shard in ledger.run(totals(ledger.core)).shards)
+def outstanding(ledger: Ledger) -> int:
+    return sum(shard.outstanding for shard in ledger.run(totals(ledger.core)).shards)
 
 
 @contextmanager
@@ -84,24 +84,26 @@ def test_unconfirmed_outcomes_come_again(client: httpx.Client, ledger: Ledger) -
     ledger.fail(trees.anchors[48:49], "<b>")
     before, again = pages(client), pages(client, wait=30)
     assert before == again
-    reported = {tree["anchor"]: (one["status"], tree["message_id"]) for one in again for tree in one["trees"]}
+    reported = {
+        tree["anchor"]: (entry["status"], tree["message_id"]) for entry in again for tree in entry["trees"]
+    }
     assert reported[str(trees.anchors[48])] == ("failed", "message 48")
     assert reported[str(trees.anchors[3])] == ("acked", "message 3")
     assert len(reported) == 49
-    assert held(ledger) == 50
-    failed = [one for one in again if one["status"] == "failed"]
+    assert outstanding(ledger) == 50
+    failed = [entry for entry in again if entry["status"] == "failed"]
     headers = {"Idempotency-Key": "first"}
     assert [confirm(client, failed, **headers).json() for _ in range(2)] == [{"trees": 1}] * 2
     assert confirm(client, failed).json() == {"trees": 0}
     assert confirm(client, again, **headers).json()["type"] == "urn:acker:key-conflict"
     assert len(pages(client)) == 1
     assert confirm(client, again).json() == {"trees": 48}
-    assert (held(ledger), pages(client)) == (1, [])
+    assert (outstanding(ledger), pages(client)) == (1, [])
 
 
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 def test_an_entry_is_confirmed_with_its_last_page(client: httpx.Client, ledger: Ledger, limit: int) -> None:
-    """Whoever has read a part of an entry can confirm nothing, so the rest cannot be lost."""
+    """A client that read a part of an entry can confirm nothing, so the rest cannot be lost."""
     slabs = []
     for count in (1, 10, 3, 1, 20):
         anchors = ids.new_anchors(count)
@@ -111,13 +113,13 @@ def test_an_entry_is_confirmed_with_its_last_page(client: httpx.Client, ledger: 
     some = anchors[np.arange(len(anchors)) != 4]  # a part of one slab, all of the others
     ledger.update(some, as_ids([7] * len(some)))
     reported = pages(client, limit=limit)
-    found = [tree for one in reported for tree in one["trees"]]
+    found = [tree for entry in reported for tree in entry["trees"]]
     assert sorted(tree["anchor"] for tree in found) == sorted(str(anchor) for anchor in some)
     assert all(tree["message_id"] == tree["anchor"] for tree in found)
-    assert all(len(one["trees"]) <= limit for one in reported)
-    assert limit == 1000 or any(one["receipt"] is None for one in reported)
+    assert all(len(entry["trees"]) <= limit for entry in reported)
+    assert limit == 1000 or any(entry["confirmation"] is None for entry in reported)
     assert confirm(client, reported).json() == {"trees": 34}
-    assert held(ledger) == 1
+    assert outstanding(ledger) == 1
 
 
 def test_a_page_waits_for_the_first_outcome(client: httpx.Client, ledger: Ledger) -> None:
@@ -146,7 +148,7 @@ def test_a_stream_tells_each_once_and_goes_on(client: httpx.Client, ledger: Ledg
         _, third = next(events)
         assert [tree["anchor"] for tree in third["trees"]] == [str(three.anchors[0])]
         assert confirm(client, [first, second, third]).json() == {"trees": 6}
-    assert held(ledger) == 0
+    assert outstanding(ledger) == 0
 
 
 def test_an_id_from_the_future_keeps_nothing_back_for_good(client: httpx.Client, valkey_url: str) -> None:
@@ -162,13 +164,13 @@ def test_a_stream_waits_at_a_hundred_unconfirmed_entries(client: httpx.Client, v
     ledger = open_ledger(Store(valkey_url), "words", ackers=1, message_timeout=60.0)
     for _ in range(WINDOW + 10):
         Trees(1).track(ledger).complete(ledger)
-    waiting = [one["receipt"] for one in pages(client)]
+    waiting = [one["confirmation"] for one in pages(client)]
     with stream(client) as events:
-        assert [next(events)[1]["receipt"] for _ in range(WINDOW)] == waiting[:WINDOW]
+        assert [next(events)[1]["confirmation"] for _ in range(WINDOW)] == waiting[:WINDOW]
         # What it had reported without being asked to would come before what there is room for now.
-        for receipt in (*waiting[WINDOW:-1], waiting[0]):
-            confirm(client, [{"receipt": receipt}])
-        assert next(events)[1]["receipt"] == waiting[-1]
+        for confirmation in (*waiting[WINDOW:-1], waiting[0]):
+            confirm(client, [{"confirmation": confirmation}])
+        assert next(events)[1]["confirmation"] == waiting[-1]
 
 
 @pytest.mark.parametrize("size", [1, 1024])
@@ -202,12 +204,12 @@ def test_a_spout_gets_and_confirms_its_own_only(client: httpx.Client, address: s
     assert pages(client) == []
     other = client.get(OUTCOMES.replace("/s/", "/other/")).json()["outcomes"]
     assert confirm(client, other).json() == {"trees": 0}
-    assert held(ledger) == 3
-    wrong = other[0]["receipt"][:-1] + ("0" if other[0]["receipt"][-1] != "0" else "1")
+    assert outstanding(ledger) == 3
+    wrong = other[0]["confirmation"][:-1] + ("0" if other[0]["confirmation"][-1] != "0" else "1")
     path = OUTCOMES.replace("/s/", "/other/") + "/confirm"
-    assert client.post(path, json={"receipts": [wrong]}).json() == {"trees": 0}
+    assert client.post(path, json={"confirmations": [wrong]}).json() == {"trees": 0}
     with calling(address, READ) as reader:
-        assert reader.post(path, json={"receipts": [wrong]}).status_code == 403
+        assert reader.post(path, json={"confirmations": [wrong]}).status_code == 403
         assert reader.get(OUTCOMES).status_code == 200
 
 
@@ -215,10 +217,10 @@ def test_what_is_wrong_is_named(client: httpx.Client, ledger: Ledger) -> None:
     for path in (OUTCOMES, f"{OUTCOMES}/events"):
         answer = client.get(path.replace("/s/", "/nobody/"))
         assert (answer.status_code, answer.json()["type"]) == (404, "urn:acker:unknown-spout")
-    beyond = {"receipts": ["2-1-0-0123456789abcdef"]}
+    beyond = {"confirmations": ["2-1-0-0123456789abcdef"]}
     answer = client.post(f"{OUTCOMES}/confirm", json=beyond)
-    assert (answer.status_code, answer.json()["type"]) == (404, "urn:acker:unknown-receipt")
-    assert client.post(f"{OUTCOMES}/confirm", json={"receipts": []}).status_code == 422
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:acker:unknown-confirmation")
+    assert client.post(f"{OUTCOMES}/confirm", json={"confirmations": []}).status_code == 422
     assert client.get(OUTCOMES, params={"cursor": "AAAA"}).json()["type"] == "urn:acker:unknown-cursor"
     assert client.get(f"{OUTCOMES}/events", headers={"Last-Event-ID": "x"}).status_code == 422
 
@@ -252,6 +254,7 @@ def test_a_topology_is_made_once_and_other_settings_are_named(client: httpx.Clie
     assert client.get("/topologies/bad").status_code == 404
     assert [client.put("/topologies/new/spouts/s").status_code for _ in range(2)] == [201, 200]
     assert client.put("/topologies/none/spouts/s").status_code == 404
+    assert client.put("/topologies/new/spouts/s.observed").status_code == 422
     wait_until(lambda: client.get("/topologies/new").json()["spouts"] == ["s"])
     for number in range(63):
         client.put(f"/topologies/new/spouts/s{number}")

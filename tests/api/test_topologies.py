@@ -7,6 +7,7 @@ from acker.inspect.topology import history
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.steps import step_registry
+from acker.store import keys
 from acker.store.client import Store
 from api.service.service import Service
 from api.settings.settings import Settings
@@ -32,6 +33,29 @@ def test_topologies_come_by_name_a_page_at_a_time(client: httpx.Client, valkey_u
     assert rest["topologies"][0]["configuration"]["ackers"] == 0
 
 
+def test_the_worst_topologies_come_first_and_are_filtered(client: httpx.Client, valkey_url: str) -> None:
+    ledgers = {name: open_ledger(Store(valkey_url), name, ackers=1) for name in ("good", "bad", "slow-1")}
+    trees = Trees(20).track(ledgers["bad"])
+    ledgers["bad"].fail(trees.anchors)
+    with redis.Redis.from_url(valkey_url) as raw:
+        raw.xadd(keys.Spout("slow-1", "s").dead, {"row": "a"})
+    ledgers["slow-1"].register_spout("s")
+
+    def asked(**query: object) -> tuple[list[str], dict[str, int] | None, str | None]:
+        found = client.get("/topologies", params=query).json()  # type: ignore[arg-type]
+        return [one["topology"] for one in found["topologies"]], found["counts"], found["cursor"]
+
+    counts = {"critical": 1, "look": 1, "muted": 0, "well": 1}
+    listed, counted, cursor = asked(sort="triage", limit=2)
+    assert (listed, counted) == (["bad", "slow-1"], counts)
+    assert asked(sort="triage", limit=2, cursor=cursor) == (["good"], counts, None)
+    assert asked(state=["well", "look"]) == (["good", "slow-1"], counts, None)
+    assert asked(sort="triage", name="oo")[:2] == (["good"], {**counts, "critical": 0, "look": 0})
+    assert asked()[:2] == (["bad", "good", "slow-1"], None)
+    for wrong in ({"sort": "age"}, {"state": "ill"}, {"sort": "triage", "cursor": "good"}):
+        assert client.get("/topologies", params=wrong).status_code == 422
+
+
 def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, ledger: Ledger) -> None:
     trees = Trees(100).track(ledger)
     ledger.fail(trees.anchors[:10])
@@ -40,26 +64,30 @@ def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, le
     with redis.Redis.from_url(ledger.store.url) as raw:
         raw.xadd(ledger.core.shards[1].outcomes("s"), {"from": "a newer version"})
     reported(ledger, trees)
-    found = client.get("/topologies/words").json()
-    assert found["configuration"]["message_timeout"] == 60
-    assert (found["configuration"]["wait_replicas"], found["configuration"]["wait_fsync"]) == (0, 0)
-    assert found["unreadable"] == 1
-    assert (found["counters"]["tracked"], found["counters"]["failed"], found["counters"]["acked"]) == (
+    topology = client.get("/topologies/words").json()
+    assert topology["configuration"]["message_timeout"] == 60
+    assert (topology["configuration"]["wait_replicas"], topology["configuration"]["wait_fsync"]) == (0, 0)
+    assert topology["unreadable"] == 1
+    assert (
+        topology["counters"]["tracked"],
+        topology["counters"]["failed"],
+        topology["counters"]["acked"],
+    ) == (
         100,
         10,
         20,
     )
-    assert found["pending"] == sum(bucket["trees"] for bucket in found["buckets"]) == 70
-    assert found["held"] == 100
-    assert found["high_water_use"] == 0.2
-    assert found["latency"]["p50"] >= 0
-    assert len(found["shards"]) == 2
-    assert found["spouts"] == ["s"]
-    assert [(step["name"], step["reads"], step["last_seen"] is None) for step in found["steps"]] == [
+    assert topology["pending"] == sum(bucket["trees"] for bucket in topology["buckets"]) == 70
+    assert topology["outstanding"] == 100
+    assert topology["high_water_use"] == 0.2
+    assert topology["latency"]["p50"] >= 0
+    assert len(topology["shards"]) == 2
+    assert topology["spouts"] == ["s"]
+    assert [(step["name"], step["reads"], step["last_seen"] is None) for step in topology["steps"]] == [
         ("split", ["lines"], False)
     ]
-    assert found["health"]["ticking"]
-    assert [trouble["code"] for trouble in found["health"]["troubles"]] == ["failing", "unreadable"]
+    assert topology["health"]["ticking"]
+    assert [trouble["code"] for trouble in topology["health"]["troubles"]] == ["failing", "unreadable"]
 
 
 def test_settings_change_all_or_nothing(client: httpx.Client, address: str, ledger: Ledger) -> None:
@@ -67,13 +95,13 @@ def test_settings_change_all_or_nothing(client: httpx.Client, address: str, ledg
     assert (answer.status_code, answer.json()["configuration"]["downtime"]) == (200, 60)
     assert client.get("/topologies/words").json()["configuration"] == answer.json()["configuration"]
     Trees(1).track(ledger)
-    for asked, kind in (
+    for settings, kind in (
         ({"message_timeout": 30, "downtime": 1}, "topology-in-use"),
         ({"ackers": 9, "downtime": 1}, "contradiction"),
         ({"wait_fsync": 1, "downtime": 1}, "unsupported-setting"),
         ({"wait_replicas": 9, "downtime": 1}, "unsupported-setting"),
     ):
-        refused = client.patch("/topologies/words", json=asked)
+        refused = client.patch("/topologies/words", json=settings)
         assert (refused.status_code, refused.json()["type"]) == (409, f"urn:acker:{kind}")
     assert client.get("/topologies/words").json()["configuration"] == answer.json()["configuration"]
     assert client.patch("/topologies/words", json={"downtime": -1}).status_code == 422
@@ -97,6 +125,27 @@ def test_troubles_are_words_with_thresholds(client: httpx.Client, address: str, 
     assert (answer.status_code, answer.json()["failed"], answer.json()["expired"]) == (200, 0.0, 0.05)
     found = client.get("/topologies/words").json()
     assert (found["health"]["troubles"], found["thresholds"]) == ([], answer.json())
+    assert found["health"]["severity"] == "muted"
+    [muted] = found["health"]["muted"]
+    assert (muted["code"], muted["text"], muted["until"]) == ("failing", trouble["text"], None)
+    client.patch("/topologies/words/thresholds", json={"failed": 0.1})
+    mute = client.put("/topologies/words/mutes/failing", json={"reason": "a bad file", "seconds": 60})
+    assert (mute.status_code, mute.json()["reason"]) == (200, "a bad file")
+    [muted] = client.get("/topologies/words").json()["health"]["muted"]
+    assert muted == {key: value for key, value in trouble.items() if key != "since"} | {
+        **mute.json(), "since": muted["since"]
+    }  # fmt: skip
+    metrics = client.get(f"{address}/metrics").text
+    assert 'acker_muted{topology="words",trouble="failing"} 1.0' in metrics
+    assert 'acker_severity{severity="muted",topology="words"} 1.0' in metrics
+    assert client.delete("/topologies/words/mutes/failing").status_code == 204
+    assert client.get("/topologies/words").json()["health"]["severity"] == "critical"
+    for code, body in (
+        ("fail", {"reason": "x"}),
+        ("failing", {}),
+        ("failing", {"reason": "x", "seconds": 0}),
+    ):
+        assert client.put(f"/topologies/words/mutes/{code}", json=body).status_code == 422
     for wrong in (-1, False, "1"):
         assert client.patch("/topologies/words/thresholds", json={"failed": wrong}).status_code == 422
     with calling(address, READ) as reader:

@@ -23,14 +23,14 @@ TREES = "/topologies/words/trees"
 def test_trees_are_paged_and_filtered(client: httpx.Client, ledger: Ledger) -> None:
     trees = Trees(25).track(ledger, "lines")
     Trees(3).track(ledger, "others")
-    found: list[str] = []
+    anchors: list[str] = []
     cursor: str | None = ""
     asked = {"limit": "10", "spout": "lines"}
     while cursor is not None:
         page = client.get(TREES, params=asked | ({"cursor": cursor} if cursor else {}))
-        found += [tree["anchor"] for tree in page.json()["trees"]]
+        anchors += [tree["anchor"] for tree in page.json()["trees"]]
         cursor = page.json()["cursor"]
-    assert sorted(found) == sorted(str(anchor) for anchor in trees.anchors)
+    assert sorted(anchors) == sorted(str(anchor) for anchor in trees.anchors)
     assert client.get(TREES, params={"older_than": 1e6}).json()["trees"] == []
     assert len(client.get(TREES, params={"bucket": "nursery"}).json()["trees"]) == 28
     assert client.get(TREES, params={"bucket": "oldest"}).json()["trees"] == []
@@ -40,13 +40,13 @@ def test_a_tree_is_found_by_its_message_id_whatever_its_bytes(client: httpx.Clie
     anchors = ids.new_anchors(3)
     ledger.track(anchors, ids.new_ids(3), [b"<script>", b"\xff\x00", "é"], spout="s")
     script, binary, accent = (str(anchor) for anchor in anchors)
-    [found] = client.get(TREES, params={"message_id": "<script>"}).json()["trees"]
-    assert (found["anchor"], found["message_id"]) == (script, "<script>")
+    [tree] = client.get(TREES, params={"message_id": "<script>"}).json()["trees"]
+    assert (tree["anchor"], tree["message_id"]) == (script, "<script>")
     encoded = base64.b64encode(b"\xff\x00").decode()
-    [found] = client.get(TREES, params={"message_id_base64": encoded}).json()["trees"]
-    assert (found["anchor"], found["message_id"], found["message_id_base64"]) == (binary, None, encoded)
-    [found] = client.get(TREES, params={"message_id": "é", "spout": "s"}).json()["trees"]
-    assert found["anchor"] == accent
+    [tree] = client.get(TREES, params={"message_id_base64": encoded}).json()["trees"]
+    assert (tree["anchor"], tree["message_id"], tree["message_id_base64"]) == (binary, None, encoded)
+    [tree] = client.get(TREES, params={"message_id": "é", "spout": "s"}).json()["trees"]
+    assert tree["anchor"] == accent
     assert client.get(TREES, params={"message_id": "é", "bucket": "oldest"}).json()["trees"] == []
     assert client.get(TREES, params={"message_id": "é" * 1000}).json()["trees"] == []
 
@@ -81,15 +81,15 @@ def test_every_signed_64_bit_number_is_an_anchor(client: httpx.Client, ledger: L
 
 def test_a_tree_tells_all_of_itself(client: httpx.Client, ledger: Ledger) -> None:
     trees = Trees(4).track(ledger)
-    found = client.get(f"{TREES}/{trees.anchors[2]}").json()
-    assert found["anchor"] == str(trees.anchors[2])
-    assert found["outcome"] is None
-    assert found["tree"]["ack_value"] == str(trees.values[2])
-    assert found["tree"]["slab"] == str(trees.anchors[0])
-    assert found["tree"]["index"] == 2
-    assert found["tree"]["bucket"] == "nursery"
-    assert 29 < found["tree"]["time_left_earliest"] <= found["tree"]["time_left_latest"] <= 93
-    assert found["message_id"] == "message 2"
+    tree = client.get(f"{TREES}/{trees.anchors[2]}").json()
+    assert tree["anchor"] == str(trees.anchors[2])
+    assert tree["outcome"] is None
+    assert tree["tree"]["ack_value"] == str(trees.values[2])
+    assert tree["tree"]["slab"] == str(trees.anchors[0])
+    assert tree["tree"]["index"] == 2
+    assert tree["tree"]["bucket"] == "nursery"
+    assert 29 < tree["tree"]["time_left_earliest"] <= tree["tree"]["time_left_latest"] <= 93
+    assert tree["message_id"] == "message 2"
 
 
 def test_trees_are_failed_by_hand_one_or_many(client: httpx.Client, ledger: Ledger) -> None:
@@ -145,6 +145,9 @@ def test_why_and_stuck_tell_places_and_refuse_strange_cursors(client: httpx.Clie
     Stream(ledger, "lines").unsubscribe("count")
     [drop] = client.get("/topologies/words/drops").json()["drops"]
     assert (drop["stream"], drop["segments"], drop["rows"]) == ("lines", 1, 2)
+    gate = client.get("/topologies/words/complete", params={"before": "0s"}).json()
+    assert (gate["state"] != "complete", gate["records"], gate["places"][0]["records"]) == (True, 2, 2)
+    assert client.get("/topologies/words/complete", params={"before": "noon"}).status_code == 422
     for path in (f"{TREES}/{anchors[0]}/why", "/topologies/words/stuck"):
         refused = client.get(path, params={"cursor": "abc"})
         assert (refused.status_code, refused.json()["type"]) == (404, "urn:acker:unknown-cursor")
@@ -152,7 +155,7 @@ def test_why_and_stuck_tell_places_and_refuse_strange_cursors(client: httpx.Clie
 
 def test_the_graph_is_drawn_from_what_is_known(client: httpx.Client, ledger: Ledger) -> None:
     emit(ledger, 2)
-    found = client.get("/topologies/words/graph").json()
-    assert [one["id"] for one in found["nodes"]] == ["spout:s", "stream:lines", "subscription:lines/"]
-    [edge] = found["edges"]
-    assert (edge["kind"], edge["rows"], edge["rows_behind"], found["worst"]) == ("reads", 0, 2, None)
+    graph = client.get("/topologies/words/graph").json()
+    assert [one["id"] for one in graph["nodes"]] == ["spout:s", "stream:lines", "subscription:lines/"]
+    [edge] = graph["edges"]
+    assert (edge["kind"], edge["rows"], edge["rows_behind"], graph["worst"]) == ("reads", 0, 2, None)

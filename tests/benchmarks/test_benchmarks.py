@@ -33,11 +33,16 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "cluster": {"rounds": 1, "masters": (1, 2), "trees": 4_096, "clients": 1},
     "sizing": {"rounds": 1, "rows": 40, "writes": (20,)},
+    "external": {
+        "rounds": 1, "records": 500, "rows": 500, "segments": (20, 100), "bits": (40,), "halves": 2,
+        "open": 30,
+    },
     "peers": {
         "rounds": 1, "only": ("streams", "acker-streams", "acker-collectors", "acker-vectors"),
         "quick_parents": 20, "workers": 1,
     },
 }  # fmt: skip
+HASH = "beside the hash of vectors that a managed stream has, too"
 NAMES = {
     "updates": {
         "HINCRBY", "script of nothing", "slabs of 1: memory", "slabs of 1, tracked", "slabs of 1, rejected",
@@ -68,6 +73,16 @@ NAMES = {
     },
     "cluster": {"masters: 1", "masters: 2"},
     "sizing": {f"{kind}, 20 to a write" for kind in ("tree", "kept row", "stream row", "dead letter")},
+    "external": {
+        "consumer", "poll_many", "poll", "a flush that receives and sends 10,000 rows: exchanges",
+        *(f"{way}: {what}" for way in ("row by row", "in bulk")
+          for what in ("a header of 50 bytes", "stamps and acks")),
+        *(f"segments of {rows}: {what}" for rows in (20, 100)
+          for what in ("store of a row, beside vectors", HASH)),
+        "all bits of a segment of 40: server", "half of the bits of a segment of 40: server",
+        "2 half segments, then full: slowest command (chain)",
+        "30 open segments: a pass that keeps their clocks", "30 open segments: slowest command of it",
+    },
     "peers": {
         f"{peer}: {what}" for peer in TINY["peers"]["only"] for what in ("children completed", "memory")
     },
@@ -95,13 +110,13 @@ def measured(name: str, sizes: dict[str, Any]) -> dict[str, Any]:
 def test_a_part_yields_the_figures_that_it_promises(name: str) -> None:
     if name in ("updates", "growth") and not shutil.which("redis-benchmark") and not os.environ.get("CI"):
         pytest.skip("redis-benchmark is not on PATH (Debian: redis-tools)")
-    found = {row["name"] for row in measured(name, TINY[name])["rows"]}
+    names = {row["name"] for row in measured(name, TINY[name])["rows"]}
     if name == "updates":  # on each server that there is
-        servers = {row.partition(": ")[0] for row in found}
+        servers = {row.partition(": ")[0] for row in names}
         assert any(server.startswith("Valkey ") for server in servers)
-        assert found == {f"{server}: {row}" for server in servers for row in NAMES[name]}
+        assert names == {f"{server}: {row}" for server in servers for row in NAMES[name]}
     else:
-        assert found == NAMES[name]
+        assert names == NAMES[name]
 
 
 @pytest.mark.slow
@@ -249,12 +264,12 @@ def test_programs_refuse_sizes_that_make_no_sense(
 
 
 def test_what_a_call_costs_is_measured() -> None:
-    found = drpc.run(calls=1, many=40, callers=3)
-    assert found.keys() == {
+    figures = drpc.run(calls=1, many=40, callers=3)
+    assert figures.keys() == {
         "ping_ms", "rested_ping_ms", "call_ms", "call_pings", "call_rested_pings", "call_flights",
         "call_program_ms", "call_server_ms", "together_per_second", "side_by_side_per_second",
     }  # fmt: skip
-    assert all(value > 0 for value in found.values())
+    assert all(value > 0 for value in figures.values())
 
 
 def test_what_lines_cost_is_measured() -> None:
@@ -262,17 +277,19 @@ def test_what_lines_cost_is_measured() -> None:
     sizes = lines.Sizes(
         rounds=1, only=only, requests=20, tuples=3, held=64, few=2, many=40, measured=2, releases=2
     )
-    found = {row["name"]: row for row in rows(one for one in lines.samples(sizes) if isinstance(one, Sample))}
-    ratios = {name for name, row in found.items() if row["ratio"]}
+    figures = {
+        row["name"]: row for row in rows(one for one in lines.samples(sizes) if isinstance(one, Sample))
+    }
+    ratios = {name for name, row in figures.items() if row["ratio"]}
     assert ratios == {
         "flow over a line, seconds", "flow over a line, processor", "in flight: 40",
         "last ack until readers see the bundle",
     }  # fmt: skip
-    assert found.keys() - ratios == {
+    assert figures.keys() - ratios == {
         "flow over plain streams, seconds", "flow over plain streams, processor", "in flight: 2", "PING",
         "groups of 1,024: tracked", "groups of 1,024: a row waits in a gather",
         "groups of 1: tracked", "groups of 1: a row waits in a gather",
     }  # fmt: skip
     # Two threads see the last ack and the bundle: of two moments that are so near, either may be seen first.
-    del found["last ack until readers see the bundle"]
-    assert [row for row in found.values() if not row["median"] > 0] == []
+    del figures["last ack until readers see the bundle"]
+    assert [row for row in figures.values() if not row["median"] > 0] == []

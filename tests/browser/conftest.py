@@ -86,14 +86,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """The Chromium of this machine; without one the test is skipped, but fails where CI is set."""
-    found = next(filter(None, map(shutil.which, CHROMIUMS)), None)
-    if found is None:
+    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if program is None:
         message = "no Chromium on PATH (apt-get install chromium)"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        running = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield running
         running.close()
 
@@ -154,7 +154,7 @@ def new_page(browser: Browser, world: World) -> Iterator[NewPage]:
 
 @pytest.fixture(scope="package")
 def axe(dashboard: None) -> Callable[[Page], list[str]]:
-    """What axe-core finds wrong with a page."""
+    """The faults that axe-core finds in a page."""
     sources = ROOT / "dashboard"
     subprocess.run([sys.executable, sources / "build.py", "install"], check=True)
     source = (sources / "node_modules" / "axe-core" / "axe.min.js").read_text()

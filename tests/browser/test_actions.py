@@ -1,4 +1,4 @@
-"""What an operator does: look for trees, fail and reset them, replay dead letters, take rows along."""
+"""An operator's actions: look for trees, fail and reset them, replay dead letters, download rows."""
 
 import csv
 import io
@@ -206,14 +206,15 @@ def download(page: Page, kind: str, directory: Path) -> str:
         page.get_by_role("button", name=kind, exact=True).click()
     path = directory / waiting.value.suggested_filename
     waiting.value.save_as(path)
-    return path.read_text()
+    return path.read_text(encoding="utf-8-sig" if kind == "CSV" else "utf-8")
 
 
 def test_rows_of_all_pages_are_saved_as_files(new_page: NewPage, world: World, tmp_path: Path) -> None:
     ledger, trees = filled(world, "export")
     page = new_page("/t/export/trees")
     rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path), newline="")))
-    assert {row["anchor"] for row in rows} == {str(anchor) for anchor in trees.anchors}
+    assert {row["anchor"] for row in rows} == {f"'{anchor}" for anchor in trees.anchors}  # text for a sheet
+    assert (tmp_path / "export-trees.csv").read_bytes().startswith(b"\xef\xbb\xbf")
     ledger.fail(trees.anchors[:60], "=1+1")
     page.goto(f"{world.address}/t/export/outcomes")
     expect(page.locator("tbody tr")).to_have_count(50)

@@ -26,7 +26,7 @@ def steps(request: pytest.FixtureRequest, world: World) -> Iterator[int]:
     number: int = request.param
     ledger = world.ledger("chain", ackers=1, message_timeout=3600.0)
     chain(ledger, number)
-    ledger.run(health.set_thresholds(ledger.core, {"behind": 1e-9, "silence": 0}))
+    ledger.run(health.set_thresholds(ledger.core, {"behind": 1e-9, "silence": 0, "failed": 0}))
     # The service goes by a health of up to a second ago, and a drawing begins where it was worst then.
     wait_until(lambda: worst(world) == f"step:step-{number - 1}")
     yield number

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC
-from acker.drpc.answer_listener import Call
+from acker.drpc.calling.answer_listener import Call
 from acker.errors import DRPCFailed, FailedException
 from acker.inspect.operate.removal import remove
 from acker.lines import Gather, Line, Out
@@ -59,7 +59,7 @@ def test_a_request_of_a_line_is_followed_from_gather_to_gather(
         expect(sections.nth(0)).to_contain_text("under way")
         expect(sections.nth(0)).to_contain_text("3 rows of its group wait there, for tasks 0 and 1")
         expect(sections.nth(1)).to_contain_text("waits for the section before")
-        # Where its tuples are: those that wait are of the tree of the next section.
+        # Where its tuples are: the waiting ones are of the tree of the next section.
         sections.nth(1).get_by_role("button", name="where its tuples are").click()
         expect(page).to_have_url(re.compile(r"\?section=2$"))
         where = page.get_by_role("region", name="Where it is")

@@ -1,4 +1,4 @@
-"""How the dashboard lives with its service: tokens, restarts, a store that is away, protections."""
+"""The dashboard beside its service: tokens, restarts, a store that is away, protections."""
 
 import re
 import socket

@@ -27,7 +27,7 @@ def note_moves(page: Page) -> None:
 
 
 def moves(page: Page) -> list[dict[str, object]]:
-    """What moved by enough to see it."""
+    """The elements that moved by enough to see it."""
     found: list[dict[str, object]] = page.evaluate("window.moves")
     return found if sum(float(str(one["share"])) for one in found) >= 0.01 else []
 

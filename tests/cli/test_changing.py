@@ -134,7 +134,7 @@ def test_dead_letters_are_grouped_and_discarded(acker: Acker, ledger: Ledger, tm
     assert "4 dead letters would be gone for good" in asked
     assert acker("discard", "words", "--yes", json.loads(first)["id"]).out == "1 discarded\n"
     assert good(acker("discard", "words", "--yes", *cause, "--json")) == {
-        "discarded": 3, "unknown": [], "held": 0, "why": "",
+        "discarded": 3, "unknown": [], "remaining": 0, "why": "",
     }  # fmt: skip
     assert "no dead letter" in one_error(acker("discard", "words", "--yes", "1-1@lines"), 4)
     assert acker("replay", "words", "--step", "", "--older-than", 0).out == "2 replayed\n"

@@ -74,7 +74,7 @@ def test_a_function_is_worked_on_called_and_removed_by_commands(
     [listed] = json.loads(capsys.readouterr().out)
     assert (listed["function"], listed["steps"], listed["waiting"]) == ("count", ["fan", "count"], 0)
     assert run(["drpc", "call", "count", "1", "--wait", "0.05"]) == 1
-    assert "it waited for fan, and nobody works on fan" in capsys.readouterr().err
+    assert "it waited for fan; without a worker: fan" in capsys.readouterr().err
     call = Topology(valkey_url, "t").drpc("count").begin(1)
     call.begun.result(30)
     assert run(["drpc", "show", "count", call.request]) == 0

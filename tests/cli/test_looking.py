@@ -28,6 +28,7 @@ from api.models.answers import (
     Trees,
     Why,
 )
+from tests.helpers.builders import ledgers
 from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 from tests.helpers.faults.damages import DAMAGES, damage, two
 
@@ -57,7 +58,7 @@ def test_an_unreadable_topology_hides_no_other(acker: Acker, url: str, how: str)
         run = acker("topologies", "--json")
     assert (shown.status, run.status) == (5, 5), shown.error
     listed = json.loads(run.out)
-    assert re.search(r"^damaged +(- +){6}unreadable *$", shown.out, re.MULTILINE)
+    assert re.search(r"^damaged +(- +){6}critical: unreadable *$", shown.out, re.MULTILINE)
     assert re.search(r"^words +1 .*healthy *$", shown.out, re.MULTILINE)
     assert isinstance(listed, dict)
     [damaged], [words] = listed["unreadable"], listed["topologies"]
@@ -66,9 +67,29 @@ def test_an_unreadable_topology_hides_no_other(acker: Acker, url: str, how: str)
     assert (words["topology"], words["pending"], words["health"]["troubles"]) == ("words", 0, [])
 
 
+def test_the_worst_topologies_are_listed_first(acker: Acker, ledger: Ledger) -> None:
+    ledger.fail(ledgers.Trees(20).track(ledger).anchors)
+    open_ledger(ledger.store, "a-good-one", ackers=1)
+    shown = acker("topologies").out.splitlines()
+    assert shown[0] == "1 critical, 1 well"
+    assert [line.split()[0] for line in shown[-2:]] == ["words", "a-good-one"]
+
+    def listed(*options: str) -> list[str]:
+        return [
+            one["topology"] for one in json.loads(acker("topologies", *options, "--json").out)["topologies"]
+        ]
+
+    assert listed("--sort", "name") == ["a-good-one", "words"]
+    assert listed("--state", "critical", "--name", "or") == ["words"]
+    assert acker("topologies", "--state", "ill").status == 2
+
+
 def test_an_empty_store_has_no_topologies(acker: Acker) -> None:
     assert acker("topologies").out == "no topologies\n"
-    assert good(acker("topologies", "--json")) == {"topologies": [], "unreadable": [], "cursor": None}
+    assert good(acker("topologies", "--json")) == {
+        "topologies": [], "unreadable": [], "cursor": None,
+        "counts": {"critical": 0, "look": 0, "muted": 0, "well": 0},
+    }  # fmt: skip
 
 
 def test_stats_are_those_of_the_ledger(acker: Acker, ledger: Ledger) -> None:
@@ -82,7 +103,7 @@ def test_stats_are_those_of_the_ledger(acker: Acker, ledger: Ledger) -> None:
     with redis.Redis.from_url(ledger.store.url) as raw:
         raw.hset(ledger.core.shards[0].counters, "unreadable", 3)
     assert re.search(r"^unreadable +3$", acker("stats", "words").out, re.MULTILINE)
-    assert (stats["pending"], stats["held"], stats["spouts"]) == (2, 3, ["lines"])
+    assert (stats["pending"], stats["outstanding"], stats["spouts"]) == (2, 3, ["lines"])
     buckets = {one["bucket"]: one["trees"] for one in stats["buckets"]}
     assert buckets == {"nursery": 2, "middle": 0, "oldest": 0, "expiring": 0}
     assert sum(shard["pending"] for shard in stats["shards"]) == 2
@@ -137,7 +158,7 @@ def test_why_says_where_a_tree_is_and_who_has_taken_it(acker: Acker, ledger: Led
     assert shown.out.endswith(" s ago, taken by nobody\n")
     slot = ledger.run(subscriptions.subscribe(ledger.core, "lines", "split"))
     ledger.run(subscriptions.claim(ledger.core, "lines", slot, "r1", 0, name="split"))
-    ledger.store.send([holders.noting(ledger.core, Range("lines", slot, "r1", 0, 1), HOSTILE, 17)])
+    ledger.store.send([holders.note_request(ledger.core, Range("lines", slot, "r1", 0, 1), HOSTILE, 17)])
     shown = acker("why", "words", anchor, "--rows")
     assert "1 row in stream lines for subscription split" in shown.out
     assert "batch 17" in shown.out
@@ -163,7 +184,9 @@ def test_streams_show_how_far_behind_each_subscription_is(acker: Acker, ledger: 
     assert acker("streams", "words").out == "no streams\n"
     stream, writer = Stream(ledger, "lines"), StreamWriter(ledger, "lines")
     writer.write(pa.table({"line": ["a"] * 1200}))
-    assert re.search(r"^lines +1 .* \(waits for one\) +1,200 +1,200 +0 ", acker("streams", "words").out, re.M)
+    assert re.search(
+        r"^lines +managed +1 .* \(waits for one\) +1,200 +1,200 +0 ", acker("streams", "words").out, re.M
+    )
     stream.subscribe("split")
     stream.subscribe("audit")
     writer.write(pa.table({"line": ["b"]}))

@@ -1,4 +1,4 @@
-"""How things are shown."""
+"""The texts and tables that commands print."""
 
 import pytest
 

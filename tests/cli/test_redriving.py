@@ -60,7 +60,7 @@ def test_rows_that_fail_again_are_left(acker: Acker, full: Ledger, monkeypatch: 
 def test_one_discard_asks_with_all_of_them_and_drops_them(acker: Acker, full: Ledger) -> None:
     assert "65 dead letters would be gone for good" in acker("discard", "words", "--all").error
     assert good(acker("discard", "words", "--all", "--yes", "--json")) == {
-        "discarded": 65, "unknown": [], "held": 0, "why": "",
+        "discarded": 65, "unknown": [], "remaining": 0, "why": "",
     }  # fmt: skip
     assert acker("dead-letters", "words").out == "no dead letters\n"
 
@@ -73,14 +73,14 @@ def test_rows_that_are_held_are_counted_with_the_reason_and_waited_for_if_asked(
     run = acker("replay", "words", "--all")
     assert run.status == 5
     said = re.fullmatch(
-        r"(\d+) replayed; (\d+) are held: spout 's' has \d+ rows .*max_spout_pending is 10\n", run.out
+        r"(\d+) replayed; (\d+) remain: spout 's' has \d+ rows .*max_spout_pending is 10\n", run.out
     )
     assert said is not None
     done, held = map(int, said.groups())
     assert done + held == 30
     run = acker("replay", "words", "--all", "--json")
     found = json.loads(run.out)
-    assert (run.status, len(found["replayed"]), found["held"]) == (1, 0, held)
+    assert (run.status, len(found["replayed"]), found["remaining"]) == (1, 0, held)
     assert "max_spout_pending is 10" in found["why"]
     stop = threading.Event()
 
@@ -102,7 +102,7 @@ def test_rows_that_are_held_are_counted_with_the_reason_and_waited_for_if_asked(
 def test_letters_of_another_filter_hold_up_what_waits(acker: Acker, full: Ledger) -> None:
     run = acker("replay", "words", "--reason", "nothing of that kind")
     assert run.status == 1
-    assert re.search(r"^0 replayed; 45 are held: spout 's' has 20 dead letters, its most", run.out)
+    assert re.search(r"^0 replayed; 45 remain: spout 's' has 20 dead letters, its most", run.out)
 
 
 def test_ctrl_c_ends_it_between_pages(acker: Acker, full: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +114,6 @@ def test_ctrl_c_ends_it_between_pages(acker: Acker, full: Ledger, monkeypatch: p
     monkeypatch.setattr(dead_letters, "replay_some", some)
     run = acker("replay", "words", "--all", "--json")
     found = json.loads(run.out)
-    assert (run.status, len(found["replayed"]), found["held"]) == (130, 7, 58)
+    assert (run.status, len(found["replayed"]), found["remaining"]) == (130, 7, 58)
     monkeypatch.setattr(dead_letters, "replay_some", original)
     assert acker("replay", "words", "--all").out == "58 replayed\n"

@@ -37,6 +37,15 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
     "topologies": ("", {"": DONE, "words": USAGE}),
     "stats": ("words", {"words": DONE, "none": MISSING, "no/name": USAGE}),
     "health": ("words", {"words": TROUBLE, "good": DONE, "none": MISSING, "words --set full=x": USAGE}),
+    "complete": (
+        "words --before 1h",
+        {
+            "words --before 2020-01-01T00:00:00Z": TROUBLE,
+            "words --before 2020-01-01T00:00:00": USAGE,
+            "words": USAGE,
+            "none --before 1h": MISSING,
+        },
+    ),
     "configure": (
         "words",
         {"words": DONE, "none": MISSING, "words --set x=1": USAGE, "words --set message_timeout=9": TROUBLE},
@@ -55,6 +64,7 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
         {"words {tree}": DONE, "words 11": MISSING, "words -12 --json": MISSING, "words x": USAGE},
     ),
     "stuck": ("words", {"words": DONE, "none": MISSING, "no/name": USAGE}),
+    "failures": ("words", {"words": DONE, "none": MISSING, "no/name": USAGE}),
     "drops": ("words", {"words": DONE, "none": MISSING, "no/name": USAGE}),
     "fail": (
         "words 1",
@@ -66,6 +76,23 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
     ),
     "lines": ("words", {"words": DONE, "words 11": MISSING, "none": MISSING, "words x": USAGE}),
     "streams": ("words", {"words": DONE, "none": MISSING, "no/name": USAGE}),
+    "subscribe": (
+        "words lines s",
+        {
+            "words lines s": DONE,
+            "words parts count --external": DONE,
+            "words lines s --external": USAGE,
+            "words lines \udcff": USAGE,
+        },
+    ),
+    "rename-subscription": (
+        "words lines s t",
+        {
+            "words lines s t": USAGE,
+            "words parts count price": MISSING,
+            "words lines \udcff t": USAGE,
+        },
+    ),
     "unsubscribe": (
         "words lines s",
         {

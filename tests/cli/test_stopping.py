@@ -1,19 +1,15 @@
 """Programs end within ten seconds when told to, also where the store has 200 topologies and is silent."""
 
 import signal
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from tests.helpers.faces.serve import CLI
-from tests.helpers.faults.proxy import Proxy, proxied
+from tests.helpers.faults.proxy import proxied, silent
 
 WITHIN = 10
 """Seconds; the store's own time-out is far longer."""
@@ -49,24 +45,13 @@ PROGRAMS = {
 }
 
 
-@contextmanager
-def silent(proxy: Proxy) -> Iterator[threading.Event]:
-    """A store that takes connections and requests, and never answers. The event tells that it was asked."""
-    over, asked = threading.Event(), threading.Event()
-
-    def hold(_: socket.socket, __: bytes) -> None:
-        asked.set()
-        over.wait()
-
-    proxy.passed = hold
-    try:
-        yield asked
-    finally:
-        over.set()
-
-
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "by"),
+    [
+        *((program, signal.SIGTERM) for program in PROGRAMS),
+        *((name, signal.SIGINT) for name in ("tick", "serve")),
+    ],
+)
 def test_a_program_ends_when_it_is_told_to_though_the_store_is_silent(
     valkey_url: str, program: str, by: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,14 +15,14 @@ NewServer = Callable[..., EmbeddedServer]
 @pytest.fixture
 def make(url: str) -> Iterator[Make]:
     """Makes topologies that send only when asked to: a long linger."""
-    made: list[Topology] = []
+    topologies: list[Topology] = []
 
     def new(name: str = "t", **settings: Any) -> Topology:
-        made.append(Topology(url, name, **{"linger": 15.0, "message_timeout": 30.0, **settings}))
-        return made[-1]
+        topologies.append(Topology(url, name, **{"linger": 15.0, "message_timeout": 30.0, **settings}))
+        return topologies[-1]
 
     yield new
-    for topology in made:
+    for topology in topologies:
         topology.close()
 
 

@@ -80,20 +80,20 @@ def _fail(collector: Any) -> None:
 def test_processing_is_a_basic_bolt_as_a_block(make: Make) -> None:
     topology = make()
     spout, bolt = topology.spout("s"), topology.bolt("b")
-    [one], [two], [three] = spout.emit("1"), spout.emit("2"), spout.emit("3")
-    with bolt.processing(one) as collector:
-        [child] = collector.emit(also=[two])
+    [first], [second], [third] = spout.emit("1"), spout.emit("2"), spout.emit("3")
+    with bolt.processing(first) as collector:
+        [child] = collector.emit(also=[second])
         collector.reset_timeout()
-        assert collector.tuple is one
-    assert child.anchors == (*one.anchors, *two.anchors)
+        assert collector.tuple is first
+    assert child.anchors == (*first.anchors, *second.anchors)
     bolt.ack(child)
-    bolt.basic(_fail)(two)
-    with pytest.raises(KeyboardInterrupt), bolt.processing(three):
+    bolt.basic(_fail)(second)
+    with pytest.raises(KeyboardInterrupt), bolt.processing(third):
         raise KeyboardInterrupt
     assert statuses(reported(spout, 2)) == {b"1": "acked", b"2": "failed"}
     with pytest.raises(TupleError):
         collector.emit()
-    bolt.ack(three)
+    bolt.ack(third)
     assert statuses(reported(spout)) == {b"3": "acked"}
 
 
@@ -205,17 +205,17 @@ def test_a_tuple_fails_for_good_where_its_function_has_left_its_work_undone(make
         async def __call__(self, collector: Any) -> None: ...
 
     class Sent:
-        """As what a producer of Kafka gives."""
+        """A future, like the one that a producer of Kafka returns."""
 
         succeeded = failed = add_errback = lambda self: False
 
     class Polled:
-        """As a long operation of a cloud's library."""
+        """A long operation of a cloud's library."""
 
         done = result = add_done_callback = lambda self: False
 
     class Cursor:
-        """As one of a database: it has done what it was asked to."""
+        """A cursor of a database, whose statement has run."""
 
         fetchone = __iter__ = lambda self: self
 
@@ -241,7 +241,7 @@ def test_a_tuple_fails_for_good_where_its_function_has_left_its_work_undone(make
             assert bolt.basic(function)(spout.emit("m")[0]) is None
             [outcome] = reported(spout)
             assert (outcome.status, outcome.retry) == ("failed", False)
-            assert f"got one that returned a {kind.strip()}: nobody has done that work" in outcome.reason
+            assert f"got one that returned a {kind.strip()}: its work is not done" in outcome.reason
         stop.set()
     waiting.set_exception(KeyError("late"))
     with pytest.raises(KeyError):

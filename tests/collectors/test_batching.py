@@ -1,4 +1,4 @@
-"""What spouts and bolts gather before they send it, and the limits of what is pending."""
+"""The messages that spouts and bolts gather before they send, and the limits of what is pending."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -46,13 +46,13 @@ def test_emit_many_gives_vectors_and_tracks_at_once(make: Make) -> None:
     topology = make(slab_limit=1000)
     spout = topology.spout("s")
     message_ids = [f"m{number}" for number in range(2500)]
-    anchors, own = spout.emit_many(message_ids, seeded_ids(7, 0, 2500))
-    assert own.tolist() == seeded_ids(7, 0, 2500).tolist()
-    assert anchors.dtype == own.dtype == np.int64
+    anchors, tuple_ids = spout.emit_many(message_ids, seeded_ids(7, 0, 2500))
+    assert tuple_ids.tolist() == seeded_ids(7, 0, 2500).tolist()
+    assert anchors.dtype == tuple_ids.dtype == np.int64
     assert len(np.unique(anchors)) == 2500
     assert spout.pending == 2500
     assert topology.counters()["tracked"] == 2500
-    topology.ledger.update(anchors, own)
+    topology.ledger.update(anchors, tuple_ids)
     outcomes = reported(spout, 2500)
     assert statuses(outcomes) == {message_id.encode(): "acked" for message_id in message_ids}
     assert [o.anchor for o in sorted(outcomes, key=lambda o: int(o.message_id[1:]))] == anchors.tolist()

@@ -82,12 +82,12 @@ def test_unflushed_messages_are_dropped(url: str, make: Make, caplog: pytest.Log
     spout = topology.spout("s")
     closed, raised, left, killed, kept = (spout.emit(name)[0] for name in ("1", "2", "3", "4", "5"))
     topology.flush()
-    one = Topology(url, "t", linger=None)
-    one.bolt("b").ack(closed)
-    one.close()
+    unflushed = Topology(url, "t", linger=None)
+    unflushed.bolt("b").ack(closed)
+    unflushed.close()
     assert "1 messages that were not flushed are dropped" in caplog.text
     with pytest.raises(AckerError, match="closed"):
-        one.bolt("b").ack(kept)
+        unflushed.bolt("b").ack(kept)
 
     def give_up() -> None:
         with Topology(url, "t", linger=None) as two:

@@ -11,12 +11,12 @@ from tests.helpers.faults.interrupts import interrupted, moments
 
 FILES = tuple(
     f"acker/collectors/{name}.py"
-    for name in ("outbox", "alarm", "pending", "inbox", "spout", "telling", "bolt", "tuples")
+    for name in ("outbox", "alarm", "pending", "inbox", "spout", "buffer", "bolt", "tuples")
 )
 
 
 class Work:
-    """What a program does with collectors, over and over, and what it knows of each record."""
+    """A program that uses collectors over and over, with its own account of each record."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -76,7 +76,7 @@ class Work:
             assert time.monotonic() < deadline, (self.spout.pending, self.emitted - self.reported.keys())
             self.topology.tick(force=True)
             self.take()
-        # Who was interrupted in the middle of a confirmation does it again.
+        # A spout that was interrupted in a confirmation confirms again.
         for outcome in self.outcomes.values():
             self.spout.confirm(outcome)
         self.topology.flush()
@@ -118,7 +118,7 @@ def test_an_interrupt_at_any_line_leaves_collectors_that_go_on_and_are_exact(
         work.run()
         work.end()
         assert topology.outbox.unsent == 0, moment
-        held = [valkey_raw.hget(key, "held") for key in valkey_raw.scan_iter("*counters")]
+        held = [valkey_raw.hget(key, "outstanding") for key in valkey_raw.scan_iter("*counters")]
         assert {*held} == {b"0"}, (moment, held)  # of each shard that had a tree yet
     assert struck > 200
     topology.close()

@@ -76,7 +76,7 @@ def test_what_nobody_holds_any_more_is_sent_all_the_same(make: Make, url: str) -
 
 
 def ack_and_end(topology: Topology, text: str) -> None:
-    """What a worker of a pool does: it acks, and returns."""
+    """A task of a pool: it acks, and returns."""
     topology.bolt("count").ack(Tuple.parse(text))
 
 

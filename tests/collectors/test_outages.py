@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from acker import Outcome, StoreUnavailable, Topology, Tuple
-from acker.collectors.outbox import BUFFERED
+from acker.collectors.buffer import BUFFERED
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
 from acker.ledger import ids

@@ -153,13 +153,13 @@ def test_reset_timeout_gives_a_tree_the_whole_time_again(make: Make) -> None:
 def test_the_same_message_id_may_be_in_flight_twice(make: Make) -> None:
     topology = make()
     spout, bolt = topology.spout("s"), topology.bolt("b")
-    [one], [two] = spout.emit("m"), spout.emit("m")
-    bolt.ack(one)
-    bolt.fail(two)
+    [first], [second] = spout.emit("m"), spout.emit("m")
+    bolt.ack(first)
+    bolt.fail(second)
     outcomes = reported(spout, 2)
     assert {(o.message_id, o.anchor, o.status) for o in outcomes} == {
-        (b"m", one.anchors[0], "acked"),
-        (b"m", two.anchors[0], "failed"),
+        (b"m", first.anchors[0], "acked"),
+        (b"m", second.anchors[0], "failed"),
     }
 
 

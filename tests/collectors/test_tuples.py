@@ -18,11 +18,11 @@ EDGES = st.dictionaries(IDS, IDS.filter(bool), max_size=20)
 
 @given(EDGES)
 def test_a_tuple_parses_back_from_what_it_prints_as(edges: dict[int, int]) -> None:
-    made = Tuple(edges)
-    assert str(made) == ",".join(f"{anchor}:{own}" for anchor, own in edges.items())
-    assert Tuple.parse(str(made)) == made
-    assert Tuple.parse(str(made)).anchors == tuple(edges)
-    assert dict(Tuple.parse(str(made)).edges) == edges
+    original = Tuple(edges)
+    assert str(original) == ",".join(f"{anchor}:{own}" for anchor, own in edges.items())
+    assert Tuple.parse(str(original)) == original
+    assert Tuple.parse(str(original)).anchors == tuple(edges)
+    assert dict(Tuple.parse(str(original)).edges) == edges
 
 
 @given(EDGES)
@@ -34,12 +34,12 @@ def test_a_tuple_is_a_value(edges: dict[int, int]) -> None:
 
 
 def test_the_value_of_a_tuple_cannot_be_changed() -> None:
-    made = Tuple({1: 2})
+    original = Tuple({1: 2})
     for name in ("anchors", "edges", "other"):
         with pytest.raises(AttributeError):
-            setattr(made, name, ())
+            setattr(original, name, ())
     with pytest.raises(TypeError):
-        made.edges[1] = 3  # type: ignore[index]
+        original.edges[1] = 3  # type: ignore[index]
 
 
 def test_order_of_roots_is_part_of_the_value() -> None:

@@ -1,4 +1,4 @@
-"""Collectors where the store holds what cannot be read: who flushes learns it."""
+"""Collectors over a store with unreadable records: the flush names them."""
 
 from typing import Any
 
@@ -32,14 +32,14 @@ def test_who_flushes_is_reported_of_slabs_that_were_passed_over_and_the_thread_l
             bolt.fail(Tuple([(anchor - 2 * (one.count > 1), 7)]), "bad")
 
     act()
-    with pytest.raises(UnreadableRecord, match="cannot be read, all else was done") as caught:
+    with pytest.raises(UnreadableRecord, match="cannot be read, the rest was done") as caught:
         topology.flush()
     assert set(caught.value.anchors) == {first(one) for one in bad}
     counted(topology.ledger, tracked=404, acked=1, failed=1)
     topology.flush()  # it was said once, and nothing is left
     assert not topology.outbox.unsent
     act()
-    topology.outbox.hurry()
+    topology.outbox.send_now()
     wait_until(lambda: str(first(bad[0])) in caplog.text)
     act()
     with pytest.raises(UnreadableRecord):

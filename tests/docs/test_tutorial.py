@@ -35,9 +35,9 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
-def write_files(directory: Path, found: list[Block]) -> None:
+def write_files(directory: Path, blocks: list[Block]) -> None:
     """Writes the blocks that have the name of a file as their title."""
-    for block in found:
+    for block in blocks:
         if title := re.fullmatch(r'python title="(.+)"', block.info):
             (directory / title[1]).write_text(block.text)
 
@@ -51,10 +51,9 @@ def user_environment() -> dict[str, str]:
     return environment
 
 
-@pytest.mark.parametrize("page", ["tutorial.md", "install.md"])
-def test_the_lines_that_install_name_the_wheel_and_extras_that_there_are(page: str) -> None:
+def test_the_lines_that_install_name_the_wheel_and_extras_that_there_are() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = re.findall(r"pip install \S*?/dist/(\S+?)'?\[(.*?)\]", (DOCS / page).read_text())
+    found = re.findall(r"pip install \S*?/dist/(\S+?)'?\[(.*?)\]", (DOCS / "tutorial.md").read_text())
     assert found
     for wheel, extras in found:
         assert wheel == f"acker-{project['version']}-py3-none-any.whl"
@@ -63,7 +62,7 @@ def test_the_lines_that_install_name_the_wheel_and_extras_that_there_are(page: s
 
 def test_no_page_installs_acker_from_an_index() -> None:
     for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
-        if page.name != "install.md":  # which says where that does work
+        if page.name != "tutorial.md":  # which says where that does work
             assert not re.search(r"(pip install|uv add) \S*acker\[", page.read_text()), page.name
 
 
@@ -118,18 +117,20 @@ def test_the_tutorial_counts_each_order_once_or_gives_it_up(tmp_path: Path) -> N
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
-        said, _ = shell.communicate()
+        output, _ = shell.communicate()
     finally:
         with contextlib.suppress(ProcessLookupError):  # all have ended by themselves
             os.killpg(shell.pid, signal.SIGKILL)
     logs = "\n".join(f"== {log.name}\n{log.read_text()[-2_000:]}" for log in sorted(tmp_path.glob("*.log")))
-    assert shell.returncode == 0, f"{said}\n{logs}"
-    lines = said.splitlines()
+    assert shell.returncode == 0, f"{output}\n{logs}"
+    lines = output.splitlines()
     for info, text in texts:
         if info == 'text title="output"':
             for wanted in text.splitlines():
                 start = wanted.removesuffix(" ...")
-                assert any(line.startswith(start) for line in lines), f"{wanted!r} is not in\n{said}\n{logs}"
+                assert any(line.startswith(start) for line in lines), (
+                    f"{wanted!r} is not in\n{output}\n{logs}"
+                )
 
 
 @pytest.mark.spark
@@ -142,4 +143,4 @@ def test_the_tests_of_the_page_on_testing_pass(tmp_path: Path) -> None:
         cwd=tmp_path, env=user_environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-5_000:]
-    assert "4 passed" in run.stdout
+    assert "7 passed" in run.stdout

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.drpc import callbacks
-from acker.drpc.client import Client
+from acker.drpc.calling import callbacks
+from acker.drpc.calling.client import Client
 from acker.errors import DRPCFull
 from tests.helpers.builders.counting import Held, counting
 from tests.helpers.servers.servers import wait_until
@@ -61,7 +61,7 @@ def test_callbacks_that_never_end_keep_no_answer_back(
         client.submit(9).add_done_callback(lambda _: last.set())
         assert last.wait(TIMEOUT)
     assert sorted(ran) == list(range(8))
-    assert "3 callbacks of answers are under way, and further ones wait" in caplog.text
+    assert "3 callbacks of answers to function calls run, the most at a time" in caplog.text
 
 
 def test_errors_of_a_callback_end_no_thread(topology: Topology, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ import redis
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, calls
-from acker.drpc import answer_listener as waiting
+from acker.drpc.calling import answer_listener as waiting
 from acker.drpc.out import as_json
 from acker.errors import DRPCTimeout, StoreError, StoreUnavailable, UnreadableRecord, ValidationError
 from acker.store import function_keys, keys
@@ -78,7 +78,7 @@ def test_what_cannot_be_shown_is_refused_as_anything_that_json_has_not(topology:
     counting().register(topology)
     client = topology.drpc("count")
     for bad in (deep, 10**5000, {"a": {1, 2}}):
-        with pytest.raises(ValidationError, match="args: expected a value that JSON has, got "):
+        with pytest.raises(ValidationError, match="args: expected a value of JSON, got "):
             client.submit(bad)
 
 
@@ -190,14 +190,14 @@ class Unanswered:
         raise StoreUnavailable("it did not answer")
 
     def come(self, store: Store) -> None:
-        """What is late comes now."""
+        """Delivers the late answers now."""
         for asked in self.late:
             self._send(store, asked)
 
 
 @pytest.mark.parametrize("first", [True, False])  # what its process has not asked before takes more flights
 @pytest.mark.parametrize("how", ["never", "at once", "late"])
-@pytest.mark.parametrize("script", ["call", "chain"])
+@pytest.mark.parametrize("script", ["begin_call", "chain"])
 def test_a_call_is_worked_out_once_under_its_key_also_where_the_store_did_not_answer(
     valkey_url: str, topology: Topology, monkeypatch: pytest.MonkeyPatch, script: str, how: str, first: bool
 ) -> None:
@@ -233,7 +233,7 @@ def test_who_waits_for_a_key_goes_on_where_the_same_is_asked_again_and_the_store
         client = Topology(valkey_url, "t", timeout=9.0).drpc("count")
         first = client.begin(2, key="k", timeout=60.0)
         first.begun.result(30)
-        Unanswered(monkeypatch, "call", "never")
+        Unanswered(monkeypatch, "begin_call", "never")
         with pytest.raises(StoreUnavailable):
             client.execute(2, key="k", timeout=60.0)
         held.go.set()

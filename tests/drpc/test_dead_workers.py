@@ -32,7 +32,7 @@ def away(*_: object) -> Any:
 
 
 class Dying:
-    """A first worker that dies in the midst of a request, and one that finds out; who is alive is told to."""
+    """A first worker that dies in the midst of a request, and a second one that works for it."""
 
     def __init__(self, topology: Topology, patch: pytest.MonkeyPatch, **how: Any) -> None:
         self.ran = list[int]()
@@ -65,7 +65,7 @@ class Dying:
         return self.other.recover()
 
     def answer(self) -> Any:
-        """Whoever is alive works, until there is an answer."""
+        """Lets the living workers work until there is an answer."""
         self._patch.undo()
         with self.function.work(self.topology):
             return self.future.result()
@@ -88,14 +88,14 @@ def test_what_a_dead_worker_had_begun_fails_or_runs_again(
 
 def test_committed_rows_are_not_run_again(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = Dying(topology, monkeypatch)
-    bind = fencing.binding
+    bind = fencing.bind_requests
 
     def on_fan(core: Any, ranges: Any, writer: str, *more: Any) -> Any:
         return die() if writer == dying.dead.reader else bind(core, ranges, writer, *more)
 
     with monkeypatch.context() as patch:
         as_in_a_cluster(patch)
-        patch.setattr(fencing, "binding", on_fan)
+        patch.setattr(fencing, "bind_requests", on_fan)
         dying.work(Killed)
     assert dying.find_out() == 0
     assert dying.answer() == 4
@@ -121,7 +121,7 @@ def test_a_worker_taken_for_dead_begins_nothing(topology: Topology, monkeypatch:
 
 def test_calls_begun_are_not_run_again(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = Dying(topology, monkeypatch)
-    monkeypatch.setattr(worker, "stage_made", away)
+    monkeypatch.setattr(worker, "stage_output", away)
     dying.work(StoreUnavailable)
     dying.dead.work()
     assert dying.find_out() == 1
@@ -145,7 +145,7 @@ def test_a_caller_learns_of_a_full_store(new_server: NewServer, monkeypatch: pyt
         dying.work(StoreError)
         raw.config_set("maxmemory", 0)
         assert dying.find_out() == 1
-        with pytest.raises(DRPCFailed, match=r"what fan has made was not committed: .*maxmemory"):
+        with pytest.raises(DRPCFailed, match=r"the output of fan was not committed: .*maxmemory"):
             dying.answer()
         assert dying.ran == [4]
 
@@ -155,7 +155,7 @@ def test_a_caller_learns_of_any_error(topology: Topology, monkeypatch: pytest.Mo
         raise ZeroDivisionError("by zero")
 
     dying = Dying(topology, monkeypatch)
-    monkeypatch.setattr(worker, "stage_made", broken)
+    monkeypatch.setattr(worker, "stage_output", broken)
     dying.work(ZeroDivisionError)
     assert dying.find_out() == 1
     with pytest.raises(DRPCFailed, match="not committed: ZeroDivisionError: by zero"):

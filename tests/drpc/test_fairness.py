@@ -7,7 +7,7 @@ import pytest
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out
-from acker.drpc.client import Client
+from acker.drpc.calling.client import Client
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams.log import fairness

@@ -16,7 +16,7 @@ import pytest
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, calls, keeping
-from acker.drpc.client import Client
+from acker.drpc.calling.client import Client
 from acker.errors import (
     DRPCFailed,
     DRPCFull,
@@ -58,11 +58,11 @@ def test_a_thousand_callers_are_answered_at_once(topology: Topology) -> None:
         (lambda out: None, "last gave no result"),
         (lambda out: [out.result(1), out.result(2)], "gave two results"),
         (lambda out: out.result("x" * ((1 << 20) - 1)), "expected at most 1,048,576 bytes of JSON"),
-        (lambda out: out.result(float("nan")), "expected a value that JSON has"),
-        (lambda out: out.result("\ud800"), "expected a value that JSON has"),
+        (lambda out: out.result(float("nan")), "expected a value of JSON"),
+        (lambda out: out.result("\ud800"), "expected a value of JSON"),
         (
             lambda out: out.result([{1: "a", "1": "b"}]),
-            'keys that stay apart as text, got "1" twice in a dict',
+            'keys that differ as text, got "1" twice in a dict',
         ),
         (lambda out: out.emit({"n": 1}), "the last step emits nothing"),
     ],
@@ -145,7 +145,7 @@ def test_who_calls_a_store_that_forgets_it_learns_that_nobody_answered(topology:
     call.begun.result(30)
     own = function_keys.Function("t", "count")
     topology.ledger.store.send([command("DEL", own.calls), command("DEL", own.deadlines)])
-    with pytest.raises(DRPCTimeout, match="what became of it is unknown"):
+    with pytest.raises(DRPCTimeout, match="the outcome is unknown"):
         call.future.result(30)
 
 
@@ -215,7 +215,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: base().description("t"), "expected a last step that gathers"),
     (lambda: base().gather("g", Count, tasks=2, by=["n"]).description("t"), "expected a last step"),
     (lambda: base().gather("g", Count, columns=N).description("t"), "expected a last step"),
-    (lambda: base().step("one", fan, columns=N), "has one of the name 'one' already"),
+    (lambda: base().step("one", fan, columns=N), "has a step of the name 'one' already"),
     (lambda: LinearDRPC("a b"), "function"),
     (lambda: base().step("a b", fan, columns=N), "step"),
     (lambda: base().step("replays", fan, columns=N), "acker's own"),
@@ -223,13 +223,13 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: base().gather("g", Count, tasks=2, by=["m"]), "column 'm' is not one that step 'one' gives: n"),
     (lambda: base().gather("g", Count, tasks=65, by=["n"]), "from 1 to 64"),
     (lambda: LinearDRPC("f").gather("g", Count), "the first step cannot gather"),
-    (lambda: base().gather("g", Count).step("two", fan, columns=N), "so it is the last"),
+    (lambda: base().gather("g", Count).step("two", fan, columns=N), "so no step can read its rows"),
     (lambda: LinearDRPC("f").step("one", _async_generator, columns=N), "generator function"),
     (lambda: LinearDRPC("f").step("one", _generator, columns=N), "generator function"),
     (lambda: base().gather("g", NoFinish), "expected a class with finished"),
     (lambda: base().gather("g", 3), "expected a class"),  # type: ignore[arg-type]
-    (lambda: LinearDRPC("f").step("one", columns=N), "expected what works on it"),
-    (lambda: LinearDRPC("f").step("one", fan, columns=N, spark=True), "a Spark job works on it"),
+    (lambda: LinearDRPC("f").step("one", columns=N), "expected a function or a class"),
+    (lambda: LinearDRPC("f").step("one", fan, columns=N, spark=True), "a Spark job carries it out"),
     (lambda: LinearDRPC("f").step("one", fan, columns={}), "expected one or more"),
     (lambda: LinearDRPC("f").step("one", fan, columns={"_acker": pa.int64()}), "acker's own"),
     (lambda: LinearDRPC("f").step("one", fan, columns={"n": int}), "types of pyarrow"),

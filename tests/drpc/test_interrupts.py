@@ -5,15 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.drpc.client import Client
+from acker.drpc.calling.client import Client
 from acker.errors import DRPCFull
 from tests.helpers.builders.counting import counting
 from tests.helpers.faults.interrupts import each
 from tests.helpers.servers.servers import wait_until
 
-DRPC = ("client", "answer_listener", "callbacks", "in_doubt")
+DRPC = ("client", "call_writer", "answer_listener", "callbacks", "in_doubt")
 FILES = (
-    *(f"acker/drpc/{name}.py" for name in DRPC),
+    *(f"acker/drpc/calling/{name}.py" for name in DRPC),
     "acker/streams/spout.py",
     "concurrent/futures/_base.py",
     "/threading.py",
@@ -25,7 +25,7 @@ def many(client: Client) -> None:
 
 
 def in_turn(client: Client) -> None:
-    """Of more than two those that come later wait for the others."""
+    """More than two calls go in turn: the later ones wait for the others."""
     assert client.execute_many([1, 2, 0]) == [1, 2, 0]
 
 

@@ -200,7 +200,7 @@ def test_a_caller_that_is_killed_leaves_no_key_when_its_time_is_over(
 
 
 def test_a_call_that_fails_is_no_dead_letter(valkey_url: str) -> None:
-    """Who has called knows why. So nothing is full of them, and nothing has to drop them."""
+    """The caller knows the reason. So such calls fill nothing, and nothing has to drop them."""
     with Topology(valkey_url, "t", ackers=2) as topology, counting().work(topology):
         with pytest.raises(DRPCFailed):
             topology.drpc("count").execute("bad")
@@ -226,7 +226,7 @@ def test_where_all_is_flushed_the_time_of_the_caller_tells_and_what_comes_anew_i
         assert entered.wait(60)
         valkey_raw.flushall()
         leave.set()
-        with pytest.raises(DRPCTimeout, match="what became of it is unknown"):
+        with pytest.raises(DRPCTimeout, match="the outcome is unknown"):
             future.result()
     with Topology(valkey_url, "t", ackers=2) as topology, function.work(topology):
         assert topology.drpc("count").execute(4) == 4

@@ -1,4 +1,4 @@
-"""Who works on a function goes on with the topology as it is: lost with its store, made anew, configured."""
+"""A function's workers go on with the topology as it is: lost with its store, made anew, configured."""
 
 from concurrent.futures import Future
 from functools import partial
@@ -10,7 +10,8 @@ import redis
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, calls
 from acker.drpc import answers as answers_module
-from acker.drpc import client as client_module
+from acker.drpc.calling import call_writer
+from acker.drpc.calling.client import Client
 from acker.drpc.removal import retire
 from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownFunction
 from acker.inspect.operate import configure
@@ -21,7 +22,7 @@ from acker.store.operation import Request
 from acker.streams.spouts import settler
 from acker.workers import leases
 from tests.helpers.builders.counting import Count, counting, fan
-from tests.helpers.faults.simulator import Moment, moment, set_back
+from tests.helpers.faults.set_backs import Moment, moment, set_back
 from tests.helpers.faults.stepping import before_script
 from tests.helpers.servers.servers import wait_until
 
@@ -29,10 +30,10 @@ from tests.helpers.servers.servers import wait_until
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LEASE", 2.0)
-    monkeypatch.setattr(client_module, "_FOLLOW", 0.0)
+    monkeypatch.setattr(call_writer, "_FOLLOW", 0.0)
 
 
-def answers(client: client_module.Client) -> bool:
+def answers(client: Client) -> bool:
     try:
         return bool(client.execute(3, timeout=1.0) == 3)
     except AckerError:
@@ -71,7 +72,7 @@ def test_callers_learn_that_a_function_has_gone(topology: Topology) -> None:
     with pytest.raises(UnknownFunction, match="function 'count' has gone"):
         client.execute(3)
     Topology(topology.ledger.store.url, "t", ackers=2).close()
-    with pytest.raises(UnknownFunction, match="registers it again"):
+    with pytest.raises(UnknownFunction, match="register it again"):
         client.execute(3)
 
 
@@ -114,7 +115,7 @@ def test_a_function_with_rows_its_streams_cannot_have_is_not_there(topology: Top
 def test_a_result_that_a_store_has_lost_is_worked_out_again_and_not_told_as_missing(
     topology: Topology, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who answers has read that the request was acked, and the store is set back before it says so."""
+    """The answering worker read that the request was acked; the store is set back before it answers."""
     line = counting(idempotent=True).register(topology)
     ledger, client, before = line.ledger, topology.drpc("count"), list[Moment]()
     reader, workers = OutcomeReader(ledger.core, SPOUT), line.workers()
@@ -135,7 +136,7 @@ def test_a_result_that_a_store_has_lost_is_worked_out_again_and_not_told_as_miss
         ledger.run(coordinator.step(ledger.core, reader))
         before_script(monkeypatch, "chain", lambda: before.append(moment(valkey_raw)), workers[1].work)
         if back:
-            before_script(monkeypatch, "answer", lambda: set_back(valkey_raw, before.pop()), settle)
+            before_script(monkeypatch, "answer_call", lambda: set_back(valkey_raw, before.pop()), settle)
             assert not call.future.done()
         return call.future
 

@@ -83,14 +83,14 @@ def test_who_asks_a_function_that_is_being_removed_makes_none_of_its_streams_ane
 
 
 def test_a_function_in_removal_takes_no_calls(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who gets its answer asks the next question at once, while the streams are still there."""
+    """A caller that gets its answer asks again at once, while the streams are still there."""
     counting().register(topology)
     client = topology.drpc("count")
     client.begin(3).begun.result(30)
     found = list[object]()
     before_script(
         monkeypatch,
-        "answer",
+        "answer_call",
         lambda: found.extend(client.execute_many([4], return_exceptions=True, timeout=5.0)),
         lambda: retire(topology.ledger, counting().description("t"), force=True),
     )
@@ -159,7 +159,7 @@ def test_a_caller_that_pauses_before_it_writes_writes_for_the_function_that_ther
     with stack:
         before_script(
             monkeypatch,
-            "own_calls",
+            "check_caller",
             other,
             lambda: found.extend(client.execute_many([1, 2], return_exceptions=True)),
         )
@@ -193,7 +193,7 @@ def test_a_lost_version_is_noted_again_by_registered_workers_only(topology: Topo
     line = counting().register(topology)
     client, own = topology.drpc("count"), keys.Stream("t", "count.fan").subscriptions
     topology.ledger.store.send([command("HDEL", own, "version")])
-    with pytest.raises(UnknownFunction, match="Who works on it registers it again"):
+    with pytest.raises(UnknownFunction, match="Its workers register it again"):
         client.execute(1)
     line.keep()
     with counting().work(topology):

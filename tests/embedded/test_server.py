@@ -21,7 +21,7 @@ def client(server: EmbeddedServer) -> "redis.Redis":
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs: a dead one that nobody has reaped yet does not."""
+    """True if the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

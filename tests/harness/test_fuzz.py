@@ -1,4 +1,4 @@
-"""What parses what others wrote takes it or raises an error of acker's, whatever it is given."""
+"""Each parser takes any input or raises an error of acker's."""
 
 import importlib.util
 import subprocess
@@ -21,12 +21,12 @@ def test_samples_are_taken(name: str) -> None:
 @given(data=st.data())
 def test_hostile_input_ends_in_an_error_of_ours(name: str, data: st.DataObject) -> None:
     target = TARGETS[name]
-    made = bytearray(data.draw(st.sampled_from(target.samples)))
+    mutated = bytearray(data.draw(st.sampled_from(target.samples)))
     for _ in range(data.draw(st.integers(0, 4))):
-        start = data.draw(st.integers(0, len(made)))
-        end = data.draw(st.integers(start, min(len(made), start + 8)))
-        made[start:end] = data.draw(st.binary(max_size=8))
-    target(bytes(made))
+        start = data.draw(st.integers(0, len(mutated)))
+        end = data.draw(st.integers(start, min(len(mutated), start + 8)))
+        mutated[start:end] = data.draw(st.binary(max_size=8))
+    target(bytes(mutated))
     target(data.draw(st.binary(max_size=64)))
 
 

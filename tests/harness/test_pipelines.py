@@ -224,14 +224,8 @@ SEEDS = (3004, 3017, 3020, 3022)
 def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
     reported = tmp_path / "report.json"
     run = Pipelines(tmp_path, "--seed", *map(str, SEEDS), "--json", str(reported))
-    try:
-        assert run.process.stdout is not None
-        table = run.process.stdout.read()
-        assert run.process.wait(60) == 0, table + run.errors.read_text()
-    finally:
-        run.close()
-    found = json.loads(reported.read_text())
-    assert found["problems"] == []
-    assert [one["seed"] for one in found["judged"]] == list(SEEDS)
-    assert sum(one["acked"] for one in found["judged"]) > 0
+    report = run.report(reported)
+    assert report["problems"] == []
+    assert [one["seed"] for one in report["judged"]] == list(SEEDS)
+    assert sum(one["acked"] for one in report["judged"]) > 0
     run.assert_nothing_is_left()

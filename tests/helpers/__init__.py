@@ -1,1 +1,1 @@
-"""What tests share."""
+"""Helpers of the tests."""

@@ -22,22 +22,22 @@ OPTIONS = (
 
 def codecs() -> dict[str, tuple[Codec[Any], st.SearchStrategy[Any]]]:
     """All codecs of acker, by their names, and values of each."""
-    found: dict[str, tuple[Codec[Any], st.SearchStrategy[Any]]] = {}
+    by_name: dict[str, tuple[Codec[Any], st.SearchStrategy[Any]]] = {}
     for each in pkgutil.walk_packages(acker.__path__, "acker."):
         module = importlib.import_module(each.name)
         for name, value in vars(module).items():
             if isinstance(value, Codec):
-                found[f"{each.name}.{name}"] = value, values(value.kind)
+                by_name[f"{each.name}.{name}"] = value, values(value.kind)
             elif isinstance(value, type) and issubclass(value, Record) and value is not Record:
-                found[value.__qualname__] = _codec(value), values(value)  # type: ignore[arg-type]
-    return found
+                by_name[value.__qualname__] = _codec(value), values(value)  # type: ignore[arg-type]
+    return by_name
 
 
 def values(kind: Any, bounds: Any = None) -> st.SearchStrategy[Any]:
     """Values of a type that can be stored."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return values(args[0], next((one for one in args[1:] if isinstance(one, Bounds | Matching)), None))
+        return values(args[0], next((part for part in args[1:] if isinstance(part, Bounds | Matching)), None))
     if isinstance(bounds, Matching):
         return st.from_regex(bounds.pattern, fullmatch=True)
     low, high = map(int, bounds.to((1 << 63) - 1)) if isinstance(bounds, Bounds) else (0, 1 << 20)
@@ -50,12 +50,12 @@ def values(kind: Any, bounds: Any = None) -> st.SearchStrategy[Any]:
     if kind is bool:
         return st.booleans()
     if origin in (Union, UnionType):
-        return st.one_of(*(st.none() if one is NoneType else values(one) for one in args))
+        return st.one_of(*(st.none() if part is NoneType else values(part) for part in args))
     if kind is SpoutOptions:
         return st.sampled_from(OPTIONS)
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind, include_extras=True)
-        return st.builds(kind, **{one.name: values(hints[one.name]) for one in fields(kind)})
+        return st.builds(kind, **{part.name: values(hints[part.name]) for part in fields(kind)})
     if origin is tuple and args[-1] is not Ellipsis:
         return st.tuples(*map(values, args))
     few: dict[str, Any] = {"min_size": low, "max_size": min(2, high)}

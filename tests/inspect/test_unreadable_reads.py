@@ -16,7 +16,7 @@ from tests.helpers.builders.ledgers import Trees, opened
 from tests.helpers.faults.unreadable import break_header, first, slab_of, together
 from tests.helpers.models.ledger_state import shard_key
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 
 @pytest.mark.parametrize("how", ["newer", "short"])

@@ -29,6 +29,7 @@ from acker.ledger.trees.trees import Tree
 from acker.store.async_client import AsyncStore
 from acker.store.client import CONNECTIONS, Store
 from acker.store.operation import command
+from tests.helpers.faults.proxy import proxied, refusing
 from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -111,6 +112,20 @@ async def test_a_cancelled_call_leaves_no_reply_to_the_next_one(ledger: Ledger, 
                 assert found.anchor == anchor
 
 
+@pytest.mark.one_server
+async def test_a_cancelled_call_ends_at_any_turn_though_its_connections_are_ended(url: str) -> None:
+    with proxied(url) as proxy, refusing(proxy):
+        for turns in range(12):
+            store = AsyncStore(proxy.url, timeout=60.0)
+            call = asyncio.create_task(store.send([command("GET", b"key")]))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            call.cancel()
+            ended, _ = await asyncio.wait([call], timeout=10.0)
+            assert ended, turns
+            await store.aclose()
+
+
 async def test_a_refused_command_is_an_error_and_the_connection_stays_good(store: AsyncStore) -> None:
     with pytest.raises(StoreError):
         await store.send([command("HGET", b"key")])
@@ -161,14 +176,14 @@ def test_each_event_loop_has_its_own_connections(url: str, ledger: Ledger) -> No
         finally:
             await store.aclose()
 
-    found: list[list[str]] = []
-    threads = [threading.Thread(target=lambda: found.append(asyncio.run(read()))) for _ in range(4)]
+    names: list[list[str]] = []
+    threads = [threading.Thread(target=lambda: names.append(asyncio.run(read()))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    found.append(asyncio.run(read()))
-    assert found == [["twin"]] * 5
+    names.append(asyncio.run(read()))
+    assert names == [["twin"]] * 5
 
 
 async def test_a_store_pickles_without_its_connections(store: AsyncStore, ledger: Ledger) -> None:
@@ -231,6 +246,10 @@ async def test_a_ticker_can_be_cancelled(url: str, store: AsyncStore) -> None:
         await asyncio.wait_for(task, 10)
 
 
-async def test_a_ticker_waits_for_a_store_that_is_away() -> None:
+async def test_a_ticker_waits_for_a_store_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    stop = asyncio.Event()
     async with AsyncStore("redis://127.0.0.1:1/0", timeout=0.2) as store:
-        assert 0 < await AsyncTicker(store).step() <= 5.0
+        task = asyncio.create_task(AsyncTicker(store).run(stop))
+        await asyncio.to_thread(wait_until, lambda: "no ticks for now" in caplog.text)
+        stop.set()
+        await asyncio.wait_for(task, 1)

@@ -1,4 +1,4 @@
-"""What is bounded stays so when processes share it; and what a rejection costs."""
+"""Bounds that hold when processes share them; and the cost of a rejection."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def keep(url: str, number: int) -> int:
 
 
 def side_by_side(work: Callable[[str, int], Found], url: str) -> list[Found]:
-    """What processes of their own return that do the same at once."""
+    """The results of processes that do the same at once."""
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         return pool.starmap(work, [(url, number) for number in range(PROCESSES)])
 

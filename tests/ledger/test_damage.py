@@ -19,7 +19,7 @@ from acker.ledger import ids
 from acker.ledger.calls.calls import Submission
 from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes.outcomes import OutcomeReader, Receipt, digest
+from acker.ledger.outcomes.outcomes import Confirmation, OutcomeReader, digest
 from acker.ledger.slabs.slabs import NewSlab
 from tests.helpers.builders.ledgers import Trees, opened
 from tests.helpers.models.ledger_state import read_all, shard_key, told
@@ -71,7 +71,7 @@ DAMAGE: tuple[Callable[[Ledger, Any, bytes, Random], None], ...] = (
 
 @dataclass
 class Reported:
-    """What a ledger has reported of the good slabs, and what is confirmed of it."""
+    """The outcomes of the good slabs, and the confirmed ones among them."""
 
     ledger: Ledger
     counts: dict[bytes, int]
@@ -84,7 +84,7 @@ class Reported:
             mine = [one for one in entry.slabs if one.slab in self.counts]
             kept = replace(entry, slabs=tuple(mine))
             self.found.update(told(kept, self.counts))
-        self.ledger.confirm("s", [entry.receipt for entry in entries])
+        self.ledger.confirm("s", [entry.confirmation for entry in entries])
 
 
 def send(ledger: Ledger, submission: Submission[Any], bad: set[int]) -> None:
@@ -207,7 +207,7 @@ def test_server_and_spout_read_the_same(valkey_url: str, valkey_raw: Any, whole:
     add(stream, {"status": "acked", "at": 1, "reason": "", "whole": whole, "part": part})
     entry_id = add(stream, {"status": "acked", "at": 1, "reason": "", "whole": whole, "part": part})
     said = digest({b"status": b"acked", b"at": b"1", b"whole": whole, b"part": part})
-    assert ledger.confirm("s", [Receipt(0, entry_id, said)]) == 0
+    assert ledger.confirm("s", [Confirmation(0, entry_id, said)]) == 0
     refused = ledger.run(unreadable(ledger.core))
     entries = read_all(ledger, OutcomeReader(ledger.core, "s"))
     assert len(entries) == 1 - refused

@@ -69,7 +69,7 @@ class Planned:
 
 
 def lose_replies(submission: Submission[Any]) -> None:
-    """As if the connection had been cut after the calls took effect, before their replies came."""
+    """Cuts the connection after the calls took effect, before their replies come."""
     for call in submission.calls:
         call.reply = None
 
@@ -200,7 +200,7 @@ class Histories(RuleBasedStateMachine):
         if chance.random() < 0.5:
             chance.shuffle(pairs)
         anchors = np.array([anchor for anchor, _ in pairs], dtype=np.int64)
-        by = Mark(seed % 3, 7) if seed % 2 else None  # who acks changes nothing
+        by = Mark(seed % 3, 7) if seed % 2 else None  # the mark of a step changes nothing
         values = np.array([delta for _, delta in pairs], dtype=np.int64)
         submission = ledger.core.update(anchors, values, 0, by, len(pairs))
         updated = self.send(ledger, submission, resent)
@@ -282,7 +282,7 @@ class Histories(RuleBasedStateMachine):
         for spout, reader in self.readers.items():
             entries = [entry for owner, entry in confirmed if owner == spout]
             trees = [anchor for entry in entries for anchor in trees_of(entry, counts)]
-            named = [entry.receipt for entry in entries]
+            named = [entry.confirmation for entry in entries]
             reader.confirmed(named)  # else it takes the newest that it read for lost, and reads all again
             assert ledger.confirm(spout, named) == len(trees)
             assert not again or ledger.confirm(spout, named) == 0

@@ -1,4 +1,4 @@
-"""An interrupt at any step of who uses a ledger: its connections serve others, and no outcome is lost."""
+"""An interrupt at any step of a ledger's user: its connections serve others, and no outcome is lost."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from tests.helpers.faults.interrupts import each, each_answer
 FILES = (
     "acker/ledger/client.py",
     "acker/ledger/outcomes/outcomes.py",
-    *(f"acker/store/{name}.py" for name in ("client", "connections", "flight", "heartbeats", "operation")),
+    *(f"acker/store/{name}.py" for name in ("client", "connections", "flight", "loops", "operation")),
 )
 
 
@@ -35,8 +35,8 @@ class Tracking:
         self.acked.add(int(anchors[0]))
         entries = self.ledger.outcomes(self.reader)
         self.told |= {ids.anchor_at(slab.slab, 0) for entry in entries for slab in entry.slabs}
-        self.ledger.confirm("s", [entry.receipt for entry in entries])
-        self.reader.confirmed(entry.receipt for entry in entries)
+        self.ledger.confirm("s", [entry.confirmation for entry in entries])
+        self.reader.confirmed(entry.confirmation for entry in entries)
 
     def check(self) -> None:
         self.work()

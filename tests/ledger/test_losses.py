@@ -1,4 +1,4 @@
-"""What spouts learn when the store has lost its latest moments: only what is so, at once, and once."""
+"""Outcomes after a store lost its latest moments: true ones only, at once, and once."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ from acker.embedded import EmbeddedServer
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from tests.helpers.builders.collectors import reported_unflushed
 from tests.helpers.builders.ledgers import Trees, opened
-from tests.helpers.faults.simulator import moment, set_back
+from tests.helpers.faults.set_backs import moment, set_back
 from tests.helpers.servers.durability import replica_of
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
@@ -63,10 +63,10 @@ def pair(new_server: NewServer) -> Pair:
     return Pair(new_server)
 
 
-def held(topology: Topology) -> int:
+def outstanding(topology: Topology) -> int:
     shards = topology.ledger.core.shards
     with redis.Redis.from_url(topology.ledger.store.url) as client:
-        return sum(int(client.hget(shard.counters, "held") or 0) for shard in shards)
+        return sum(int(client.hget(shard.counters, "outstanding") or 0) for shard in shards)
 
 
 def acked(topology: Topology, spout: Spout, name: str) -> list[Outcome]:
@@ -77,11 +77,11 @@ def acked(topology: Topology, spout: Spout, name: str) -> list[Outcome]:
 
 
 def confirmed(topology: Topology, spout: Spout, count: int) -> list[Outcome]:
-    found = reported_unflushed(spout, count)
-    for outcome in found:
+    outcomes = reported_unflushed(spout, count)
+    for outcome in outcomes:
         spout.confirm(outcome)
     topology.flush()
-    return found
+    return outcomes
 
 
 @contextmanager
@@ -206,9 +206,11 @@ def test_a_lost_confirmation_is_sent_again_without_a_second_report(pair: Pair, a
         if acks == "kept":
             pair.cut_off()
         assert {outcome.status for outcome in confirmed(topology, spout, 40)} == {"acked"}
-        wait_until(lambda: held(topology) == 0)
+        wait_until(lambda: outstanding(topology) == 0)
         pair.promote()
-        wait_until(lambda: held(topology) == 40)  # the connection was cut: what comes first may be an error
+        wait_until(
+            lambda: outstanding(topology) == 40
+        )  # the connection was cut: what comes first may be an error
         if acks == "lost":
             for _ in range(3):
                 topology.tick(force=True)
@@ -217,22 +219,22 @@ def test_a_lost_confirmation_is_sent_again_without_a_second_report(pair: Pair, a
         def sent_again() -> bool:
             assert list(spout.outcomes(timeout=0.1)) == []
             topology.flush()
-            return held(topology) == 0
+            return outstanding(topology) == 0
 
         wait_until(sent_again)
         assert acked(topology, spout, "next")[0].status == "acked"
 
 
 def test_an_entry_that_says_something_else_than_what_was_read_is_not_confirmed(valkey_url: str) -> None:
-    """As where a store that lost its latest moments has given the same id again."""
+    """A store that lost its latest moments may give the same id again."""
     ledger = opened(valkey_url, "again")
     trees = Trees(3).track(ledger)
     trees.complete(ledger)
     [entry] = ledger.outcomes(OutcomeReader(ledger.core, "s"))
-    assert ledger.confirm("s", [entry.receipt._replace(digest=b"0" * 16)]) == 0
+    assert ledger.confirm("s", [entry.confirmation._replace(digest=b"0" * 16)]) == 0
     [again] = ledger.outcomes(OutcomeReader(ledger.core, "s"))
-    assert again.receipt == entry.receipt
-    assert ledger.confirm("s", [entry.receipt]) == 3
+    assert again.confirmation == entry.confirmation
+    assert ledger.confirm("s", [entry.confirmation]) == 3
 
 
 def test_reads_before_an_interrupt_hide_no_rollback(valkey_url: str, valkey_raw: "redis.Redis") -> None:
@@ -241,18 +243,18 @@ def test_reads_before_an_interrupt_hide_no_rollback(valkey_url: str, valkey_raw:
     reader = OutcomeReader(ledger.core, "s")
     trees.complete(ledger, 0)
     [first] = ledger.outcomes(reader)
-    ledger.confirm("s", [first.receipt])
-    reader.confirmed([first.receipt])
-    before = reader.position
+    ledger.confirm("s", [first.confirmation])
+    reader.confirmed([first.confirmation])
+    before = reader.offset
     trees.complete(ledger, 1)
     assert ledger.outcomes(reader) != []
-    reader.position = before  # as where an interrupt came before anybody had learnt it
+    reader.offset = before  # as where an interrupt came before anybody had learnt it
     stream = ledger.core.shards[0].outcomes("s")
     raw: Any = valkey_raw
     [(_, fields)] = raw.xrange(stream)
     raw.delete(stream)
     raw.xadd(stream, fields, id="1-0")  # by a clock that is behind
-    assert [entry.receipt.id for entry in ledger.outcomes(reader)] == [b"1-0"]
+    assert [entry.confirmation.id for entry in ledger.outcomes(reader)] == [b"1-0"]
 
 
 def test_other_outcomes_of_a_store_set_back_are_read(valkey_url: str, valkey_raw: "redis.Redis") -> None:
@@ -271,7 +273,7 @@ def test_other_outcomes_of_a_store_set_back_are_read(valkey_url: str, valkey_raw
     raw: Any = valkey_raw
     [first, (_, fields)] = raw.xrange(stream)
     raw.delete(stream)
-    for entry, said in (first, (lost.receipt.id, fields)):
+    for entry, said in (first, (lost.confirmation.id, fields)):
         raw.xadd(stream, said, id=entry)
     assert [one.indexes for entry in ledger.outcomes(reader) for one in entry.slabs] == [(0,), (2,)]
     assert ledger.outcomes(reader) == []

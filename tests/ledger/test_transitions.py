@@ -1,4 +1,4 @@
-"""What each message does to a tree, in each of its states (the transition table of the design)."""
+"""The effect of each message on a tree, in each of its states (the transition table of the design)."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ from tests.helpers.builders.ledgers import Trees, confirm_all, counted, opened, 
 from tests.helpers.models.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
 from tests.helpers.models.ledger_state import WAITING_SLAB, shard_key
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.cluster(first=True)
 
 
 def ticks(ledger: Ledger, count: int) -> None:
@@ -168,27 +168,27 @@ def test_outcomes_are_reported_again_until_they_are_confirmed(ledger: Ledger, ra
     assert len(reported(ledger, trees)) == len(reported(ledger, trees)) == 3
     reader = OutcomeReader(ledger.core, "s")
     first, second = ledger.outcomes(reader)
-    assert ledger.confirm("s", [first.receipt]) == 1
+    assert ledger.confirm("s", [first.confirmation]) == 1
     assert len(reported(ledger, trees)) == 2
     slab = ids.slab_of(int(trees.anchors[0]))
     assert ledger.message_ids([slab]) == {slab: trees.message_ids}
-    assert ledger.confirm("s", [second.receipt] * 2) == 2
+    assert ledger.confirm("s", [second.confirmation] * 2) == 2
     assert not reported(ledger, trees)
     assert ledger.message_ids([slab]) == {}
     assert_settled(raw)
 
 
 def test_each_spout_is_reported_of_its_own_trees_only(url: str) -> None:
-    one, two = opened(url, ackers=2), opened(url)
-    mine = [Trees(2).track(one, "mine") for _ in range(8)]
-    yours = [Trees(2).track(two, "yours") for _ in range(8)]
+    first, second = opened(url, ackers=2), opened(url)
+    mine = [Trees(2).track(first, "mine") for _ in range(8)]
+    yours = [Trees(2).track(second, "yours") for _ in range(8)]
     for trees in mine + yours:
-        trees.complete(two)
+        trees.complete(second)
     every = mine + yours
-    assert {anchor for anchor, _, _ in reported(one, *every, spout="mine")} == {
+    assert {anchor for anchor, _, _ in reported(first, *every, spout="mine")} == {
         int(anchor) for trees in mine for anchor in trees.anchors
     }
-    assert len(reported(one, *every, spout="yours")) == 16
+    assert len(reported(first, *every, spout="yours")) == 16
 
 
 @pytest.mark.parametrize(

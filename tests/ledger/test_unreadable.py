@@ -12,7 +12,7 @@ from acker.errors import UnreadableRecord
 from acker.inspect.trees import failures, pages
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
-from acker.ledger.outcomes.outcomes import Receipt, digest
+from acker.ledger.outcomes.outcomes import Confirmation, digest
 from acker.ledger.slabs.slabs import NewSlab
 from acker.ledger.trees import trees as ledger_trees
 from acker.streams import StreamReader
@@ -34,7 +34,7 @@ from tests.helpers.faults.unreadable import (
 )
 from tests.helpers.models.ledger_state import shard_key
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 
 # A call that names several slabs, one of which cannot be read
@@ -170,7 +170,7 @@ def test_a_vector_or_a_failure_that_is_unreadable_is_dropped_too(url: str, raw: 
     assert counter(ledger, raw, "unreadable") == 3
     assert counter(ledger, raw, "waiting") == 0
     assert confirm_all(ledger) == 3
-    assert counter(ledger, raw, "held") == 0
+    assert counter(ledger, raw, "outstanding") == 0
 
 
 @pytest.mark.parametrize("broken", [b"", b"\x01", b"\xff\xff" * 5, b"\x01\x00" * 5 + b"abcdefg"])
@@ -190,7 +190,7 @@ def test_message_ids_that_are_unreadable_keep_no_outcome_back(url: str, raw: Any
     assert ledger.run(pages.find(ledger.core, members[2].message_ids[0])).trees[0].anchor == first(members[2])
     assert counter(ledger, raw, "unreadable") == 2
     assert confirm_all(ledger) == 15
-    assert counter(ledger, raw, "held") == 0
+    assert counter(ledger, raw, "outstanding") == 0
 
 
 # Outcomes
@@ -217,7 +217,7 @@ def test_an_outcome_that_is_unreadable_is_dropped_and_the_spout_goes_on(url: str
     assert counter(ledger, raw, "unreadable") == 5
     assert confirm_all(ledger) == 6
     # It says of which trees it is, so these take no room any more.
-    assert counter(ledger, raw, "held") == raw.hlen(shard_key(ledger, 0, "slabs")) == 0
+    assert counter(ledger, raw, "outstanding") == raw.hlen(shard_key(ledger, 0, "slabs")) == 0
 
 
 def test_an_outcome_is_dropped_where_it_becomes_unreadable_before_its_confirmation(
@@ -229,11 +229,11 @@ def test_an_outcome_is_dropped_where_it_becomes_unreadable_before_its_confirmati
     stream = ledger.core.shards[0].outcomes("s")
     entry_id = raw.xadd(stream, {"whole": "no slabs", "part": ""})
     members[1].complete(ledger)
-    entries = [Receipt(0, entry, digest(fields)) for entry, fields in raw.xrange(stream)]
+    entries = [Confirmation(0, entry, digest(fields)) for entry, fields in raw.xrange(stream)]
     assert entry_id in [entry.id for entry in entries]
     assert ledger.confirm("s", entries) == 6
     assert raw.xlen(stream) == 0
-    assert counter(ledger, raw, "held") == 0
+    assert counter(ledger, raw, "outstanding") == 0
     assert f"shard 0: {entry_id!r} cannot be read" in caplog.text
     assert counter(ledger, raw, "unreadable") == 1
 
@@ -247,7 +247,7 @@ def test_how_many_trees_of_a_slab_are_confirmed_may_be_unreadable(url: str, raw:
         assert confirm_all(ledger) == 2 * len(bad.anchors[part])
         if part.start == 0:
             raw.hset(shard_key(ledger, 0, "confirmed"), slab_of(bad), b"many")
-    assert raw.xlen(ledger.core.shards[0].outcomes("s")) == counter(ledger, raw, "held") == 0
+    assert raw.xlen(ledger.core.shards[0].outcomes("s")) == counter(ledger, raw, "outstanding") == 0
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -259,7 +259,7 @@ def test_an_unreadable_finished_slab_goes_with_confirmation(url: str, raw: Any, 
         good.complete(ledger, *part.tolist())
     break_header(ledger, raw, bad, "newer")
     assert confirm_all(ledger) == 12
-    assert counter(ledger, raw, "held") == 0
+    assert counter(ledger, raw, "outstanding") == 0
     assert counter(ledger, raw, "unreadable") == 1
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == raw.hlen(shard_key(ledger, 0, "message_ids")) == 0
 
@@ -282,10 +282,10 @@ def test_a_spout_that_starts_anew_is_reported_all_that_can_be_read(url: str, raw
     raw.xadd(shard.outcomes("s"), {**fields, b"whole": b"\xff"})
     with Topology(url, "t", ackers=1, message_timeout=60) as topology:
         spout = topology.spout("s")
-        found: set[bytes] = set()
-        while len(found) < 3:
+        message_ids: set[bytes] = set()
+        while len(message_ids) < 3:
             for outcome in spout.outcomes(timeout=60):
-                found.add(outcome.message_id)
+                message_ids.add(outcome.message_id)
                 spout.confirm(outcome)
         topology.flush()
-    assert found < {b"m0", b"m1", b"m2", b"m3"}
+    assert message_ids < {b"m0", b"m1", b"m2", b"m3"}

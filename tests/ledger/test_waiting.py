@@ -1,4 +1,4 @@
-"""What waits for its track, and slabs whose trees finish at different times: bounds and costs."""
+"""Messages that wait for their track, and slabs whose trees end at different times: bounds and costs."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ from tests.helpers.builders.ledgers import Trees, confirm_all, counted, opened, 
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.models.ledger_state import WAITING_SLAB, shard_key
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 FURTHER = "failed before its track, for a reason that was not kept: more waited than are kept"
 
@@ -27,7 +27,7 @@ def taken(raw: "redis.Redis") -> int:
 
 
 def waiting_bytes(ledger: Ledger, raw: "redis.Redis") -> int:
-    """What the shard counts for all that waits."""
+    """The bytes of waiting messages, as the shard counts them."""
     return int(raw.hget(shard_key(ledger, 0, "counters").decode(), "waiting_bytes") or 0)
 
 

@@ -20,7 +20,7 @@ from acker.streams import StreamReader
 from acker.streams.commits import chunks, run
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.known import Ready
+from acker.streams.commits.known import AtHand
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
@@ -34,7 +34,7 @@ from tests.helpers.faults.simulator import Killed
 from tests.helpers.models.leaks import assert_settled
 
 WHO = [(who, killed) for who in ("spout", "fan", "coordinator", "count") for killed in (False, True)]
-WHO.remove(("spout", True))  # whoever writes learns of nothing, and writes again
+WHO.remove(("spout", True))  # a writer hears of no loss, and writes again
 
 
 class Cut:
@@ -183,9 +183,9 @@ def test_a_commit_that_is_refused_takes_no_number(
         script_by_script(monkeypatch)
     core = open_ledger(Store(valkey_url), "t", ackers=1).core
     gone = ledger_lua.check_outcomes(core.shards[0].outcomes(SPOUT), [(b"1-0", b"0" * 16)])
-    ready = Ready(conditions=[gone])
-    assert not Store(valkey_url).run(commits.commit(core, coordinator.WRITER, 0, Commit(), ready=ready))
-    assert ready.refused
+    at_hand = AtHand(conditions=[gone])
+    assert not Store(valkey_url).run(commits.commit(core, coordinator.WRITER, 0, Commit(), at_hand=at_hand))
+    assert at_hand.refused
     assert not valkey_raw.exists(keys.commits("t", coordinator.WRITER))
 
 

@@ -1,4 +1,4 @@
-"""Whoever ticks or settles has what gathers go on."""
+"""The ticker and the settler make a line's gathers go on."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

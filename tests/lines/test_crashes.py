@@ -1,4 +1,4 @@
-"""Whoever works on a line may die: what goes on is exact, and nothing is left (test_histories.py)."""
+"""Workers of a line may die: the line goes on exactly, and nothing is left over (test_histories.py)."""
 
 import subprocess
 import sys
@@ -90,7 +90,7 @@ def test_who_takes_over_lets_go_of_what_a_dead_worker_had_acked(
     job.ask(3)
     monkeypatch.setattr(leases, "LEASE", -1.0)
     job.workers["fan"].work(again=True)  # the next claim would let go of them
-    kept = "acker:{t/asks}:payload:*", "acker:{t/asks}:owed:*"
+    kept = "acker:{t/asks}:payload:*", "acker:{t/asks}:unacked:*"
     assert [len(valkey_raw.keys(one)) for one in kept] == [1, 1]
     other = Worker(job.ledger, job.workers["fan"].step)
     other._slot = job.workers["fan"]._slot

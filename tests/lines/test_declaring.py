@@ -42,7 +42,7 @@ def test_a_topology_has_31_lines_at_most(valkey_url: str) -> None:
     with pytest.raises(ValidationError, match=r"line 'more' cannot be declared .* it has 31 lines, its most"):
         Line(ledger, "more", [Gather("s")])
     untracked = open_ledger(Store(valkey_url), "u", ackers=0)
-    with pytest.raises(ValidationError, match="a line needs 1 or more, topology 'u' has 0"):
+    with pytest.raises(ValidationError, match="a line needs 1 or more, but topology 'u' has 0"):
         Line(untracked, "line", [Gather("s")])
 
 
@@ -68,7 +68,7 @@ def test_steps_are_checked(job: Job) -> None:
             Line(job.ledger, "x", wrong)
     with pytest.raises(ValidationError, match="expected one of the streams of line 'line' that gather, rows"):
         job.line.gather("x", reads="asks")
-    with pytest.raises(ValidationError, match="line 'line' has one of the name 'fan' already"):
+    with pytest.raises(ValidationError, match="line 'line' has a step of the name 'fan' already"):
         job.line.step("fan", reads="rows")(print)
     with pytest.raises(UnknownLine, match="topology 't' has no line 'nowhere'"):
         StreamSpout(job.ledger, SpoutOptions("s", "asks", "id", line="nowhere")).write(
@@ -84,7 +84,7 @@ def test_rows_that_cannot_gather_are_refused_before_anything_changes(job: Job) -
     for anchors, message in (
         (ordinary.tolist(), "which is of no line"),
         ([other], "which is of line 2"),
-        ([later], "gathers at the end of section 1, got a row of section 2: rows go forwards"),
+        ([later], "gathers at the end of section 1, got a row of section 2: its place in the line is past"),
         ([[first]], "_acker: expected int64, got list<element: int64>"),
         ([first, None], "got 1 rows without"),
         ([first], "stream 'rows' gathers by column 'i': expected it among word"),

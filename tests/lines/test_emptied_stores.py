@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.errors import TopologyConfigError
+from acker.errors import TopologyConfigError, UnknownTopology
 from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
@@ -97,7 +97,7 @@ def in_flight(ledger: Ledger, line: str) -> Worker:
 
 
 def test_a_line_with_anothers_number_completes_nothing(valkey_url: str, valkey_raw: "redis.Redis") -> None:
-    """A node has lost the lines and the streams that gather, and those who work on them have gone."""
+    """A node has lost the lines and the streams that gather, and their workers are gone."""
     ledger = opened(valkey_url)
     before = Line(ledger, "before", [Gather("parts")])
     work = in_flight(ledger, "before")
@@ -156,7 +156,8 @@ def test_a_process_with_other_shards_acks_nothing(valkey_url: str, ackers: int) 
     rows = [row for table in StreamReader(ledger, "orders").tables() for row in table["_acker"].to_pylist()]
     with pytest.raises(TopologyConfigError, match=f"ackers is {ackers}, asked for 2"):
         commit(old, 0, Commit((stage(old, rows),), (batch,)))
-    old.update(rows, [1, 2, 3])
+    with pytest.raises(UnknownTopology, match="it was removed"):
+        old.update(rows, [1, 2, 3])
     assert ledger.counters()["acked"] == 0
     assert commit(ledger, 0, Commit((), (batch,)))
     assert settler.settle(ledger, "orders").acked == 3

@@ -133,7 +133,7 @@ def test_a_stream_is_read_fairly_by_one_column(ledger: Ledger) -> None:
     line = Line(ledger, "line", [Gather("done")])
     line.step("one", reads="rows", fair_by="customer")(print)
     with pytest.raises(
-        ValidationError, match="'rows' is read fairly by column 'customer', so it cannot be by"
+        ValidationError, match="'rows' is read fairly by column 'customer', so it cannot be read by"
     ):
         line.step("other", reads="rows", fair_by="_acker")(print)
     with pytest.raises(ValidationError, match=r"'done' gathers, .* by request: expected '_acker', got 'n'"):

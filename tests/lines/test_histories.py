@@ -25,7 +25,7 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 @examples(
     [("work", 900), ("limit", 1), ("coordinate", 90), ("limit", 1), ("ask", 3)],
     [("work", 900), ("coordinate", "confirm"), ("coordinate_too", 90)],
-    [("work", 900), ("coordinate", "release"), ("coordinate_too", 90), ("again", "release")],
+    [("work", 900), ("coordinate", "release_bundle"), ("coordinate_too", 90), ("again", "release_bundle")],
     cluster=True,
     seed=1,
 )
@@ -41,7 +41,7 @@ def test_each_gather_has_all_rows_of_each_request_once(
 @examples(
     [("work", "gather"), ("back", 9), ("work_too", 900), ("coordinate", 90)],
     [("work", "publish"), ("back", 5), ("work_too", 900)],
-    [("work", 900), ("coordinate", "release"), ("back", 7), ("coordinate_too", 90)],
+    [("work", 900), ("coordinate", "release_bundle"), ("back", 7), ("coordinate_too", 90)],
     [("work", 900), ("coordinate", "chain"), ("back", 7), ("coordinate_too", 90)],
     seed=1,
     most=0,

@@ -18,7 +18,7 @@ from acker.streams.log import schemas
 from acker.streams.sources.roots import Roots
 from acker.streams.spouts import settler
 from acker.streams.staging import staging
-from acker.workers.steps import Made
+from acker.workers.steps import StepOutput
 from tests.helpers.builders.line_job import Job
 from tests.helpers.faults.cuts import as_in_a_cluster, script_by_script
 from tests.helpers.models.leaks import assert_settled
@@ -57,7 +57,7 @@ def test_a_step_that_ends_long_after_its_request_leaves_nothing(
     roots, worker = job.ask(3, 4), job.workers["fan"]
     run = worker.step.run
 
-    def slow(*args: Any) -> Made:
+    def slow(*args: Any) -> StepOutput:
         made = run(*args)
         end_for_good(job, roots, valkey_raw)
         return made

@@ -35,7 +35,7 @@ def job(valkey_url: str) -> Job:
 
 
 def reasons(job: Job, roots: Roots) -> list[str]:
-    """Why the last trees of requests have failed."""
+    """The reasons for which the last trees of requests failed."""
     found = [
         job.ledger.run(failures.find(job.ledger.core, int(anchor)))
         for anchor in roots.anchors(roots.sections)
@@ -133,7 +133,7 @@ def test_rows_without_vectors_are_lost_and_not_acked(job: Job, valkey_raw: "redi
     job.workers["fan"].work()
     [(_, place), *_] = job.ledger.run(gathered.places(job.ledger.core, "rows"))
     [one] = job.ledger.run(gathered.at(job.ledger.core, "rows", place.decode()))
-    valkey_raw.delete(keys.Stream("t", "rows").payload(one.segment.token))
+    valkey_raw.delete(keys.Stream("t", "rows").payload(one.segment.id))
     for key, _ in vectors.keys_of(job.ledger.core, one.segment):
         assert valkey_raw.delete(key)
     job.work()

@@ -139,8 +139,8 @@ def test_requests_whose_group_is_that_of_others_draw_another_one(
 
 
 def test_groups_that_are_drawn_together_are_each_another_one() -> None:
-    assert gathers.apart(ids.as_ids([1, 3]))
-    assert not gathers.apart(ids.as_ids([3, 3]))
+    assert gathers.all_differ(ids.as_ids([1, 3]))
+    assert not gathers.all_differ(ids.as_ids([3, 3]))
 
 
 @pytest.mark.parametrize("ackers", [1, 2, 3])
@@ -151,7 +151,9 @@ def test_rows_of_unread_requests_are_found_before_a_commit(valkey_url: str, acke
     batch = take(job.ledger, "asks", "fan", reader="r" * 32, segments=1)
     staged = [stage_rows(job.ledger, anchor) for anchor in (own, other)]
     job.ledger.run(anchoring.check(job.ledger.core, staged[:1], [batch]))
-    with pytest.raises(AckerError, match="rows for stream 'rows' are anchored to 1 trees that are not of"):
+    with pytest.raises(
+        AckerError, match="rows for stream 'rows' are anchored to 1 trees that the batch has not read"
+    ):
         job.ledger.run(anchoring.check(job.ledger.core, staged, [batch]))
 
 
@@ -314,7 +316,7 @@ def publish(ledger: Ledger, staged: Any) -> Any:
 
 
 def test_a_new_column_of_another_worker_fails_nobody(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose rows have only null in a column leaves it out, where there was no stream when it looked."""
+    """A worker whose rows are null in a column leaves it out, where there was no stream when it looked."""
     enlist, seen = schemas.enlist, list[str]()
 
     def enlist_before(core: Core, name: str) -> Operation[bytes | None]:

@@ -73,7 +73,7 @@ def test_groups_that_come_as_wholes_are_released_by_the_second_flight(
     come = one.come()
     with flights(monkeypatch) as sent:
         assert one.step(come)
-    assert ["release" in scripts for scripts in sent[:2]] == [False, True]
+    assert ["release_bundle" in scripts for scripts in sent[:2]] == [False, True]
     assert not any("note_arrivals" in scripts for scripts in sent)
     assert not list(valkey_raw.scan_iter("*:gathered:*"))
     job.work()
@@ -119,14 +119,14 @@ def test_a_group_of_which_a_part_is_noted_is_released_with_all_of_it(job: Job) -
 
 
 def test_a_group_dropped_before_its_release_stays_dropped(job: Job, valkey_raw: "redis.Redis") -> None:
-    """As by who drops what a stream has no room for: its readers would be told of an end without rows."""
+    """A full stream drops a group like this: its readers would hear of an end without rows."""
     one = One(job)
     assert one.step(None)
     roots = job.ask(3, name="c")
     job.workers["fan"].work()
     core, come = job.ledger.core, one.come()
     going = Stepping(job.ledger, coordinator.step(core, one.reader, memory=one.memory, come=come))
-    going.until("release")
+    going.until("release_bundle")
     released = valkey_raw.xlen(keys.Stream("t", "rows").entries)
     group = sections.group_of(ids.slab_of(int(roots.anchors(1)[0])))
     job.ledger.run(gathered.close(core, "rows", group, 2))

@@ -20,7 +20,7 @@ from acker.streams.spouts import settler
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
 from tests.helpers.builders.line_job import Job
-from tests.helpers.faults.simulator import Moment, moment, set_back, tag
+from tests.helpers.faults.set_backs import Moment, moment, set_back, tag
 from tests.helpers.faults.stepping import Stepping
 
 ROWS = 3
@@ -36,7 +36,7 @@ def test_a_bundle_bound_in_part_is_given_back_as_a_whole(valkey_url: str, valkey
     slot = run(subscriptions.find(core, "rows", "count"))
     claimed = run(subscriptions.claim(core, "rows", slot, "dead", 0, name="count"))
     assert claimed == 4, "of each task rows, and a last word"
-    valkey_raw.hset(keys.Stream("t", "rows").bound(slot, "dead"), "dead 0", "1 attempt")
+    valkey_raw.hset(keys.Stream("t", "rows").fences(slot, "dead"), "dead 0", "1 attempt")
     back, bound = run(fencing.take_back(core, "rows", slot, "dead"))
     assert (back, len(bound)) == (2, 1)
     assert job.workers["count"].work() == 2

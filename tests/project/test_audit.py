@@ -85,10 +85,10 @@ def test_without_an_advisory_all_is_well() -> None:
 def test_a_service_that_does_not_answer_is_reported_and_fails_nothing() -> None:
     with registry({}) as url:
         pass
-    status, said = audited(url)
+    status, output = audited(url)
     assert status == 0
-    assert said.startswith("npm packages: not audited, ")
-    assert said.count("\n") == 1
+    assert output.startswith("npm packages: not audited, ")
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("printed", ["", "{", "[1]", "npm error: no {", '{"vulnerabilities": '])

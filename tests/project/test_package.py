@@ -67,7 +67,7 @@ print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))
 
 
 def test_no_module_imports_tests_or_a_conftest() -> None:
-    """What tests share is in tests/helpers."""
+    """Helpers that several tests need are in tests/helpers."""
     shared = re.compile(r"^ *(from|import) +tests\b.*\b(test_\w+|conftest)\b", re.MULTILINE)
     modules = [
         path

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 from acker.ledger.client import Ledger, open_ledger
 from acker.spark import register
-from acker.spark.runtime.tuning import PIP_WORKERS
+from acker.spark.runtime import tuning
 from acker.store.client import Store
 from tests.helpers.builders.pipeline import Pipeline
 
 WHERE = os.environ.get("ACKER_TEST_SPARK", "local-cluster[2,1,1024]")
-"""Spark's master, or the URL of a Spark Connect server. Tests that are marked "everywhere" run on any."""
+"""Spark's master, or the URL of a Spark Connect server, for tests that are marked "connect"."""
 
 
 CONNECT = WHERE.startswith("sc://")
@@ -82,7 +82,7 @@ def driver() -> SparkSession:
         .config("spark.sql.streaming.metricsEnabled", "false")
         .config("spark.task.maxFailures", "4")
         .config("spark.excludeOnFailure.enabled", "false")
-        .config(map={**PIP_WORKERS})
+        .config(map={**tuning.settings(local_checkpoints=True, pip_workers=True)})
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

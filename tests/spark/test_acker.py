@@ -14,7 +14,7 @@ from acker import TopologyConfigError, UnknownTopology, ValidationError
 from acker.errors import UnknownStream
 from acker.spark import Acker, Collector
 from acker.spark.options import keywords
-from acker.spark.options.options import BATCH_WRITE, OPTIONS, READ, TRACK, WRITE
+from acker.spark.options.options import BATCH_WRITE, OPTIONS, READ, STEP, TRACK, WRITE
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
 
@@ -110,13 +110,14 @@ def test_each_option_is_a_keyword_where_it_is_of_use() -> None:
         READ: keywords.ReadOptions,
         WRITE: keywords.WriteOptions,
         TRACK: keywords.TrackOptions,
+        STEP: keywords.BoltOptions,
     }
     stores = set(get_type_hints(keywords.StoreOptions))
     known = {use: set(get_type_hints(kind)) for use, kind in of.items()}
     bolts = set(get_type_hints(keywords.BoltOptions)) | set(get_type_hints(keywords.JobOptions))
     assert stores.union(bolts, *known.values()) == set(OPTIONS) - NAMED
     for name, uses in ((name, one.uses) for name, one in OPTIONS.items() if one.uses):
-        assert name not in bolts
+        assert STEP in uses or name not in bolts
         for use in of.keys() - uses:
             assert name in NAMED or name not in known[use] or (use, name) == (TRACK, "message_id")
     assert BATCH_WRITE not in of

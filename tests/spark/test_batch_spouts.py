@@ -80,7 +80,7 @@ def test_a_run_that_is_cut_in_its_commit_is_finished_by_the_next_one_of_its_name
 
     with monkeypatch.context() as patched:
         as_in_a_cluster(patched)
-        patched.setattr(publishing, "divided", cut)
+        patched.setattr(publishing, "divide", cut)
         with pytest.raises(RuntimeError, match="cut"):
             load(pipeline, 60, "monday")
     assert pipeline.counters()["tracked"] == 60

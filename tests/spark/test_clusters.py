@@ -1,6 +1,8 @@
-"""Tests marked "everywhere", "older" or "masters", on the kinds of cluster that they do not run on anyway.
+"""Tests marked "connect", "older" or "oldest": with a Spark Connect server, and on older Spark.
 
 A process has one Spark, so they run in a pytest of their own; an older Spark is in an environment of its own.
+All of these run in one process, where tasks are threads. The other tests have executors, and a standalone
+cluster (`tests/spark/bolts/test_crashes.py`).
 """
 
 import os
@@ -17,7 +19,7 @@ import pytest
 
 from acker.embedded.java import ensure_java
 from acker.embedded.processes import tied
-from tests.helpers.servers import standalone
+from acker.spark.runtime import tuning
 from tests.helpers.servers.servers import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.usefixtures("java_home")]
@@ -58,8 +60,11 @@ def connect_server(directory: Path, master: str = "local[2,4]") -> Iterator[str]
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
+        # The server passes no `spark.executorEnv` on to its workers.
+        "PYTHONPATH": tuning.PIP_WORKERS["spark.executorEnv.PYTHONPATH"],
     }
     settings = {
+        **tuning.settings(local_checkpoints=True),
         "spark.connect.grpc.binding.port": "0",
         "spark.log.level": "INFO",  # tells the port
         "spark.sql.shuffle.partitions": "2",
@@ -123,18 +128,9 @@ def run_tests(
     assert "skipped" not in reported[-1]
 
 
-def test_local(tmp_path: Path) -> None:
-    run_tests(tmp_path, LOCAL, "masters")
-
-
-def test_a_standalone_cluster_of_two_workers(tmp_path: Path) -> None:
-    with standalone.cluster(tmp_path) as master:
-        run_tests(tmp_path, master, "masters")
-
-
 def test_spark_connect(tmp_path: Path) -> None:
     with connect_server(tmp_path, LOCAL) as url:
-        run_tests(tmp_path, url, "everywhere or connect")
+        run_tests(tmp_path, url, "connect")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -142,4 +138,4 @@ def test_an_older_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version
     python, variables = python_of(version)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    run_tests(tmp_path, LOCAL, "everywhere or older", python, UNCLOSED)
+    run_tests(tmp_path, LOCAL, "older or oldest" if version == VERSIONS[0] else "older", python, UNCLOSED)

@@ -84,7 +84,7 @@ def test_state_over_trees_is_seen_in_the_plan_that_is_printed(pipeline: Pipeline
     with pytest.raises(Exception, match="UnsafePlan: the query has limit over rows of stream 'lines'"):
         run(limited, "limit")
     plain = pipeline.read_stream("lines", subscription="plain")
-    with pytest.raises(Exception, match=r"UnsafePlan: .* say so by the option stateless=true"):
+    with pytest.raises(Exception, match=r"UnsafePlan: .* set the option stateless=true"):
         pipeline.finish(pipeline.writing("direct", plain, "copies"))
     assert pipeline.rows("copies") == []
     pipeline.finish(pipeline.writing("direct", plain, "copies", stateless=True))

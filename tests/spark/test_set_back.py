@@ -125,9 +125,9 @@ class PipelineWorld(World):
         for entry in ledger.outcomes(outcomes):
             for one in entry.slabs:
                 names = self.slabs.get(one.slab, [])
-                for index in one.of(len(names)) if entry.status == "acked" else ():
+                for index in one.indexes_in(len(names)) if entry.status == "acked" else ():
                     self._check(names[index])
-            ledger.confirm("source", [entry.receipt])
+            ledger.confirm("source", [entry.confirmation])
 
     def split(self, ledger: Ledger) -> None:
         """A run of the first job."""
@@ -160,7 +160,7 @@ class PipelineWorld(World):
         self.ledger.tick(force=True)
 
     def check(self) -> None:
-        """What is reported as acked is in the sink; where nothing was lost, all is."""
+        """Checks that each acked record is in the sink, and every record where nothing was lost."""
         for _ in range(6):
             for act in (*(query.run for query in self.queries), self._take):
                 with suppress(AckerError):

@@ -19,7 +19,7 @@ def words(batch: DataFrame) -> DataFrame:
     return batch.select(explode(split("line", " ")).alias("word"), "_acker")
 
 
-@pytest.mark.everywhere
+@pytest.mark.oldest
 def test_a_batch_is_written_and_read_back_without_acking(pipeline: Pipeline) -> None:
     frame = pipeline.spark.range(1000).select(
         "id",
@@ -75,7 +75,8 @@ def test_a_bad_option_is_a_clear_error(pipeline: Pipeline, options: dict[str, st
         pipeline.spark.read.format("acker").options(**given).load()
 
 
-@pytest.mark.everywhere
+@pytest.mark.connect(only=False)
+@pytest.mark.oldest
 def test_a_wrong_schema_is_an_error_before_anything_is_written(pipeline: Pipeline) -> None:
     options = pipeline.options("numbers")
     pipeline.spark.range(3).write.format("acker").options(**options).mode("append").save()
@@ -105,7 +106,7 @@ def test_a_schema_evolves_by_added_columns(pipeline: Pipeline) -> None:
 
     write("id")
     write("id", "named_struct('text', cast(id as string)) as more")
-    write("id")  # who does not know the new column goes on
+    write("id")  # a writer without the new column goes on
     back = pipeline.load("numbers")
     assert back.schema.simpleString() == "struct<id:bigint,more:struct<text:string>>"
     assert sorted(str(row.more and row.more.text) for row in back.collect()) == ["0", "1", *["None"] * 4]
@@ -113,8 +114,8 @@ def test_a_schema_evolves_by_added_columns(pipeline: Pipeline) -> None:
         write("named_struct('text', 'x') as more")
 
 
-@pytest.mark.everywhere
-@pytest.mark.masters
+@pytest.mark.connect(only=False)
+@pytest.mark.older
 def test_two_jobs_in_a_chain_with_bad_records(pipeline: Pipeline) -> None:
     @bolt(url=pipeline.url, topology="t", name="split")
     def split_lines(batch: DataFrame, collector: Collector) -> None:
@@ -174,7 +175,7 @@ def test_a_batch_that_fails_as_a_whole_and_one_that_is_never_read(pipeline: Pipe
     assert pipeline.rows("lines") == []
 
 
-@pytest.mark.everywhere
+@pytest.mark.oldest
 def test_rows_anchored_to_many_trees(pipeline: Pipeline) -> None:
     @bolt(url=pipeline.url, topology="t", name="group")
     def group(batch: DataFrame, collector: Collector) -> None:
@@ -213,7 +214,7 @@ def test_a_stream_is_written_without_a_bolt(pipeline: Pipeline) -> None:
     assert pipeline.counters() == {"tracked": 100, "acked": 100}
 
 
-@pytest.mark.everywhere
+@pytest.mark.oldest
 def test_a_function_per_record_may_make_no_row_or_many_in_one_pass(pipeline: Pipeline) -> None:
     def lines(record: dict[str, Any]) -> list[Any] | None:
         number = int(record["line"])

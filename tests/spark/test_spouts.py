@@ -74,8 +74,8 @@ def test_options_of_a_spout_are_checked(pipeline: Pipeline, options: dict[str, A
     assert pipeline.counters() == {}
 
 
-@pytest.mark.everywhere
-@pytest.mark.masters
+@pytest.mark.connect(only=False)
+@pytest.mark.oldest
 def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipeline: Pipeline) -> None:
     lines = [f"line {n}" for n in range(100)]
     rows = pipeline.tracked(pipeline.files(lines), attempts=2, attempt="attempt", outcomes=True)
@@ -255,7 +255,7 @@ def test_a_batch_run_again_tracks_nothing_twice(pipeline: Pipeline, monkeypatch:
 
     with monkeypatch.context() as patch:
         as_in_a_cluster(patch)
-        patch.setattr(publishing, "divided", cut)
+        patch.setattr(publishing, "divide", cut)
         with pytest.raises(Exception, match="cut"):
             pipeline.run_on(pipeline.tracked(source), "moody", moody)
     assert pipeline.counters() == {"tracked": 30}

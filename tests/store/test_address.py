@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from acker import Topology, cli
-from acker.demo.options import Options as DemoOptions
+from acker.cli.demo.options import Options as DemoOptions
 from acker.errors import MissingRights, StoreMisconfigured, ValidationError
 from acker.spark.options.options import Options
 from acker.store.address import Address, parse, shown
@@ -180,13 +180,13 @@ def test_no_message_tells_a_part_of_a_raw_password(scheme: str, between: str, us
     url = f"{scheme}://{user.format(between)}@h/0"
     assert not {"sec", "ret"} & set(re.split(r"\W+", shown(url)))
     try:
-        made = parse(url)
+        address = parse(url)
     except ValidationError as refused:
         reported = "".join(traceback.format_exception(refused))
         assert not {"sec", "ret"} & set(re.split(r"\W+", reported))
     else:
-        assert made.nodes[0][0] == "h"
-        assert not {"sec", "ret"} & set(re.split(r"\W+", repr(made)))
+        assert address.nodes[0][0] == "h"
+        assert not {"sec", "ret"} & set(re.split(r"\W+", repr(address)))
 
 
 @pytest.mark.parametrize("url", ["u:secret@h", "secret@h:1", "redis:/:secret@h", "redis//u:secret@h/0"])

@@ -155,7 +155,7 @@ def test_a_signal_while_a_call_is_packed_is_an_interrupt_and_no_crash() -> None:
     # fault, which would take the tests with it.
     program = """if True:
         import signal
-        from acker.store.flight import Flight, Parcel
+        from acker.store.flight import Flight, NodeBatch
         from acker.store.operation import command
         def interrupt(*_):
             raise KeyboardInterrupt
@@ -164,7 +164,7 @@ def test_a_signal_while_a_call_is_packed_is_an_interrupt_and_no_crash() -> None:
         for _ in range(20):
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.01)
-                batch.pack(Parcel(("127.0.0.1", 6379), [0]))
+                batch.pack(NodeBatch(("127.0.0.1", 6379), [0]))
             except KeyboardInterrupt:
                 print("interrupted")
                 break

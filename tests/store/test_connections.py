@@ -169,7 +169,7 @@ async def test_a_path_that_leads_to_no_socket_is_an_error_at_once(tmp_path: Path
 
 
 def failed(cause: OSError) -> Exception:
-    """As redis-py raises what the system says."""
+    """An error of the system, as redis-py raises it."""
     try:
         try:
             raise cause

@@ -65,7 +65,7 @@ def sample(kind: Any, members: int, number: int = 1) -> Any:
 
 
 def declared(text: str, what: str) -> tuple[int, int, int]:
-    """How many KEYS or ARGV a header has in any case, and how many more for each member of its lists.
+    """The number of KEYS or ARGV that a header has in any case, and of those for each member of its lists.
 
     And how many for each member of a list that such a member has.
     """
@@ -73,7 +73,7 @@ def declared(text: str, what: str) -> tuple[int, int, int]:
     assert block is not None, "the header does not say it"
     alone = each = nested = number = 0
     first, *lines = block[1].splitlines()
-    if shared := re.match(r"those of ([\w/]+)\.lua(, then)?$", first):
+    if shared := re.match(r"\w+ of ([\w/]+)\.lua(, then)?$", first):
         include = Path(__file__).parents[2] / "lua" / f"{shared[1]}.lua"
         alone, *_ = declared(include.read_text(), what)
     else:

@@ -1,4 +1,4 @@
-"""What is lost and what is not: files, synced or not; replicas, promoted; and what a track waits for."""
+"""Durability: files, synced or not; replicas, promoted; and the writes for which a track waits."""
 
 import os
 import signal
@@ -30,18 +30,18 @@ pytestmark = pytest.mark.slow
 
 def answers(spout: Spout, count: int) -> list[Outcome]:
     """The next outcomes of a spout, confirmed."""
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
 
     def enough() -> bool:
         for outcome in spout.outcomes(timeout=0.1):
             spout.confirm(outcome)
-            found.append(outcome)
-            if len(found) == count:
+            outcomes.append(outcome)
+            if len(outcomes) == count:
                 return True
         return False
 
     wait_until(enough, timeout=90)
-    return found
+    return outcomes
 
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
@@ -49,13 +49,13 @@ def test_a_killed_server_has_all_that_it_answered(new_server: NewServer, kind: s
     server = new_server(kind, options={"appendfsync": policy})
     ledger = opened(server.url, ackers=2, timeout=60)
     trees = [Trees(5).track(ledger) for _ in range(50)]
-    for one in trees[:25]:
-        one.complete(ledger)
+    for tree in trees[:25]:
+        tree.complete(ledger)
     server.kill()
     server.start()
     counted(ledger, tracked=250, acked=125)
-    for one in trees[25:]:
-        one.complete(ledger)
+    for tree in trees[25:]:
+        tree.complete(ledger)
     assert len(reported(ledger, *trees)) == 250
 
 

@@ -113,14 +113,14 @@ def test_many_long_reasons_are_staged_in_pieces_that_every_store_takes(strict: s
     ledger = open_ledger(Store(strict), "t", ackers=1)
     anchors = emit(ledger, 3_000)
     reasons = [f"{n:>1000}" for n in range(3_000)]
-    tokens = ledger.run(staging.stage_failures(ledger.core, 60, anchors, reasons))
-    assert 1 < len(tokens) < 40
-    commit(ledger, 0, Commit((staging.Staged("", (), tuple(tokens)),), (take(ledger, "lines"),)))
+    staged_ids = ledger.run(staging.stage_failures(ledger.core, 60, anchors, reasons))
+    assert 1 < len(staged_ids) < 40
+    commit(ledger, 0, Commit((staging.Staged("", (), tuple(staged_ids)),), (take(ledger, "lines"),)))
     assert counters(ledger)["failed"] == 3_000
 
 
 def test_no_server_is_asked_for_its_limit_for_many_short_values(url: str, raw: "redis.Redis") -> None:
-    """As a connection's first request, which brings all scripts: a user need not have the right to ask."""
+    """A connection's first request brings all scripts: a user need not have the right to ask."""
     short = [command("DEL", bytes(MIB // 8)) for _ in range(20)]
     raw.config_resetstat()
     Store(url).send(short)

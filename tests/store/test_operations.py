@@ -47,7 +47,7 @@ def stamps(requests: list[Request]) -> list[tuple[object, object]]:
 
 
 def known_by(requests: list[Request]) -> list[tuple[object, ...]]:
-    """What a shard tells calls apart by."""
+    """The writers by which a shard tells calls apart."""
     return [(request.keys[0], *stamp) for request, stamp in zip(requests, stamps(requests), strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""The connections of a process to a server: bounded, used again, and clean whoever takes them."""
+"""The connections of a process to a server: bounded, used again, and clean for each caller."""
 
 import gc
 import threading
@@ -32,15 +32,15 @@ def packed(words: Any) -> bytes:
     return bytes(hiredis.pack_command(words))
 
 
-def ask(one: Connection, *words: str | bytes) -> Reply:
-    one.send([packed(words)])
-    [reply] = one.read(1, lambda: 5.0)
+def ask(connection: Connection, *words: str | bytes) -> Reply:
+    connection.send([packed(words)])
+    [reply] = connection.read(1, lambda: 5.0)
     return reply
 
 
-def number(one: Connection) -> int:
+def number(connection: Connection) -> int:
     """By what the server knows a connection."""
-    return int(ask(one, "CLIENT", "ID"))
+    return int(ask(connection, "CLIENT", "ID"))
 
 
 def test_what_is_given_back_is_taken_again(pool: Connections) -> None:
@@ -53,13 +53,15 @@ def test_what_is_given_back_is_taken_again(pool: Connections) -> None:
 def test_who_waits_for_what_is_to_come_keeps_nobody_from_asking(pool: Connections) -> None:
     waiting = [pool.take(waits=True) for _ in range(3 * MOST)]
     taken = [pool.take() for _ in range(MOST)]
-    assert len({number(one) for one in waiting + taken}) == 4 * MOST
+    assert len({number(connection) for connection in waiting + taken}) == 4 * MOST
     with pytest.raises(redis.exceptions.MaxConnectionsError):
         pool.take()
-    for one in taken + waiting:
-        pool.give(one)
+    for connection in taken + waiting:
+        pool.give(connection)
     again = [pool.take(waits=True), *(pool.take() for _ in range(MOST - 1))]
-    assert {number(one) for one in again} == {number(one) for one in taken}  # the others were closed
+    assert {number(connection) for connection in again} == {
+        number(connection) for connection in taken
+    }  # the others were closed
 
 
 def test_a_store_answers_where_more_threads_wait_than_it_has_connections(url: str) -> None:
@@ -108,23 +110,23 @@ def test_a_connection_is_closed_when_nobody_has_it_any_more(pool: Connections) -
 
 def test_one_that_the_server_has_ended_is_not_taken_again(pool: Connections, raw: "redis.Redis") -> None:
     taken = [pool.take() for _ in range(MOST)]
-    known = [number(one) for one in taken]
-    for one in taken:
-        pool.give(one)
-    for client in known:
+    numbers = [number(connection) for connection in taken]
+    for connection in taken:
+        pool.give(connection)
+    for client in numbers:
         raw.client_kill_filter(_id=str(client))
-    for one in taken:
-        wait_until(one.stirs)
-    assert number(pool.take()) not in known
+    for connection in taken:
+        wait_until(connection.stirs)
+    assert number(pool.take()) not in numbers
 
 
 def test_one_with_words_that_nobody_has_read_is_not_taken_again(pool: Connections) -> None:
-    one = pool.take()
-    known = number(one)
-    one.send([packed(("ECHO", word)) for word in ("mine", "not yours")])
-    assert one.read(1, lambda: 5.0) == [b"mine"]
-    wait_until(one.stirs)  # the server may take its time for the other one
-    pool.give(one)
+    connection = pool.take()
+    known = number(connection)
+    connection.send([packed(("ECHO", word)) for word in ("mine", "not yours")])
+    assert connection.read(1, lambda: 5.0) == [b"mine"]
+    wait_until(connection.stirs)  # the server may take its time for the other one
+    pool.give(connection)
     other = pool.take()
     assert ask(other, "ECHO", "yours") == b"yours"
     assert number(other) != known
@@ -139,16 +141,16 @@ def test_an_error_is_a_reply_and_the_next_one_is_read_after_it(pool: Connections
 
 
 def test_who_was_waited_for_shortly_is_waited_for_as_long_as_ever_the_next_time(pool: Connections) -> None:
-    one = pool.take()
-    assert ask(one, "PING") == b"PONG"
-    one.send([packed(("PING",))])
-    assert one.read(1, lambda: 0.01) == [b"PONG"]
-    one.send([packed(("BLPOP", "acker:{none}:list", "0.2"))])
-    assert one.read(1, lambda: 5.0) == [None]
-    one.send([packed(("BLPOP", "acker:{none}:list", "5"))])
+    connection = pool.take()
+    assert ask(connection, "PING") == b"PONG"
+    connection.send([packed(("PING",))])
+    assert connection.read(1, lambda: 0.01) == [b"PONG"]
+    connection.send([packed(("BLPOP", "acker:{none}:list", "0.2"))])
+    assert connection.read(1, lambda: 5.0) == [None]
+    connection.send([packed(("BLPOP", "acker:{none}:list", "5"))])
     with pytest.raises(redis.exceptions.TimeoutError):
-        one.read(1, lambda: 0.05)
-    pool.drop(one)
+        connection.read(1, lambda: 0.05)
+    pool.drop(connection)
 
 
 def test_threads_that_end_leave_no_connections_behind(url: str, raw: "redis.Redis") -> None:

@@ -14,11 +14,11 @@ CODECS = codecs()
 HOSTILE = [b"null", b"[]", b"{}", b"-0", b"1e999", b"NaN", b'"\\ud800"', b"9" * 5000, b"[" * 5000]
 
 
-def same(one: object, other: object) -> bool:
-    """Whether two pieces of JSON say the same."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+def same(value: object, other: object) -> bool:
+    """True if two pieces of JSON say the same."""
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(same, value, other))
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 @pytest.mark.parametrize("name", CODECS)

@@ -59,7 +59,7 @@ def granted(role: str) -> set[str]:
 
 
 def of_script(script: scripts.Script) -> set[str]:
-    """The commands that a script calls: those that it asks for first."""
+    """The commands that a script calls: it asks for them first."""
     code = re.sub(r"--[^\n]*", "", script.text)
     assert not re.search(r"(?<!p)call\((?!')", code), f"{script.name} calls a command that it computes"
     assert re.findall(r"may\('(\w+)'", code) == list(script.commands)
@@ -82,7 +82,7 @@ def test_only_what_acker_itself_calls_is_granted_to_anybody() -> None:
     connecting |= {"EVALSHA", "EVALSHA_RO", "WAIT"}
     for role in ROLES:
         assert granted(role) <= called | connecting
-    # A command that a script comes to call belongs into the rights of those who call the script.
+    # A command that a script comes to call belongs into the rights of the script's callers.
     assert set().union(*map(of_script, scripts.load_all().values())) <= set().union(*map(granted, ROLES))
     readers = [script for script in scripts.load_all().values() if script.reads]
     assert set().union(*map(of_script, readers)) <= granted("reader")
@@ -134,7 +134,7 @@ def executor_works(url: str, name: str = "t") -> None:
 
 
 def service_works(url: str, name: str = "t") -> None:
-    """What the service does by itself, and what its users ask it for."""
+    """Runs the service's own work, and the requests of its users."""
     ledger = open_ledger(Store(url), name, create=False)
     assert ledger.run(history.record(ledger.core)) is not None
     for _ in range(2):
@@ -166,7 +166,7 @@ def reader_works(url: str, name: str = "t") -> None:
     for words in (
         ("topologies",), ("stats", name), ("trees", name), ("dead-letters", name), ("tree", name, "1"),
         ("find", name, "m"), ("find", name, "0"),
-        ("why", name, "1"), ("stuck", name), ("drops", name), ("lines", name),
+        ("why", name, "1"), ("stuck", name), ("failures", name), ("drops", name), ("lines", name),
     ):  # fmt: skip
         with pytest.raises(SystemExit) as end:
             cli.main([*words, "--url", url])
@@ -260,7 +260,7 @@ FORBIDDEN = (
     "COPY acker:topologies k", "MOVE acker:topologies 1", "SORT acker:topologies", "MODULE LIST",
     "LATENCY RESET", "SLOWLOG RESET", "GET other", "SET other 1", "HGETALL other", "UNLINK other",
 )  # fmt: skip
-"""What no role may do: an error at once, and nothing has changed."""
+"""Operations that no role may do: each is an error at once, and changes nothing."""
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -70,8 +70,8 @@ def sent(url: str, *members: Request) -> Reply:
 
 def test_each_script_gets_its_own_keys_and_arguments(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     """Of keys in several slots, and at first of scripts that the server does not have."""
-    asked = begin(0, "x"), staging(ONE), staging(TWO), advance(0, "stored a", "tracked")
-    assert sent(valkey_url, *asked) == [[b"stored a", b"x"], 1, 1, 1]
+    asked = begin(0, "x"), staging(ONE), staging(TWO), advance(0, "prepared a", "tracked")
+    assert sent(valkey_url, *asked) == [[b"prepared a", b"x"], 1, 1, 1]
     assert [valkey_raw.hget(name, "field") for name in (ONE, TWO)] == [ONE, TWO]
     assert valkey_raw.hget(COMMITS, "0:state") == b"tracked"
 
@@ -79,10 +79,10 @@ def test_each_script_gets_its_own_keys_and_arguments(valkey_url: str, valkey_raw
 @pytest.mark.parametrize(
     ("members", "replies"),
     [
-        ([begin(0, "y", "b"), staging(ONE)], [[b"stored a", b"x"]]),
-        ([advance(0, "held", "tracked"), staging(ONE)], [0]),
-        ([staging_scripts.hold_staged([b"{gone}"], 9), staging(ONE)], [0]),
-        ([commit_scripts.check_taken(b"{taken}", "1-0", "2-0", "0" * 16), staging(ONE)], [0]),
+        ([begin(0, "y", "b"), staging(ONE)], [[b"prepared a", b"x"]]),
+        ([advance(0, "committed", "tracked"), staging(ONE)], [0]),
+        ([staging_scripts.extend_staged([b"{gone}"], 9), staging(ONE)], [0]),
+        ([commit_scripts.check_delivered(b"{delivered}", "1-0", "2-0", "0" * 16), staging(ONE)], [0]),
         ([begin(-1, "y"), staging(ONE)], [b"!ACKER commit -1 comes after commit 0 of the same writer"]),
     ],
 )

@@ -45,7 +45,7 @@ class Certificates:
 
     @property
     def options(self) -> dict[str, str]:
-        """What a server is started with."""
+        """The options of a server."""
         return {
             "tls-ca-cert-file": str(self.authority),
             "tls-cert-file": str(self.server[0]),
@@ -55,7 +55,7 @@ class Certificates:
 
     @property
     def query(self) -> str:
-        """What a URL says."""
+        """The query of a URL."""
         certificate, key = (str(path) for path in self.client)
         return urlencode(
             {"ssl_ca_certs": str(self.authority), "ssl_certfile": certificate, "ssl_keyfile": key}
@@ -83,7 +83,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def server(new_server: NewServer, certificates: Certificates) -> EmbeddedServer:
-    """A server that speaks TLS on its `tls-port`, with those who show a certificate. Only Debian's can."""
+    """A server that speaks TLS on its `tls-port`, to clients with a certificate. Only Debian's can."""
     return start(new_server, certificates)
 
 

@@ -40,10 +40,10 @@ def rotate(ledger: Ledger, times: int = 6) -> int:
 
 
 def beat(ledger: Ledger, batch: Range, ago: float = 0.0, reader: str = "") -> None:
-    """As if the query of a reader had been seen last so many seconds ago."""
+    """Makes the last heartbeat of a reader's query older by so many seconds."""
     name = reader or batch.reader
     ledger.run(downtime.beat(ledger.core, batch.stream, batch.slot, name))
-    key = keys.Stream(ledger.config.name, batch.stream).beats(batch.slot)
+    key = keys.Stream(ledger.config.name, batch.stream).heartbeats(batch.slot)
     with raw_client(ledger.store.url) as client:
         client.hincrby(key.decode(), name, -round(ago * 1000))
 
@@ -90,8 +90,8 @@ def test_waited_rows_have_the_whole_timeout(ledger: Ledger, monkeypatch: pytest.
     assert rotate(ledger, 4) == 0
     batch = take(ledger, "lines", reader="query")
     beat(ledger, batch)
-    taken = ledger.run(subscriptions.taken(ledger.core, batch))
-    ledger.run(downtime.take_up(ledger.core, "lines", batch.slot, taken))
+    delivered = ledger.run(subscriptions.delivered(ledger.core, batch))
+    ledger.run(downtime.take_up(ledger.core, "lines", batch.slot, delivered))
     beat(ledger, batch)
     assert rotate(ledger, 2) == 0
     beat(ledger, batch)
@@ -158,7 +158,7 @@ def test_downtime_is_bounded_and_can_be_none(url: str) -> None:
     wait_until(lambda: rotate(short, 1) == 10)
     emit(short, 10)
     batch = take(short, "lines")
-    found = short.run(subscriptions.taken(short.core, batch))
+    found = short.run(subscriptions.delivered(short.core, batch))
 
     def expires() -> bool:
         short.run(downtime.take_up(short.core, "lines", batch.slot, found))
@@ -172,14 +172,14 @@ def test_a_stream_that_cannot_be_read_keeps_no_other_from_waiting(ledger: Ledger
     for stream in ("bad", "lines", "worse"):
         emit(ledger, 5, stream)
     with raw_client(ledger.store.url) as client:
-        own = keys.Stream("t", "bad")
-        client.delete(own.entries.decode())
-        client.set(own.entries.decode(), "no stream")
+        stream_keys = keys.Stream("t", "bad")
+        client.delete(stream_keys.entries.decode())
+        client.set(stream_keys.entries.decode(), "no stream")
         [slot] = ledger.run(subscriptions.slots(ledger.core, "worse"))
         client.hset(keys.Stream("t", "worse").subscriptions.decode(), f"cursor:{slot}", "no id")
     assert rotate(ledger) == 10
     with raw_client(ledger.store.url) as client:
-        client.delete(own.entries.decode())
+        client.delete(stream_keys.entries.decode())
 
 
 def test_more_trees_than_a_call_looks_at_wait(url: str) -> None:
@@ -208,7 +208,7 @@ def test_tickers_keep_what_waits_and_expire_what_does_not(valkey_url: str) -> No
 def test_a_stopped_ticker_rotates_no_shard_that_another_has_rotated(ledger: Ledger) -> None:
     made = ledger.run(tick.rotations(ledger.core, ledger.core.shards))
     ledger.tick(force=True)
-    assert ledger.run(tick.rotate(ledger.core, force=True, made=made)) == 0
+    assert ledger.run(tick.rotate(ledger.core, force=True, expected=made)) == 0
     assert ledger.run(tick.rotate(ledger.core, force=True)) == len(made)
 
 
@@ -242,4 +242,4 @@ def test_a_removed_stream_leaves_no_heartbeat(ledger: Ledger) -> None:
     Stream(ledger, "lines").unsubscribe("a")
     ledger.run(remove(ledger.config.name, force=True))
     with raw_client(ledger.store.url) as client:
-        assert list(client.scan_iter("*beats*")) == []
+        assert list(client.scan_iter("*heartbeats*")) == []

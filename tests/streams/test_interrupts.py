@@ -85,11 +85,11 @@ def test_a_spout_goes_on_and_tells_each_outcome(ledger: Ledger) -> None:
     how = SpoutOptions("numbers", "lines", "n", attempts=2, backoff=0.0)
     spout, reader = StreamSpout(ledger, how), StreamReader(ledger, "lines")
     numbers = itertools.count()
-    told, written = set[int](), set[int]()
+    reported, written = set[int](), set[int]()
     progress: dict[str, SettleProgress] = {}
 
     def outcomes(table: pa.Table) -> None:
-        told.update(int(one) for one in table.column("message_id").to_pylist())
+        reported.update(int(one) for one in table.column("message_id").to_pylist())
 
     def work() -> None:
         n = next(numbers)
@@ -102,7 +102,7 @@ def test_a_spout_goes_on_and_tells_each_outcome(ledger: Ledger) -> None:
 
     def check() -> None:
         work()
-        assert told >= written, written - told
+        assert reported >= written, written - reported
 
     files = ("acker/streams/spout.py", "acker/streams/spouts/settler.py", "acker/streams/spouts/replays.py")
     assert each(files, work, check) > 50

@@ -33,8 +33,8 @@ def failed(ledger: Ledger, reasons: list[str], **how: Any) -> None:
     table = pa.table({"id": list(range(len(reasons)))})
     made = ledger.run(roots.stage(core, spout, Staging("lines"), table.to_batches()))
     anchors = np.concatenate([one.anchors() for one in made])
-    tokens = ledger.run(staging.stage_failures(core, 3600, anchors, texts(reasons, "split", 7)))
-    commit(ledger, 0, Commit((Staged("", (), tuple(tokens)),), made))
+    staged_ids = ledger.run(staging.stage_failures(core, 3600, anchors, texts(reasons, "split", 7)))
+    commit(ledger, 0, Commit((Staged("", (), tuple(staged_ids)),), made))
 
 
 @pytest.mark.parametrize("attempts", [2, 1])
@@ -61,12 +61,12 @@ def test_failed_records_and_settling_take_few_requests(valkey_url: str, attempts
 def _letters(ledger: Ledger) -> Iterator[dict[str, Any]]:
     cursor = None
     while True:
-        found = ledger.run(dead_letters.page(ledger.core, None, limit=1000, cursor=cursor))
-        for one in found.letters:
+        page = ledger.run(dead_letters.page(ledger.core, None, limit=1000, cursor=cursor))
+        for one in page.letters:
             yield {"id": int(one.message_id), "reason": one.reason, "step": one.step, "batch": one.batch}
-        if found.cursor is None:
+        if page.cursor is None:
             return
-        cursor = found.cursor
+        cursor = page.cursor
 
 
 def test_a_bolt_in_plain_python_sends_no_more_calls(valkey_url: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from acker.streams.commits import under_way
+from acker.streams.commits import run, under_way
 from acker.workers import leases
 from tests.helpers.faults.mutants import Mutant
 from tests.helpers.worlds.calls import CallWorld
@@ -25,24 +25,31 @@ MUTANTS = [
     Mutant(
         "prepared record: what is stored first is carried out",
         CommitWorld,
-        [(None, f"if state then {STORED}", f"if state == 'done' then {STORED}")],
+        [(None, f"if state then {STORED}", f"if state == 'complete' then {STORED}")],
     ),
     Mutant(
         "state of staged vectors: a chunk is applied once",
         CommitWorld,
-        [(None, "if not state or was >= to or again then", "if not state then")],
+        [(None, "if not state or was >= to or again or others then", "if not state or others then")],
         cluster=True,
+        known=(("first", "publish"), ("first", 1), ("first", "publish"), ("again", "apply_staged")),
     ),
     Mutant(
-        "made: inputs are acked only where all that was made is there",
+        "applied: inputs are acked only where all that was made is there",
         CommitWorld,
-        [(None, "return (tonumber(call('HGET', key, 'made') or 0) or 0) >= tonumber(count)", "return true")],
+        [
+            (
+                None,
+                "return (tonumber(call('HGET', key, 'applied') or 0) or 0) >= tonumber(count)",
+                "return true",
+            )
+        ],
         backs=("part",),
         cluster=True,
         seed=1,
     ),
     Mutant(
-        "fences: no commit becomes final of what was given back",
+        "fences: no commit is committed of what was given back",
         CommitWorld,
         [(None, f"if tonumber(ARGV[4]) < {GIVEN_BACK}", "if false")],
     ),
@@ -63,13 +70,53 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "executor of a state: no two executors leave a commit in the same state",
+        CommitWorld,
+        [(run.Run._move, "self._executor", "'same'")],
+        known=(("second", "apply_staged"), ("second", "fail")),
+        most=0,
+    ),
+    Mutant(
+        "leading move: a chunk takes effect only where the chunk before it has",
+        CommitWorld,
+        [(run.Run._cut, "if state:\n            chunk.append", "if False:\n            chunk.append")],
+        most=3,
+    ),
+    Mutant(
+        "leading move of a flight: a chunk takes effect only where the flight before it is not forgotten",
+        CommitWorld,
+        [
+            (
+                run.Run._cut,
+                "if state:\n            chunk.append",
+                "if state and made:\n            chunk.append",
+            )
+        ],
+        backs=("back",),
+        known=(
+            *(("first", 2), ("back", 1), ("first", "publish"), ("back", 8), ("second", "publish")),
+            *(("back", 16), ("first", 19), ("back", 35)),
+        ),
+        most=0,
+        of=1,
+    ),
+    Mutant(
+        "guard of operations: what they write takes effect only where all before it is there",
+        CommitWorld,
+        [(run.Run._guarded, "if not self.one_server or", "if True or")],
+        backs=("back",),
+        known=(("first", 8), ("back", 5), ("other", "record_effects")),
+        most=0,
+        of=3,
+    ),
+    Mutant(
         "commit heartbeat: nothing expires of a commit under way",
         CommitWorld,
-        [(under_way.slabs, "if one.age >=", "if True or one.age >=")],
+        [(under_way.slabs, "if commit.age >=", "if True or commit.age >=")],
         cluster=True,
     ),
     Mutant(
-        "begun rows: who takes over does not begin them again",
+        "begun rows: the next worker does not begin them again",
         OnceWorld,
         [(leases._end_begun, "if (yield from commits.finish(core, reader, number)):", "if True:")],
     ),

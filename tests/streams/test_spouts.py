@@ -35,11 +35,11 @@ def ledger(url: str) -> Ledger:
 
 
 def test_rows_are_tracked_emitted_and_forgotten_when_acked(ledger: Ledger, raw: "redis.Redis") -> None:
-    made = StreamSpout(ledger, HOW).write(lines(1250))
+    tracked = StreamSpout(ledger, HOW).write(lines(1250))
     found = rows(ledger)
     assert [row["id"] for row in found] == list(range(1250))
     assert {row["attempt"] for row in found} == {1}
-    assert [row["_acker"] for row in found] == [int(anchor) for one in made for anchor in one.anchors()]
+    assert [row["_acker"] for row in found] == [int(anchor) for one in tracked for anchor in one.anchors()]
     assert counters(ledger) == {"tracked": 1250}
     assert pending(ledger) == {"pending": 1250, "acked": 0, "replayed": 0, "dead": 0}
     assert settler.settle(ledger) == Stepped()
@@ -63,23 +63,23 @@ def test_a_write_leaves_no_record_of_its_commit(ledger: Ledger, raw: "redis.Redi
 def test_a_slab_that_is_somebody_elses_or_unreadable_ends_the_commit_before_anything_is_published(
     ledger: Ledger, raw: "redis.Redis", broken: bool
 ) -> None:
-    made, staged = ledger.run(emit_recorded(ledger.core, HOW, Staging("lines"), lines(250).to_batches()))
-    anchors = made[0].anchors()
+    tracked, staged = ledger.run(emit_recorded(ledger.core, HOW, Staging("lines"), lines(250).to_batches()))
+    anchors = tracked[0].anchors()
     slab = anchors[100:200]
     ledger.track(slab, ids.new_ids(100), [b"m"] * 100, spout="other")
     if broken:
         for shard in ledger.core.shards:
             if raw.hexists(shard.slabs.decode(), ids.slab_of(int(slab[0]))):
                 raw.hset(shard.slabs.decode(), ids.slab_of(int(slab[0])), b"\x03 of a newer version")
-    what = Commit((staged,), made)
+    work = Commit((staged,), tracked)
     for _ in range(2):
         with pytest.raises(UnreadableRecord if broken else TrackConflict, match=str(int(slab[0]))):
-            ledger.run(commit.commit(ledger.core, "writer", 0, what))
+            ledger.run(commit.commit(ledger.core, "writer", 0, work))
         assert rows(ledger) == []
     for _ in range(3):
         ledger.tick(force=True)
     confirm_all(ledger, "other")
-    assert ledger.run(commit.commit(ledger.core, "writer", 0, what))
+    assert ledger.run(commit.commit(ledger.core, "writer", 0, work))
     assert len(rows(ledger)) == 250
 
 

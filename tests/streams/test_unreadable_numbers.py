@@ -24,7 +24,7 @@ from tests.helpers.builders import kept_rows
 from tests.helpers.builders.kept_rows import fail, letters, lines
 from tests.helpers.builders.streaming import consume, counters, emit, slot_of, stage, take
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 LINES = keys.Stream("t", "lines")
 NUMBERS = [b"", b"seven", b"\xff", b"1.5", b"nan", b"9" * 5000]
@@ -115,8 +115,8 @@ def test_counts_that_are_unreadable_end_no_call_half_done(ledger: Ledger, raw: A
     fail(ledger, lambda row: row["id"] == 1)
     raw.hset(counts.counts, mapping=dict.fromkeys(("pending", "acked", "dead"), broken))
     left = counts.declared()[3]
-    for token in raw.hkeys(left):
-        raw.hset(left, token, broken)
+    for roots_id in raw.hkeys(left):
+        raw.hset(left, roots_id, broken)
     assert settler.settle(ledger) == Stepped(acked=2, dead=1)
     assert [letter.message_id for letter in letters(ledger)] == [b"1"]
     spout.write(lines(3, first=3))
@@ -155,7 +155,7 @@ def test_numbers_that_are_unreadable_end_a_call_before_anything_has_changed(
 
 
 @pytest.mark.parametrize("field", ["last", "0:state", "0:what"])
-@pytest.mark.parametrize("broken", [b"", b"\xff", b"stored \xff"])
+@pytest.mark.parametrize("broken", [b"", b"\xff", b"prepared \xff"])
 def test_commits_that_are_unreadable_end_their_own_spout_only(
     ledger: Ledger, raw: Any, field: str, broken: bytes
 ) -> None:

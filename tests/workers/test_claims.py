@@ -1,4 +1,4 @@
-"""What a claim reads along with segments, on one server, is what is read of them one by one elsewhere."""
+"""A claim on one server reads with its segments the same facts as single reads do elsewhere."""
 
 import itertools
 import secrets
@@ -17,7 +17,7 @@ from acker.store.operation import Reply
 from acker.streams import Stream, StreamWriter
 from acker.streams.commits.contents import Commit
 from acker.streams.log import subscriptions
-from acker.streams.log.subscriptions import DEFAULT, Told
+from acker.streams.log.subscriptions import DEFAULT, Claimed
 from acker.streams.reader import payload_of
 from acker.streams.staging import vectors
 from acker.streams.staging.skipped import Skipped
@@ -34,14 +34,14 @@ def ready(url: str) -> Ledger:
     return ledger
 
 
-def claim(ledger: Ledger, at: int = 0, **most: Any) -> Told:
-    """What a reader is told: the same each time that it asks."""
-    told = Told()
+def claim(ledger: Ledger, at: int = 0, **most: Any) -> Claimed:
+    """The answer to a reader: the same each time that it asks."""
+    claimed = Claimed()
     claiming = subscriptions.claim(
-        ledger.core, "lines", slot_of(ledger), "reader", at, name=DEFAULT, told=told, **most
+        ledger.core, "lines", slot_of(ledger), "reader", at, name=DEFAULT, claimed=claimed, **most
     )
     ledger.run(claiming)
-    return told
+    return claimed
 
 
 def write(ledger: Ledger, anchors: ids.Ids) -> ids.Ids:
@@ -50,16 +50,16 @@ def write(ledger: Ledger, anchors: ids.Ids) -> ids.Ids:
     return anchors
 
 
-def along(ledger: Ledger, told: Told) -> tuple[Skipped, dict[bytes, Reply], list[Any]]:
+def along(ledger: Ledger, claimed: Claimed) -> tuple[Skipped, dict[bytes, Reply], list[Any]]:
     heads = dict[bytes, Reply]()
-    members = [one.segment for one in told.taken]
-    skipped = stale.judge_seen(ledger.core, members, slot_of(ledger), told.looks, heads)
-    return skipped, heads, [one[0] for one in told.looks]
+    members = [one.segment for one in claimed.delivered]
+    skipped = stale.judge_seen(ledger.core, members, slot_of(ledger), claimed.looks, heads)
+    return skipped, heads, [one[0] for one in claimed.looks]
 
 
-def one_by_one(ledger: Ledger, told: Told) -> tuple[Skipped, dict[bytes, Reply], list[Any]]:
+def one_by_one(ledger: Ledger, claimed: Claimed) -> tuple[Skipped, dict[bytes, Reply], list[Any]]:
     heads = dict[bytes, Reply]()
-    members = [one.segment for one in told.taken]
+    members = [one.segment for one in claimed.delivered]
     skipped = ledger.run(stale.judge(ledger.core, members, slot_of(ledger), heads))
     return skipped, heads, ledger.run(payload_of(ledger, "lines", members))
 
@@ -73,15 +73,15 @@ def test_what_a_claim_reads_along_is_what_is_read_one_by_one(url: str, raw: "red
     # What comes for a tree that nobody knows waits for its track; one of a line had that before its rows.
     write(ledger, ids.anchors_from(sections.new_first(1), 2))
     write(ledger, ids.new_anchors(2))
-    acked, gone = [one.segment for one in claim(ledger).taken[4:6]]
+    acked, gone = [one.segment for one in claim(ledger).delivered[4:6]]
     raw.delete(*(key for key, _ in vectors.keys_of(ledger.core, acked, slot_of(ledger))))
-    raw.delete(LINES.payload(gone.token))
-    told = claim(ledger)
-    skipped, heads, payloads = expected = one_by_one(ledger, told)
+    raw.delete(LINES.payload(gone.id))
+    claimed = claim(ledger)
+    skipped, heads, payloads = expected = one_by_one(ledger, claimed)
     assert (len(skipped.over), len(skipped.parts), payloads.count(None)) == (3, 2, 1)
     assert [reply for reply in heads.values() if reply[0] is None]
-    assert along(ledger, told) == expected
-    assert told.now > 0
+    assert along(ledger, claimed) == expected
+    assert claimed.now > 0
 
 
 def test_much_is_not_read_along(valkey_url: str) -> None:
@@ -93,17 +93,17 @@ def test_much_is_not_read_along(valkey_url: str) -> None:
         emit(ledger, 90, slab=1)
     claim(ledger)
     for at, segments, looks in ((0, 1, 0), (1, 1, 1), (1, 2, 0), (2, 1, 1)):
-        told = claim(ledger, at, segments=segments)
-        assert (len(told.taken), len(told.looks)) == (segments, looks), (at, segments)
+        claimed = claim(ledger, at, segments=segments)
+        assert (len(claimed.delivered), len(claimed.looks)) == (segments, looks), (at, segments)
 
 
 def test_unreadable_rows_are_told_by_their_reader(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     ledger = ready(valkey_url)
     emit(ledger, 2)
-    [segment] = [one.segment for one in claim(ledger).taken]
-    valkey_raw.delete(LINES.payload(segment.token))
-    valkey_raw.hset(LINES.payload(segment.token), "no", "payload")
-    told = claim(ledger)
-    assert [one.segment for one in told.taken] == [segment]
-    assert told.looks == []
-    valkey_raw.delete(LINES.payload(segment.token))
+    [segment] = [one.segment for one in claim(ledger).delivered]
+    valkey_raw.delete(LINES.payload(segment.id))
+    valkey_raw.hset(LINES.payload(segment.id), "no", "payload")
+    claimed = claim(ledger)
+    assert [one.segment for one in claimed.delivered] == [segment]
+    assert claimed.looks == []
+    valkey_raw.delete(LINES.payload(segment.id))

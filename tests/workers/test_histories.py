@@ -1,4 +1,4 @@
-"""Any history of workers: whoever dies, or is taken for dead, each row is worked on and comes out once."""
+"""Any history of workers: whichever dies, or is taken for dead, each row is worked on and comes out once."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""An interrupt at any step of who runs workers by hand: what they had begun is worked on, or has failed."""
+"""An interrupt at any step of a program that runs workers by hand: begun rows are worked on, or fail."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Signs of life: those of all workers of a process go together, and hold for as long as they need."""
+"""Signs of life: all workers of a process send them together, and they hold as long as needed."""
 
 import socket
 import time
@@ -21,7 +21,7 @@ def alive(ledger: Ledger, worker: Worker) -> int:
 
 
 def test_the_signs_of_life_of_all_workers_are_one_exchange_with_the_store(valkey_url: str) -> None:
-    """One after the other, those of 128 workers take 25 s where the store is 200 ms away."""
+    """One after the other, 128 of them take 25 s where the store is 200 ms away."""
     exchanges = list[bytes]()
 
     def far(_: socket.socket, request: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a step does wrong costs the request that it was at, and no other; and no thread that works."""
+"""A step's mistake costs the request that it worked on, no other one, and no thread that works."""
 
 import logging
 import sys
@@ -146,7 +146,7 @@ def test_the_log_of_a_batch_whose_records_all_fail_is_bounded(caplog: pytest.Log
         raise ValueError(row["i"])
 
     rows = pa.record_batch({"i": range(1000), "_acker": range(1, 1001)})
-    segment = Segment("token", 1000, 1, 1, (), (), "", 0, 1)
+    segment = Segment("id", 1000, 1, 1, (), (), "", 0, 1)
     made = FunctionStep("wrong", "rows", wrong).run(0, [Read(segment, [rows])])
     assert len(made.failed) == 1000
     assert len(caplog.records) == 101
@@ -173,7 +173,7 @@ def test_a_worker_goes_on_after_an_odd_error(ledger: Ledger, monkeypatch: pytest
 
 
 def test_a_row_that_a_column_cannot_hold_takes_no_other_row_with_it(ledger: Ledger) -> None:
-    """The type of a new column is that of all rows which are emitted together, whatever is wrong with one."""
+    """The type of a new column comes from all rows that are emitted together, whatever is wrong with one."""
     values = {"a": 1, "b": 1.5, "c": "text", "d": 2, "e": True}
 
     def copy(row: dict[str, Any], out: Out) -> None:

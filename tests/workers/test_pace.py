@@ -1,4 +1,4 @@
-"""How much a worker takes at a time: what others could do is left to them."""
+"""The size of a worker's claim: what others could do is left to them."""
 
 import asyncio
 import threading
@@ -122,7 +122,7 @@ def test_idle_threads_cost_by_their_number(job: Job, monkeypatch: pytest.MonkeyP
 
 
 def test_a_worker_looks_again_at_the_bell(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at a stream where nothing is takes the store from those who work on what there is."""
+    """Each look at an empty stream takes the store's time from workers that have rows."""
     worker, pauses = job.workers["fan"], list[float]()
     worker.step.rows = 1
     for name in "ab":

@@ -40,7 +40,7 @@ def ended(ledger: Ledger, anchors: list[int]) -> dict[int, tuple[str, str]]:
     found = dict[int, tuple[str, str]]()
     for entry in ledger.run(reader.read()):
         for slab in entry.slabs:
-            for index in slab.of(len(anchors)):
+            for index in slab.indexes_in(len(anchors)):
                 found[index + 1] = entry.status, slab.cause.reason
     return found
 

@@ -1,4 +1,4 @@
-"""A step that keeps its process from saying that it lives: whoever ends first wins, and one does."""
+"""A step that keeps its process from saying that it lives: the first to end wins, and one does."""
 
 import fcntl
 import subprocess

@@ -52,36 +52,36 @@ def dead_letters(
     """Rows whose last attempt was not acked: a page at a time, by groups, or all into a file."""
     letters = letters_module()
     if (groups or output) and (cursor or (groups and output)):
-        raise ValidationError("--groups and --output take all: they go with no --cursor, and not together")
+        raise ValidationError("--groups and --output take all dead letters: no --cursor, and not both")
     check_spout(ledger, asked)
     if groups:
         _show_groups(ledger, asked, as_json)
         return None
     if output:
         return _export(ledger, asked, output)
-    found: list[DeadLetter] = []
+    letters_read: list[DeadLetter] = []
     while True:
-        page = ledger.run(letters.page(ledger.core, asked, limit=limit - len(found), cursor=cursor))
-        found, cursor = found + list(page.letters), page.cursor
-        if cursor is None or len(found) >= limit:
+        page = ledger.run(letters.page(ledger.core, asked, limit=limit - len(letters_read), cursor=cursor))
+        letters_read, cursor = letters_read + list(page.letters), page.cursor
+        if cursor is None or len(letters_read) >= limit:
             break
     if as_json:
-        show_json({"dead_letters": found, "cursor": cursor})
+        show_json({"dead_letters": letters_read, "cursor": cursor})
         return None
-    made = table("id", "message id", "status", "step", ">attempts", "at", "reason", "row")
-    for one in found:
+    rows_table = table("id", "message id", "status", "step", ">attempts", "at", "reason", "row")
+    for letter in letters_read:
         row(
-            made,
-            one.id,
-            printable(one.message_id),
-            one.status,
-            step_batch(one.step, one.batch) or "-",
-            one.attempts,
-            instant(one.at),
-            one.reason,
-            _text(one),
+            rows_table,
+            letter.id,
+            printable(letter.message_id),
+            letter.status,
+            step_batch(letter.step, letter.batch) or "-",
+            letter.attempts,
+            instant(letter.at),
+            letter.reason,
+            _text(letter),
         )
-    show(made if found else "no dead letters")
+    show(rows_table if letters_read else "no dead letters")
     if cursor is not None:
         sys.stderr.write(f"more: --cursor {cursor}\n")
     return None
@@ -94,25 +94,25 @@ def dead_letter(
 ) -> None:
     """One dead letter, by its id: how each attempt ended, and its row."""
     letters = letters_module()
-    one = ledger.run(letters.get(ledger.core, letter))
+    letter_read = ledger.run(letters.get(ledger.core, letter))
     if as_json:
-        show_json(one)
+        show_json(letter_read)
         return
     show(
         facts(
             [
-                ("id", one.id),
-                ("spout", one.spout),
-                ("message id", printable(one.message_id)),
-                ("status", one.status),
-                ("step", step_batch(one.step, one.batch) or "-"),
-                ("reason", one.reason),
-                ("attempts", one.attempts),
-                ("at", instant(one.at)),
-                ("anchor", f"{one.anchor}: acker tree {ledger.config.name} {one.anchor}"),
-                ("stream", one.stream),
-                *((f"attempt {each.number}", _ended(each)) for each in one.history),
-                ("row", _text(one)),
+                ("id", letter_read.id),
+                ("spout", letter_read.spout),
+                ("message id", printable(letter_read.message_id)),
+                ("status", letter_read.status),
+                ("step", step_batch(letter_read.step, letter_read.batch) or "-"),
+                ("reason", letter_read.reason),
+                ("attempts", letter_read.attempts),
+                ("at", instant(letter_read.at)),
+                ("anchor", f"{letter_read.anchor}: acker tree {ledger.config.name} {letter_read.anchor}"),
+                ("stream", letter_read.stream),
+                *((f"attempt {each.number}", _ended(each)) for each in letter_read.history),
+                ("row", _text(letter_read)),
             ]
         )
     )
@@ -128,15 +128,15 @@ def _groups(ledger: Ledger, asked: "Filter", by: tuple[str, ...]) -> "tuple[Grou
 
 
 def _show_groups(ledger: Ledger, asked: "Filter", as_json: bool) -> None:
-    found = _groups(ledger, asked, letters_module().BY)
+    groups = _groups(ledger, asked, letters_module().BY)
     if as_json:
-        show_json(found)
+        show_json(groups)
         return
-    made = table(">count", "status", "step", "oldest", "newest", "cause")
-    for one in found:
+    groups_table = table(">count", "status", "step", "oldest", "newest", "cause")
+    for one in groups:
         times = (instant(one.oldest), instant(one.newest))
-        row(made, f"{one.count:,}", one.status, one.step or "-", *times, one.cause or "(no reason)")
-    show(made if found else "no dead letters")
+        row(groups_table, f"{one.count:,}", one.status, one.step or "-", *times, one.cause or "(no reason)")
+    show(groups_table if groups else "no dead letters")
 
 
 def _export(ledger: Ledger, asked: "Filter", output: str) -> Status:

@@ -11,14 +11,14 @@ from acker.ledger.client import Ledger
 if TYPE_CHECKING:
     from acker.streams.dead_letters.dead_letters import Filter
 
-_Spout = Annotated[str | None, typer.Option(help="Only those of this spout.", show_default=False)]
+_Spout = Annotated[str | None, typer.Option(help="Only letters of this spout.", show_default=False)]
 _Status = Annotated[str | None, typer.Option(help="Only failed, or expired ones.", show_default=False)]
 _Step = Annotated[
     str | None, typer.Option(help="Only letters of this step; '' for no step.", show_default=False)
 ]
 _Reason = Annotated[str, typer.Option(help="Only those with this in their reason.", show_default=False)]
 _Cause = Annotated[
-    str | None, typer.Option(help="Only those of this cause, as --groups shows it.", show_default=False)
+    str | None, typer.Option(help="Only letters of this cause, as --groups shows it.", show_default=False)
 ]
 _Stream = Annotated[
     str | None, typer.Option(help="Only letters replayed to this stream.", show_default=False)

@@ -22,7 +22,7 @@ from acker.ledger.client import Ledger
 
 if TYPE_CHECKING:
     from acker.streams.dead_letters.dead_letters import Filter, Refusal
-    from acker.streams.dead_letters.rounds import Held, Rounds
+    from acker.streams.dead_letters.rounds import Remaining, Rounds
 
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", show_default=False)]
 _All = Annotated[bool, typer.Option("--all", help="All of them.")]
@@ -42,9 +42,9 @@ def replay(
 ) -> Status:
     """Give dead letters a new tree, as their first attempt, and publish their rows again.
 
-    Takes all rows that failed before it began, also those that wait for room for more dead letters. The first
-    Ctrl-C ends it after the page at hand. Exit status 5 where some could not be replayed, 4 where none of
-    those named is there.
+    Takes all rows that failed before it began, also rows that wait for room for more dead letters. The first
+    Ctrl-C ends it after the current page. Exit status 5 if some could not be replayed, 4 if none of the
+    named letters exists.
     """
     _check_named(ids, asked, everything)
     check_spout(ledger, asked)
@@ -54,9 +54,9 @@ def replay(
         rounds = _rounds(ledger, asked, letters_module().replay_some, wait)
         listing = _Listing(as_json)
         error = _run(rounds, stop, listing, "replayed")
-        held = _held(rounds, error)
-    listing.end(held)
-    return _ended(listing.count, "replayed", listing.refused, held, stop, error, as_json)
+        remaining = _remaining(rounds, error)
+    listing.end(remaining)
+    return _ended(listing.count, "replayed", listing.refused, remaining, stop, error, as_json)
 
 
 def discard(
@@ -69,16 +69,16 @@ def discard(
 ) -> Status:
     """Drop dead letters for good, with their rows.
 
-    Takes all rows that failed before it began, also those that wait for room for more dead letters. The first
-    Ctrl-C ends it after the page at hand. Exit status 5 where some of those named are not there, 4
-    where none is.
+    Takes all rows that failed before it began, also rows that wait for room for more dead letters. The first
+    Ctrl-C ends it after the current page. Exit status 5 if some of the named letters do not exist, 4 if
+    none does.
     """
     letters = letters_module()
     _check_named(ids, asked, everything)
     check_spout(ledger, asked)
     rounds = None if ids else _rounds(ledger, asked, letters.discard_some)
     if not yes:
-        count = len(set(ids or ())) if rounds is None else rounds.held().count
+        count = len(set(ids or ())) if rounds is None else rounds.remaining().count
         raise ValidationError(
             f"{count:,} dead letters would be gone for good, with their rows: if that is meant, add --yes"
         )
@@ -87,14 +87,16 @@ def discard(
     with between_pages() as stop:
         counted = _Counted()
         error = _run(rounds, stop, counted, "discarded")
-        held = _held(rounds, error)
+        remaining = _remaining(rounds, error)
     if as_json:
-        show_json({"discarded": counted.count, "unknown": [], "held": held.count, "why": held.why})
-    return _ended(counted.count, "discarded", [], held, stop, error, as_json)
+        show_json(
+            {"discarded": counted.count, "unknown": [], "remaining": remaining.count, "why": remaining.why}
+        )
+    return _ended(counted.count, "discarded", [], remaining, stop, error, as_json)
 
 
 class _Counted:
-    """What was done so far."""
+    """The progress so far."""
 
     count = 0
 
@@ -119,11 +121,11 @@ class _Listing(_Counted):
         self.count += 0 if self._as_json else len(page.anchors)
         self.refused += page.refused
 
-    def end(self, held: "Held") -> None:
+    def end(self, remaining: "Remaining") -> None:
         """Ends the list, with what was not replayed."""
         if self._as_json:
             refused = [{"id": one.id, "why": one.why} for one in self.refused[:_REFUSED]]
-            rest = {"refused": refused, "held": held.count, "why": held.why}
+            rest = {"refused": refused, "remaining": remaining.count, "why": remaining.why}
             sys.stdout.write(("" if self.count else '{"replayed": [') + "], " + json.dumps(rest)[1:] + "\n")
 
 
@@ -150,18 +152,18 @@ def _run(rounds: "Rounds", stop: Stop, counted: _Counted, done: str) -> AckerErr
     return None
 
 
-def _held(rounds: "Rounds", error: AckerError | None) -> "Held":
-    """What is left; not known after an error, which is told in its place."""
-    from acker.streams.dead_letters.rounds import Held
+def _remaining(rounds: "Rounds", error: AckerError | None) -> "Remaining":
+    """Returns the text for the remaining letters; after an error it is unknown, and the error's instead."""
+    from acker.streams.dead_letters.rounds import Remaining
 
-    return rounds.held() if error is None else Held(0, True, str(error))
+    return rounds.remaining() if error is None else Remaining(0, True, str(error))
 
 
 def _ended(
     count: int,
     done: str,
     refused: "list[Refusal]",
-    held: "Held",
+    remaining: "Remaining",
     stop: Stop,
     error: AckerError | None,
     as_json: bool,
@@ -172,16 +174,16 @@ def _ended(
         said += f"; {len(refused):,} cannot be: {refused[0].why}"
     if error is not None:
         said += f"; the others wait: {error}"
-    elif held.count:
-        why = held.why or ("it was interrupted" if stop.is_set() else "they ended meanwhile")
-        said += f"; {held.count:,}{' or more' if held.more else ''} are held: {why}"
+    elif remaining.count:
+        why = remaining.why or ("it was interrupted" if stop.is_set() else "they ended meanwhile")
+        said += f"; {remaining.count:,}{' or more' if remaining.more else ''} remain: {why}"
     if not as_json:
         show(one_line(said))
-    elif refused or held.count or error is not None:
+    elif refused or remaining.count or error is not None:
         sys.stderr.write(f"acker: {one_line(said)}\n")
     if stop.is_set():
         return Status.INTERRUPTED
-    if not refused and not held.count and error is None:
+    if not refused and not remaining.count and error is None:
         return Status.DONE
     return Status.PARTLY if count else Status.TROUBLE
 

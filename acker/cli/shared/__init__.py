@@ -1,1 +1,1 @@
-"""What commands share: options, output, exit statuses, signals."""
+"""Parts that commands share: options, output, exit statuses, signals."""

@@ -21,10 +21,10 @@ def with_given(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with options and arguments in place of each parameter that is made of them."""
     wanted: dict[str, inspect.Parameter] = {}
     makers: dict[str, tuple[Callable[..., Any], list[str]]] = {}
-    for name, one in inspect.signature(command).parameters.items():
-        marks = getattr(one.annotation, "__metadata__", ())
+    for name, parameter in inspect.signature(command).parameters.items():
+        marks = getattr(parameter.annotation, "__metadata__", ())
         make = next((mark.make for mark in marks if isinstance(mark, Given)), None)
-        parts = {name: one} if make is None else dict(inspect.signature(make).parameters)
+        parts = {name: parameter} if make is None else dict(inspect.signature(make).parameters)
         wanted |= parts
         if make is not None:
             makers[name] = make, list(parts)
@@ -35,9 +35,11 @@ def with_given(command: Callable[..., Any]) -> Callable[..., Any]:
         own = {name: value for name, value in given.items() if name in inspect.signature(command).parameters}
         return command(**own, **made)
 
-    def place(one: inspect.Parameter) -> tuple[bool, int]:
-        return one.default is not one.empty, _LAST.index(one.name) if one.name in _LAST else -1
+    def place(parameter: inspect.Parameter) -> tuple[bool, int]:
+        return parameter.default is not parameter.empty, _LAST.index(
+            parameter.name
+        ) if parameter.name in _LAST else -1
 
     run.__signature__ = inspect.Signature(sorted(wanted.values(), key=place))  # type: ignore[attr-defined]
-    run.__annotations__ = {name: one.annotation for name, one in wanted.items()}
+    run.__annotations__ = {name: parameter.annotation for name, parameter in wanted.items()}
     return run

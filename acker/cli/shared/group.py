@@ -1,4 +1,7 @@
-"""A group of commands: help as wide as the terminal, and shared options before the command as after it."""
+"""A group of commands: help as wide as the terminal, and shared options before the command as after it.
+
+Terms: an anchor is the number of a tree.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +56,7 @@ def _sentence(text: str | None) -> str:
 
 
 def group(text: str, *, completion: bool = False) -> typer.Typer:
-    """An empty group of commands with a line of help. completion: it can install that of the shell."""
+    """Returns an empty group of commands with a line of help. completion: it can install the shell's."""
     return typer.Typer(
         help=text,
         cls=Commands,

@@ -1,6 +1,6 @@
-"""How things are shown: tables for people, JSON for programs.
+"""Output of commands: tables for people, JSON for programs.
 
-Message ids and reasons are anybody's bytes: nothing of them may reach a terminal but printable characters.
+Message ids and reasons may hold any bytes: only printable characters may reach a terminal.
 """
 
 import sys
@@ -62,7 +62,7 @@ def duration(seconds: float | None) -> str:
 
 
 def step_batch(step: str, batch: int) -> str:
-    """Which step has failed something, and in which batch of its query (-1: not known); "" for no step."""
+    """Returns the failing step, and the batch of its query (-1: unknown), as text; "" for no step."""
     return f"{step}, batch {batch}" if step and batch >= 0 else step
 
 
@@ -72,24 +72,24 @@ def show_json(value: object) -> None:
 
 
 def progress(text: str) -> None:
-    """Shows how far something is, in place of what was shown before; only where stderr is a terminal."""
+    """Shows progress in place of the earlier progress, if stderr is a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[2K{text}")
         sys.stderr.flush()
 
 
 def end_progress() -> None:
-    """Takes away what `progress` has shown."""
+    """Removes the progress that `progress` has shown."""
     progress("")
 
 
 def table(*columns: str) -> Table:
     """An empty table; a > before the name of a column says that it holds numbers."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         justify: Any = "right" if column.startswith(">") else "left"
-        made.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
-    return made
+        grid.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
+    return grid
 
 
 def row(made: Table, *cells: object) -> None:
@@ -99,12 +99,12 @@ def row(made: Table, *cells: object) -> None:
 
 def facts(pairs: Sequence[tuple[str, object]]) -> Table:
     """A table of names and values."""
-    made = Table(box=None, show_header=False, pad_edge=False)
-    made.add_column()
-    made.add_column(overflow="fold")
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    grid.add_column()
+    grid.add_column(overflow="fold")
     for name, value in pairs:
-        row(made, name, value)
-    return made
+        row(grid, name, value)
+    return grid
 
 
 def show(*things: Table | str) -> None:

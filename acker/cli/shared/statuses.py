@@ -10,6 +10,7 @@ from acker.errors import (
     StoreLost,
     StoreMisconfigured,
     StoreUnavailable,
+    StreamKindError,
     TopologyConfigError,
     ValidationError,
 )
@@ -39,6 +40,7 @@ _OF_ERRORS: tuple[tuple[type[AckerError], Status], ...] = (
     (NotFound, Status.MISSING),
     (NotInstalled, Status.USAGE),
     (ValidationError, Status.USAGE),
+    (StreamKindError, Status.USAGE),
     (StoreUnavailable, Status.STORE),
     (StoreMisconfigured, Status.STORE),
     (StoreError, Status.STORE),

@@ -1,4 +1,4 @@
-"""Commands that a signal stops: those that run until then, and those that go on page by page."""
+"""Commands that a signal stops: they run until then, or go on page by page."""
 
 import signal
 import threading

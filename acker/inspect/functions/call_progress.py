@@ -1,4 +1,8 @@
-"""How far calls are: calls without answer, the latest answers, and each step of a call."""
+"""Progress of calls: calls without answer, the latest answers, and each step of a call.
+
+Terms: a tree is all that comes of one record; a section is the steps of a line between two gathers; a group
+is requests of a line that were tracked together.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -26,12 +30,12 @@ _HEAD = 2_000
 
 
 class State(StrEnum):
-    """How far a step is with a call.
+    """The state of a step for a call.
 
-    working: its section is the first that is not over. no workers: as working, but none of its workers is
-    alive, so that what there is for it waits; of a Spark job's step that is not known, and it is working.
-    waiting: the request's group is not done with a section before. failed: it has failed the call, or was not
-    done when its time was over. dropped: the call ended before it was done.
+    working: its section is the first that is not over. no workers: like working, but none of its workers is
+    alive, so its rows wait; for a Spark job's step that is unknown, and it is working. waiting: the request's
+    group is not done with an earlier section. failed: it has failed the call, or was not done at the
+    deadline. dropped: the call ended before it was done.
     """
 
     FINISHED = "finished"
@@ -56,9 +60,7 @@ class CallHead:
     deadline: Annotated[Instant | None, "Of a call that is pending."] = None
     took: Annotated[Seconds | None, "From the call to its answer."] = None
     reason: Annotated[str, "Why it had no result, the beginning of it; anybody's text."] = ""
-    steps: Annotated[
-        tuple[str, ...], "Who has failed it, or which it waited for when its time was over."
-    ] = ()
+    steps: Annotated[tuple[str, ...], "The steps that failed it, or that it waited for at its deadline."] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +102,27 @@ class Progress:
 
 def pending(core: Core, what: Description, most: int = 100) -> Operation[list[CallHead]]:
     """Calls without answer, those first whose time is over first: at most `most` of them, up to 500."""
-    own = function_keys.Function(core.config.name, what.name)
-    [found] = yield [
-        command("ZRANGEBYSCORE", own.deadlines, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, min(most, MOST))
+    keys_of_function = function_keys.Function(core.config.name, what.name)
+    [requests] = yield [
+        command(
+            "ZRANGEBYSCORE",
+            keys_of_function.deadlines,
+            "-inf",
+            "+inf",
+            "WITHSCORES",
+            "LIMIT",
+            0,
+            min(most, MOST),
+        )
     ]
-    if not found:
+    if not requests:
         return []
-    scored = found if isinstance(found[0], list | tuple) else list(zip(found[::2], found[1::2], strict=True))
-    [begun] = yield [command("HMGET", own.calls, *(request for request, _ in scored))]
+    scored = (
+        requests
+        if isinstance(requests[0], list | tuple)
+        else list(zip(requests[::2], requests[1::2], strict=True))
+    )
+    [begun] = yield [command("HMGET", keys_of_function.calls, *(request for request, _ in scored))]
     return [
         CallHead(_text(request), Status.PENDING, _begun(who), float(deadline) / 1000)
         for (request, deadline), who in zip(scored, begun, strict=True)
@@ -131,7 +146,7 @@ def _ended(request: str, stored: bytes, at: float | None) -> CallHead:
 
 
 def _begun(who: bytes) -> float | None:
-    """When a call was begun (lua/drpc/call.lua)."""
+    """Returns the time when a call began (lua/drpc/begin_call.lua)."""
     at = who.rpartition(b" ")[2]
     return int(at) / 1000 if at.isdigit() and b" " in who else None
 
@@ -140,66 +155,66 @@ def _text(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-def follow(core: Core, what: Description, request: str) -> Operation[Progress | None]:
-    """A call of a function, and how far each step is with it; None where it is not known (any more)."""
-    own = function_keys.Function(core.config.name, what.name)
+def follow(core: Core, function: Description, request: str) -> Operation[Progress | None]:
+    """Returns a call of a function, and its state at each step; None if the call is unknown or forgotten."""
+    keys_of_function = function_keys.Function(core.config.name, function.name)
     [who, deadline] = yield [
-        command("HGET", own.calls, request),
-        command("ZSCORE", own.deadlines, request),
+        command("HGET", keys_of_function.calls, request),
+        command("ZSCORE", keys_of_function.deadlines, request),
     ]
     [stored, left, instant] = yield [  # after: it may have been answered in between
-        command("GETRANGE", own.answer(request), 0, _HEAD),
-        command("TTL", own.answer(request)),
-        Request(own.answers, ["TIME"]),
+        command("GETRANGE", keys_of_function.answer(request), 0, _HEAD),
+        command("TTL", keys_of_function.answer(request)),
+        Request(keys_of_function.answers, ["TIME"]),
     ]
     if stored:
-        at = seconds(instant) - max(0.0, round(what.keep) - left) if left >= 0 else None
+        at = seconds(instant) - max(0.0, round(function.keep) - left) if left >= 0 else None
         head = _ended(request, stored, at)
-        return Progress(head, tuple(_over(what, head)))
+        return Progress(head, tuple(_over(function, head)))
     if who is None:
         return None
     head = CallHead(request, Status.PENDING, _begun(who), float(deadline) / 1000 if deadline else None)
-    last = yield from trees.tree(core, what, request)
-    idle = yield from calls.idle(core, what)
+    last = yield from trees.tree(core, function, request)
+    idle = yield from calls.idle(core, function)
     if last is None:
-        return Progress(head, tuple(_before(what, idle)))
+        return Progress(head, tuple(_before(function, idle)))
     if isinstance((yield from failures.how_ended(core, last)), Failure):
-        return Progress(head, tuple(_before(what, idle)))  # who works on it tries it again, or answers
+        return Progress(head, tuple(_before(function, idle)))  # its workers try it again, or answer
     seen = yield from overview.request(core, last.anchor)
-    return Progress(head, tuple(_steps(what, seen, idle)), seen)
+    return Progress(head, tuple(_steps(function, seen, idle)), seen)
 
 
 def _over(what: Description, head: CallHead) -> list[StepSeen]:
     """The steps of a call that has its answer."""
     sections = what.sections()
     stopped = [place for place, steps in enumerate(sections) if set(steps) & set(head.steps)]
-    found = []
+    over = []
     for place, steps in enumerate(sections):
         for name in steps:
             if head.status is Status.ANSWERED or (stopped and place < min(stopped)):
                 state = State.FINISHED
             else:
                 state = State.FAILED if name in head.steps else State.DROPPED
-            found.append(StepSeen(name, place + 1, state))
-    return found
+            over.append(StepSeen(name, place + 1, state))
+    return over
 
 
-def _before(what: Description, idle: Collection[str]) -> list[StepSeen]:
+def _before(function: Description, idle: Collection[str]) -> list[StepSeen]:
     """The steps of a call whose trees were not found."""
     return [
         StepSeen(name, place, State.NO_WORKERS if place == 1 and name in idle else State.WAITING)
-        for place, steps in enumerate(what.sections(), 1)
+        for place, steps in enumerate(function.sections(), 1)
         for name in steps
     ]
 
 
-def _steps(what: Description, seen: RequestSeen, idle: Collection[str]) -> list[StepSeen]:
-    """The steps of a call by its trees. idle: steps that nobody works on."""
-    found, before = list[StepSeen](), True
+def _steps(function: Description, seen: RequestSeen, idle: Collection[str]) -> list[StepSeen]:
+    """Returns the steps of a call by its trees. idle: steps without a worker."""
+    seen_steps, before = list[StepSeen](), True
     sections = list(seen.sections)
-    for place, steps in enumerate(what.sections()):
-        own = sections[place] if place < len(sections) else None
-        over = own is not None and own.over
+    for place, steps in enumerate(function.sections()):
+        section = sections[place] if place < len(sections) else None
+        over = section is not None and section.over
         state = State.FINISHED if over and before else State.WORKING if before else State.WAITING
         earlier = sections[place - 1] if place else None
         first = sections[0].tree
@@ -207,6 +222,6 @@ def _steps(what: Description, seen: RequestSeen, idle: Collection[str]) -> list[
         for name in steps:
             waits = earlier.gathered if earlier and name == steps[0] else ()
             alone = state is State.WORKING and name in idle
-            found.append(StepSeen(name, place + 1, State.NO_WORKERS if alone else state, since, waits))
-        before = before and own is not None and own.passed
-    return found
+            seen_steps.append(StepSeen(name, place + 1, State.NO_WORKERS if alone else state, since, waits))
+        before = before and section is not None and section.passed
+    return seen_steps

@@ -1,6 +1,6 @@
-"""What became of the calls of a function, exactly: how many had a result, how fast, and why others had none.
+"""Figures of a function's calls, exactly: the results, their duration, and the causes of missing results.
 
-Each answer counts itself, once, where it is given (lua/drpc/answer.lua); here the counts are read.
+Each answer counts itself, once, when it is given (lua/drpc/answer_call.lua); the counts are read here.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ class Cause:
 
     status: Status
     steps: Annotated[
-        tuple[str, ...], "Who has failed them, or which they waited for; empty where that is not known."
+        tuple[str, ...], "The steps that failed them, or that they waited for; empty if unknown."
     ]
     text: Annotated[
         str,
@@ -59,7 +59,7 @@ class Counted:
 
     @property
     def calls(self) -> int:
-        """All of them."""
+        """The number of all calls."""
         return self.answered + self.failed + self.timed_out
 
     @property
@@ -74,19 +74,19 @@ class Counted:
     @property
     def latency(self) -> Annotated[Latency, "Of those with a result, from the call to its answer."]:
         """The seconds within which results came."""
-        return Latency.of(self.latencies)
+        return Latency.from_histogram(self.latencies)
 
     @property
     def causes(self) -> Annotated[list[Cause], "The most frequent first."]:
         """The causes for which there was no result, the most frequent first."""
-        found = []
+        causes = []
         for (status, stored), calls in self.of_cause.items():
             steps, _, text = stored.partition(" ")
-            found.append(Cause(status, tuple(filter(None, steps.split(","))), text, calls))
-        return sorted(found, key=lambda one: (-one.calls, one.status, one.steps, one.text))
+            causes.append(Cause(status, tuple(filter(None, steps.split(","))), text, calls))
+        return sorted(causes, key=lambda one: (-one.calls, one.status, one.steps, one.text))
 
     def add(self, what: str, calls: int) -> None:
-        """Adds a count (lua/drpc/answer.lua)."""
+        """Adds a count (lua/drpc/answer_call.lua)."""
         status = KINDS.get(what[:1].encode())
         if what == "r":
             self.answered += calls
@@ -111,23 +111,23 @@ class Figures:
     minutes: Annotated[tuple[Count, ...], "Answers in each minute of `recent`, the oldest first."]
 
 
-def figures(core: Core, what: Description) -> Operation[Figures]:
-    """What became of the calls of a function. Raises UnreadableRecord."""
-    own = function_keys.Function(core.config.name, what.name)
+def figures(core: Core, function: Description) -> Operation[Figures]:
+    """Returns the figures of a function's calls. Raises UnreadableRecord."""
+    keys_of_function = function_keys.Function(core.config.name, function.name)
     [instant, pending, stored] = yield [
-        Request(own.counted, ["TIME"]),
-        command("HLEN", own.calls),
-        command("HGETALL", own.counted),
+        Request(keys_of_function.counted, ["TIME"]),
+        command("HLEN", keys_of_function.calls),
+        command("HGETALL", keys_of_function.counted),
     ]
     now = seconds(instant)
-    [late] = yield [command("ZCOUNT", own.deadlines, "-inf", round(now * 1000))]
+    [late] = yield [command("ZCOUNT", keys_of_function.deadlines, "-inf", round(now * 1000))]
     first = int(now // 60) - MINUTES
     recent, total, minutes = Counted(now - first * 60), Counted(), [0] * (MINUTES + 1)
     for name, value in pairs(stored).items():
         minute, _, counted = name.decode("utf-8", "replace").partition(" ")
-        calls = whole(value, f"calls of function {what.name!r}")
+        calls = whole(value, f"calls of function {function.name!r}")
         if not minute.isdigit() or calls < 0:
-            raise UnreadableRecord(f"calls of function {what.name!r}: expected counts, got {name!r:.100}")
+            raise UnreadableRecord(f"calls of function {function.name!r}: expected counts, got {name!r:.100}")
         if int(minute) == _ALL:
             total.add(counted, calls)
         elif 0 <= (place := int(minute) - first) <= MINUTES:

@@ -1,4 +1,4 @@
-"""The state of a function: its steps, who works on them, and its calls in figures."""
+"""The state of a function: its steps, their workers, and its calls in figures."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -38,29 +38,29 @@ class FunctionState:
     steps: tuple[StepState, ...]
 
 
-def function_state(core: Core, what: Description) -> Operation[FunctionState]:
+def function_state(core: Core, function: Description) -> Operation[FunctionState]:
     """The state of a function. Raises UnreadableRecord."""
-    read = yield from figures(core, what)
-    alive = yield from calls.workers(core, what)
+    read = yield from figures(core, function)
+    alive = yield from calls.workers(core, function)
     steps = tuple(
         StepState(
             step.name,
-            what.stream(place),
+            function.stream(place),
             step.gathers,
             step.tasks,
             step.spark,
             None if step.spark else workers,
         )
-        for place, (step, workers) in enumerate(zip(what.steps, alive, strict=True))
+        for place, (step, workers) in enumerate(zip(function.steps, alive, strict=True))
     )
     return FunctionState(
-        what.name,
-        what.topology,
-        what.idempotent,
-        what.attempts,
-        what.timeout,
-        what.keep,
-        what.max_pending,
+        function.name,
+        function.topology,
+        function.idempotent,
+        function.attempts,
+        function.timeout,
+        function.keep,
+        function.max_pending,
         read,
         steps,
     )

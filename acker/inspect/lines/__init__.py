@@ -1,1 +1,1 @@
-"""What gathers in lines, and streams that nobody reads."""
+"""Views of lines: their gathers, their requests, and their unread streams."""

@@ -1,4 +1,8 @@
-"""Lines as others see them: what waits in each gather, and how far a request has come."""
+"""Overview of lines: the waiting rows of each gather, and the progress of a request.
+
+Terms: a tree is all that comes of one record; a section is the steps of a line between two gathers; a group
+is requests of a line that were tracked together.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +28,7 @@ from acker.store.replies import milliseconds, whole
 from acker.streams.log.gathers import MOST_SEGMENTS
 
 _LOOK = 1_000
-"""Places of a gather that are looked at: the ones that have waited longest."""
+"""Most places of a gather that are looked at, those first that have waited longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +114,19 @@ def overview(core: Core) -> Operation[list[LineSeen]]:
     """All lines of a topology, by name. One that cannot be read is logged, and left out."""
     known = yield from definition.lines(core)
     others = yield from unread(core, known)
-    found = []
+    lines = []
     for one in sorted(known.values(), key=lambda line: line.name):
         members = yield from abreast([_gather(core, member) for member in one.gathers])
-        found.append(LineSeen(one.name, tuple(members), tuple(others.get(one.number, ()))))
-    return found
+        lines.append(LineSeen(one.name, tuple(members), tuple(others.get(one.number, ()))))
+    return lines
 
 
 def _gather(core: Core, gather: Gather) -> Operation[GatherSeen]:
-    own = keys.Stream(core.config.name, gather.stream)
+    stream = keys.Stream(core.config.name, gather.stream)
     [places, [rows, slots], instant] = yield [
-        command("ZRANGEBYSCORE", own.gathering, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, _LOOK + 1),
-        command("HMGET", own.subscriptions, "waiting", "slots"),
-        Request(own.gathering, ["TIME"]),
+        command("ZRANGEBYSCORE", stream.gathering, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, _LOOK + 1),
+        command("HMGET", stream.subscriptions, "waiting", "slots"),
+        Request(stream.gathering, ["TIME"]),
     ]
     scored = list(places) if places and isinstance(places[0], list | tuple) else list(_pairs(places))
     groups = [bytes(name).partition(b":")[0] for name, _ in scored[:_LOOK]]
@@ -142,40 +146,40 @@ def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def request(core: Core, anchor: int) -> Operation[RequestSeen]:
-    """A request by the anchor of its tree in any section. Raises UnknownRequest for one of no line."""
+    """Returns a request by the anchor of its tree in any section. Raises UnknownRequest for other trees."""
     asked = np.array([anchor], np.int64)
     known = yield from definition.lines(core)
     line = known.get(int(sections.lines(asked)[0]))
     if line is None:
         name = core.config.name
-        raise UnknownRequest(f"anchor: expected that of a tree of a line of topology {name!r}, got {anchor}")
-    own = [int(sections.within(asked, number)[0]) for number in range(1, len(line.gathers) + 2)]
-    group = sections.group_of(ids.slab_of(own[0]))
-    there = {tree.anchor: tree for tree in (yield from trees.trees_at(core, own))}
-    found = []
-    for number, its in enumerate(own, 1):
+        raise UnknownRequest(f"anchor: expected one of a tree of a line of topology {name!r}, got {anchor}")
+    anchors = [int(sections.within(asked, number)[0]) for number in range(1, len(line.gathers) + 2)]
+    group = sections.group_of(ids.slab_of(anchors[0]))
+    there = {tree.anchor: tree for tree in (yield from trees.trees_at(core, anchors))}
+    seen_sections = []
+    for number, its in enumerate(anchors, 1):
         read, released_at, gathered = yield from _waiting(core, line, number, group)
         stream = line.gathers[number - 1].stream if number <= len(line.gathers) else None
-        found.append(Section(number, stream, read, its, there.get(its), released_at, gathered))
-    return RequestSeen(line.name, own[0], group, tuple(found))
+        seen_sections.append(Section(number, stream, read, its, there.get(its), released_at, gathered))
+    return RequestSeen(line.name, anchors[0], group, tuple(seen_sections))
 
 
 def _waiting(
     core: Core, line: Definition, section: int, group: str
 ) -> Operation[tuple[bool, float | None, tuple[Gathered, ...]]]:
-    """Whether a step reads the gather at a section's end, when a group has left it, and what waits there."""
+    """Returns True if a step reads a section's gather, a group's release time, and its waiting rows."""
     if section > len(line.gathers):
         return True, None, ()
-    how = line.gathers[section - 1]
-    own = keys.Stream(core.config.name, how.stream)
-    tasks = range(how.tasks)
+    gather = line.gathers[section - 1]
+    stream = keys.Stream(core.config.name, gather.stream)
+    tasks = range(gather.tasks)
     [instant, slots, released, *replies] = yield [
-        Request(own.gathering, ["TIME"]),
-        command("HGET", own.subscriptions, "slots"),
-        command("HGET", own.progress(group), "released"),
-        *(command("ZSCORE", own.gathering, f"{group}:{task}") for task in tasks),
+        Request(stream.gathering, ["TIME"]),
+        command("HGET", stream.subscriptions, "slots"),
+        command("HGET", stream.progress(group), "released"),
+        *(command("ZSCORE", stream.gathering, f"{group}:{task}") for task in tasks),
         *(
-            command("XRANGE", own.gathered(group, task), "-", "+", "COUNT", MOST_SEGMENTS + 1)
+            command("XRANGE", stream.gathered(group, task), "-", "+", "COUNT", MOST_SEGMENTS + 1)
             for task in tasks
         ),
     ]
@@ -183,12 +187,14 @@ def _waiting(
     gathered = [
         Gathered(
             task,
-            len(found),
-            sum(int(fields[3]) for _, fields in found if fields[3].isdigit()),
+            len(entries),
+            sum(int(fields[3]) for _, fields in entries if fields[3].isdigit()),
             None if came is None else max(0.0, now - float(came)) / 1000,
         )
-        for task, (came, found) in enumerate(zip(replies[: how.tasks], replies[how.tasks :], strict=True))
-        if found
+        for task, (came, entries) in enumerate(
+            zip(replies[: gather.tasks], replies[gather.tasks :], strict=True)
+        )
+        if entries
     ]
-    at = None if released is None else whole(released, f"progress of a group in {how.stream!r}") / 1000
+    at = None if released is None else whole(released, f"progress of a group in {gather.stream!r}") / 1000
     return bool(slots), at, tuple(gathered)

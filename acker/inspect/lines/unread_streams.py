@@ -1,6 +1,9 @@
-"""Streams that have rows of lines, and that nobody reads: a name is mistyped somewhere, or a step is missing.
+"""Unread streams with rows of lines: a name is mistyped somewhere, or a step is missing.
 
-The requests of such rows go no further, and end when their time is over.
+The requests of such rows go no further, and end at their deadline.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a segment
+is some thousand rows of a stream, stored and acked as one piece.
 """
 
 from collections.abc import Mapping
@@ -34,17 +37,18 @@ class Unread:
     oldest: Annotated[Seconds | None, "Since the first of them came; null where that is not known."]
 
 
-def unread(core: Core, known: Mapping[int, Definition]) -> Operation[dict[int, list[Unread]]]:
-    """The streams that nobody reads and whose rows are of lines, by the numbers of these, but for gathers.
+def unread(core: Core, lines: Mapping[int, Definition]) -> Operation[dict[int, list[Unread]]]:
+    """Returns the unread streams with rows of lines, by the numbers of the lines, without gathers.
 
-    They are told by the trees of the first rows that wait there: of the first 100 such streams, by name.
+    They are identified by the trees of the first rows that wait there: in the first 100 such streams, by
+    name.
     """
-    found: dict[int, list[Unread]] = {}
-    for one in (yield from _alone(core)) if known else ():
-        if (line := (yield from _line(core, one, known))) is not None:
+    streams: dict[int, list[Unread]] = {}
+    for one in (yield from _alone(core)) if lines else ():
+        if (line := (yield from _line(core, one, lines))) is not None:
             own = one.subscriptions[0]
-            found.setdefault(line, []).append(Unread(one.name, own.rows_behind, own.unread_age))
-    return found
+            streams.setdefault(line, []).append(Unread(one.name, own.rows_behind, own.unread_age))
+    return streams
 
 
 def _alone(core: Core) -> Operation[list[StreamTotals]]:
@@ -52,35 +56,41 @@ def _alone(core: Core) -> Operation[list[StreamTotals]]:
     [stored] = yield [command("SMEMBERS", keys.streams(core.config.name))]
     names = sorted(name.decode("utf-8", "replace") for name in stored)
     own = [keys.Stream(core.config.name, name).subscriptions for name in names]
-    replies = yield [command("HMGET", one, "slots", "gather", "segments") for one in own]
+    replies = yield [
+        command("HMGET", subscriptions_key, "slots", "gather", "segments") for subscriptions_key in own
+    ]
     alone = [
         name
         for name, (slots, gather, there) in zip(names, replies, strict=True)
         if not slots and gather is None and there not in (None, b"0")
     ]
-    found = list[StreamTotals]()
+    unread = list[StreamTotals]()
     for name in alone[:_MOST]:
-        with passing_over(core.config.name):  # the lines are worth more than one of these
-            found += yield from stream_totals(core, [name])
-    return [one for one in found if one.subscriptions and one.subscriptions[0].rows_behind > 0]
+        with passing_over(core.config.name):  # the lines matter more than one of these streams
+            unread += yield from stream_totals(core, [name])
+    return [
+        subscriptions_key
+        for subscriptions_key in unread
+        if subscriptions_key.subscriptions and subscriptions_key.subscriptions[0].rows_behind > 0
+    ]
 
 
-def _line(core: Core, one: StreamTotals, known: Mapping[int, Definition]) -> Operation[int | None]:
+def _line(core: Core, stream: StreamTotals, definitions: Mapping[int, Definition]) -> Operation[int | None]:
     """The line that all rows of a stream are of, as far as they are looked at; None where there is none."""
-    entries = keys.Stream(core.config.name, one.name).entries
+    entries = keys.Stream(core.config.name, stream.name).entries
     [page] = yield [command("XRANGE", entries, "-", "+", "COUNT", _SEGMENTS)]
     members = [segments.readable(pairs(values).get(b"segment", b"")) for _, values in page]
-    slot = one.subscriptions[0].slot
+    slot = stream.subscriptions[0].slot
     places = [key for member in members for key, _ in vectors.keys_of(core, member, slot)]
     replies = yield [vectors.head(key) for key in places]
     lines = set[int]()
     for key, reply in zip(places, replies, strict=True):
         with passing_over(core.config.name):
-            lines |= {_of(slab, known) for _, slabs in vectors.chunks(key, reply) for slab in slabs}
+            lines |= {_of(slab, definitions) for _, slabs in vectors.chunks(key, reply) for slab in slabs}
     return lines.pop() if len(lines) == 1 and lines != {0} else None
 
 
 def _of(slab: bytes, known: Mapping[int, Definition]) -> int:
-    """The number of the line that a slab is of; 0 for one of none, whatever its name looks like."""
+    """Returns the number of the line of a slab; 0 for none, whatever its name looks like."""
     line, section = sections.place_of(slab)
     return line if line in known and section <= len(known[line].gathers) + 1 else 0

@@ -1,1 +1,1 @@
-"""Where the tuples of a tree are, and what is stuck."""
+"""Positions of the tuples of a tree, and stuck rows."""

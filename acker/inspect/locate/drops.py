@@ -1,4 +1,7 @@
-"""What streams have dropped with rows that somebody had not acked: their trees expire, or were failed."""
+"""Drops: segments that streams dropped before they were acked: their trees expire, or were failed.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ class Drop:
     stream: Name
     at: Instant
     segments: Count
-    rows: Annotated[Count, "Of these segments, whoever had acked them."]
+    rows: Annotated[Count, "Of these segments, acked or not."]
     why: Annotated[str, "Over which limit they were, or which subscription was dropped."]
 
     def text(self) -> Annotated[str, "The drop, for people."]:
@@ -40,15 +43,15 @@ def drops(core: Core, streams: Iterable[str] | None = None, most: int = MOST_DRO
     if names is None:
         [stored] = yield [command("SMEMBERS", keys.streams(core.config.name))]
         names = sorted(name.decode("utf-8", "replace") for name in stored)
-    found: list[Drop] = []
+    dropped: list[Drop] = []
     for first in range(0, len(names), _STREAMS):
         part = names[first : first + _STREAMS]
         own = [keys.Stream(core.config.name, name).drops for name in part]
         replies = yield [command("XREVRANGE", key, "+", "-", "COUNT", most) for key in own]
         for name, entries in zip(part, replies, strict=True):
-            found += [one for entry, values in entries if (one := _parse(name, entry, values)) is not None]
-        found = sorted(found, key=lambda one: (-one.at, one.stream))[:MOST_DROPS]
-    return found
+            dropped += [one for entry, values in entries if (one := _parse(name, entry, values)) is not None]
+        dropped = sorted(dropped, key=lambda one: (-one.at, one.stream))[:MOST_DROPS]
+    return dropped
 
 
 def since(core: Core, streams: Iterable[str], age: float | None) -> Operation[Drop | None]:

@@ -1,7 +1,11 @@
-"""Why trees expire: where their tuples were at that moment, and who had them. Looked for once in a tick.
+"""Reasons of expiry: the places of expiring trees' tuples, and their readers. Found once in a tick.
 
-The look has bounds of slabs, segments and time, for trees must expire in time: what it does not reach
-expires without a reason.
+The search has bounds of slabs, segments and time, because trees must expire in time: trees that it does not
+reach expire without a reason.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a segment
+is some thousand rows of a stream, stored and acked as one piece; a slot is the random number of a
+subscription.
 """
 
 import functools
@@ -17,7 +21,7 @@ import numpy.typing as npt
 from acker.errors import StoreError
 from acker.inspect.locate import drops, place, search, tuples
 from acker.inspect.locate.line_sections import Before, Gated
-from acker.inspect.locate.tuples import Found, Lying
+from acker.inspect.locate.tuples import Found, Location
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.settings.config import bounded_reason
@@ -54,7 +58,7 @@ IN_NO_STREAM = (
 
 
 def explain(core: Core) -> Operation[Reasons]:
-    """Where the trees are that rotations have set aside, for `acker.ledger.tick.tick.drain`.
+    """Finds the places of trees that rotations have set aside, for `acker.ledger.tick.tick.drain`.
 
     Changes nothing.
     """
@@ -70,22 +74,22 @@ def explain(core: Core) -> Operation[Reasons]:
 
 def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Reasons]:
     end = time.monotonic() + SECONDS
-    known = yield from search.streams(core)
-    if not known.named and not (yield from under_way.all_of(core)):
+    streams = yield from search.streams(core)
+    if not streams.named and not (yield from under_way.all_of(core)):
         return _coded([], [], wanted, "", (yield from _seen(core, wanted, end)), {})
     at_work = yield from step_registry.steps(core)
     gated = Gated(core)
-    yield from gated.find(wanted, known.named, end)
+    yield from gated.find(wanted, streams.named, end)
     before = gated.slabs()
     none = frozenset[bytes]()
     sought = {one: wanted.get(one, none) | before.get(one, none) for one in {*wanted, *before}}
-    look = _Look(core, sought, end)
-    whole = yield from look.at_all(known, at_work, gated.lying())
+    look = PlaceSearch(core, sought, end)
+    whole = yield from look.at_all(streams, at_work, gated.locations())
     there = [one for _, one in look.places.values()]
-    places = yield from place.shown(core, 0, there, known, at_work, rows=False)
+    places = yield from place.shown(core, 0, there, streams, at_work, rows=False)
     texts = [where.text(timed=False) for where in places]
-    otherwise = IN_NO_STREAM if whole and known.named else ""
-    lately = yield from drops.since(core, known.named, 3 * core.config.message_timeout)
+    otherwise = IN_NO_STREAM if whole and streams.named else ""
+    lately = yield from drops.since(core, streams.named, 3 * core.config.message_timeout)
     if otherwise and lately is not None:
         otherwise = f"{IN_NO_STREAM}: {lately.text()}"
     parts, others = _in_sections(gated.before, look.parts, texts, otherwise)
@@ -93,10 +97,11 @@ def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[
 
 
 @dataclass(slots=True)
-class _Look:
-    """Finds so far. places: their numbers, and what lies there; parts: trees of a slab in a place.
+class PlaceSearch:
+    """A search for the places of trees, with its results so far.
 
-    seen: the tokens of segments that were found before they were published, with their slots.
+    places: the numbers of the places, and their content. parts: trees of a slab in a place. seen: the ids of
+    segments that were read before they were published, with their slots.
     """
 
     core: Core
@@ -108,34 +113,34 @@ class _Look:
     trees: int = 0
 
     def at_all(
-        self, known: search.Streams, at_work: Sequence[Step], gathering: Iterable[Operation[list[Lying]]]
+        self, streams: search.Streams, at_work: Sequence[Step], gathering: Iterable[Operation[list[Location]]]
     ) -> Operation[bool]:
-        """Looks at commits that are under way, what gathers, and streams; whether that is all there is."""
-        # Before the streams: what is published meanwhile is found twice, and counts once.
-        pending = yield from tuples.under_way(self.core, known.named, at_work)
+        """Reads running commits, gathers and streams; returns True if these are all."""
+        # Before the streams: segments that are published meanwhile are found twice, and count once.
+        pending = yield from tuples.under_way(self.core, streams.named, at_work)
         if not (yield from self._at(pending)):
             return False
         for some in gathering:
             if not (yield from self._at((yield from some))):
                 return False
-        self.seen = {(one.lying.segment.token, one.lying.slot) for _, one in self.places.values()}
-        looked = 0
-        for name in known.named:
-            own, entry = keys.Stream(self.core.config.name, name), "0-0"
+        self.seen = {(one.location.segment.id, one.location.slot) for _, one in self.places.values()}
+        entries = 0
+        for name in streams.named:
+            stream, entry = keys.Stream(self.core.config.name, name), "0-0"
             while True:
-                if looked >= search.MOST_SEGMENTS:
+                if entries >= search.MOST_SEGMENTS:
                     return False
-                [page] = yield [command("XRANGE", own.entries, f"({entry}", "+", "COUNT", _PAGE)]
+                [page] = yield [command("XRANGE", stream.entries, f"({entry}", "+", "COUNT", _PAGE)]
                 if not page:
                     break
-                entry, looked = page[-1][0].decode(), looked + len(page)
+                entry, entries = page[-1][0].decode(), entries + len(page)
                 there = []
                 for number, values in page:
                     segment = segments.readable(pairs(values).get(b"segment", b""))
                     there += [
-                        Lying(name, slot, segment, number.decode())
+                        Location(name, slot, segment, number.decode())
                         for slot in segment.slots
-                        if (segment.token, slot) not in self.seen
+                        if (segment.id, slot) not in self.seen
                     ]
                 if not (yield from self._at(there)):
                     return False
@@ -143,27 +148,33 @@ class _Look:
                     break
         return True
 
-    def _at(self, lying_there: Sequence[Lying]) -> Operation[bool]:
-        """Looks at segments, some rows at a time; whether bounds let it look at all of them."""
+    def _at(self, there: Sequence[Location]) -> Operation[bool]:
+        """Reads segments, some rows at a time; returns True if bounds let it read all of them."""
         start = 0
-        while start < len(lying_there):
+        while start < len(there):
             if len(self.parts) > _MOST_PARTS or self.trees > MOST_TREES or time.monotonic() > self.end:
                 return False
             stop, rows = start, 0
-            while stop < len(lying_there) and (stop == start or rows < _MOST_ROWS):
-                rows += lying_there[stop].segment.rows
+            while stop < len(there) and (stop == start or rows < _MOST_ROWS):
+                rows += there[stop].segment.rows
                 stop += 1
-            for one in (yield from tuples.look(self.core, lying_there[start:stop], self.wanted)):
+            for one in (yield from tuples.look(self.core, there[start:stop], self.wanted)):
                 self._add(one)
             start = stop
         return True
 
-    def _add(self, one: Found) -> None:
-        where = one.lying.stream, one.lying.slot, one.lying.entry or one.lying.segment.token
-        none = one.indexes[:0]
-        number, _ = self.places.setdefault(where, (len(self.places), replace(one, indexes=none, words=none)))
-        self.parts.append((one.slab, one.indexes.astype(np.uint16), number))
-        self.trees += len(one.indexes)
+    def _add(self, found_rows: Found) -> None:
+        where = (
+            found_rows.location.stream,
+            found_rows.location.slot,
+            found_rows.location.entry or found_rows.location.segment.id,
+        )
+        none = found_rows.indexes[:0]
+        number, _ = self.places.setdefault(
+            where, (len(self.places), replace(found_rows, indexes=none, words=none))
+        )
+        self.parts.append((found_rows.slab, found_rows.indexes.astype(np.uint16), number))
+        self.trees += len(found_rows.indexes)
 
 
 def _set_aside(core: Core, looks: dict[int, Looked]) -> Operation[dict[int, frozenset[bytes]]]:
@@ -171,44 +182,44 @@ def _set_aside(core: Core, looks: dict[int, Looked]) -> Operation[dict[int, froz
 
     looks: gets the shards that were looked at.
     """
-    found: dict[int, frozenset[bytes]] = {}
+    slabs: dict[int, frozenset[bytes]] = {}
     left = MOST_SLABS
     for shard in core.shards:
         names: set[bytes] = set()
         try:
-            looks[shard.number], there = yield from tick.look(core, shard)
+            looks[shard.number], there = yield from tick.begin_scan(core, shard)
             for key in there:
                 [members] = yield [command("SRANDMEMBER", key, max(1, left))]
                 names.update(name for name in members if len(name) == ids.SLAB_BYTES)
-        except StoreError:  # the drain says what is wrong with it
+        except StoreError:  # the drain reports the fault
             continue
         left -= len(names)
         if names:
-            found[shard.number] = frozenset(names)
+            slabs[shard.number] = frozenset(names)
         if left <= 0:
             break
-    return found
+    return slabs
 
 
 def _seen(
     core: Core, wanted: Mapping[int, frozenset[bytes]], end: float
 ) -> Operation[dict[bytes, Sequence[Seen]]]:
-    """Which steps have acked tuples of slabs, as far as there is time."""
-    found: dict[bytes, Sequence[Seen]] = {}
+    """Returns the steps that have acked tuples of slabs, as far as there is time."""
+    acks: dict[bytes, Sequence[Seen]] = {}
     for number, slabs in wanted.items():
         many = sorted(slab for slab in slabs if not ids.is_one(slab))
         for first in range(0, len(many), _PAGE):
             if time.monotonic() > end:
-                return found
+                return acks
             part = many[first : first + _PAGE]
             seen = yield from step_totals.seen(core, core.shards[number], part, _MOST_STEPS)
-            found |= dict(zip(part, seen, strict=True))
-    return found
+            acks |= dict(zip(part, seen, strict=True))
+    return acks
 
 
 @dataclass(slots=True)
 class _Sets:
-    """Which of some texts a tree has, as a number: 0 for none. One that is not known any more has no text."""
+    """Sets of texts, a number for each set: 0 for none. A set that is no longer known has no text."""
 
     sets: list[frozenset[int] | None] = field(default_factory=lambda: [frozenset(), None])
     numbers: dict[frozenset[int], int] = field(default_factory=dict)
@@ -235,11 +246,11 @@ def _coded(
     seen: Mapping[bytes, Sequence[Seen]],
     others: Mapping[bytes, str],
 ) -> Reasons:
-    """Reasons as a drain takes them: the most frequent ones, and for each slab which of its trees has which.
+    """Returns reasons for a drain: the most frequent ones, and for each slab the reason of each tree.
 
-    of_places: their texts, by number. otherwise: what is said of trees that were found nowhere; others: of
-    those of some slabs. seen: who has acked tuples of each slab; in which batch is not said where that
-    differs from slab to slab.
+    of_places: their texts, by number. otherwise: the text for trees that were found nowhere; others: the
+    texts for trees of some slabs. seen: the steps that have acked tuples of each slab, without the batch if
+    it differs from slab to slab.
     """
     slabs = [slab for members in wanted.values() for slab in members]
     ends = {slab: step_totals.text(seen.get(slab, ())) for slab in slabs}
@@ -255,53 +266,58 @@ def _coded(
     there = {slab: np.flatnonzero(np.bincount(numbers)).tolist() for slab, numbers in said.items()}
     for slab, numbers in said.items():
         counts = np.bincount(numbers)
-        counted.update({reason(ends[slab], one): int(counts[one]) for one in there[slab] if one})
+        counted.update({reason(ends[slab], code): int(counts[code]) for code in there[slab] if code})
     first = reason("", 0)
     texts = [text for text, _ in counted.most_common() if text != first][: MOST_REASONS - 1]
     coded = {text: number for number, text in enumerate([first, *texts], start=1)}
     codes = {}
     for slab in slabs:
-        own = np.zeros(len(where), dtype=np.uint16)
-        own[0] = coded.get(reason(ends[slab], 0, others.get(slab, otherwise)), 0 if slab in others else 1)
-        for one in there.get(slab, ()):
-            own[one] = coded.get(reason(ends[slab], one), 0) if one else own[0]
-        codes[slab] = _code(own, said.get(slab, np.zeros(0, dtype=np.uint16)))
+        codes_of_slab = np.zeros(len(where), dtype=np.uint16)
+        codes_of_slab[0] = coded.get(
+            reason(ends[slab], 0, others.get(slab, otherwise)), 0 if slab in others else 1
+        )
+        for code in there.get(slab, ()):
+            codes_of_slab[code] = coded.get(reason(ends[slab], code), 0) if code else codes_of_slab[0]
+        codes[slab] = _code(codes_of_slab, said.get(slab, np.zeros(0, dtype=np.uint16)))
     return Reasons((first, *texts), codes)
 
 
 def _in_sections(
     before: Mapping[bytes, Before], parts: Sequence[Part], of_places: list[str], otherwise: str
 ) -> tuple[list[Part], dict[bytes, str]]:
-    """With the places of requests in earlier sections, for their trees in later ones.
+    """Adds the places of requests in earlier sections, for their trees in later ones.
 
-    of_places: gets the texts of these. otherwise: what is said of trees that were found nowhere. Returns what
-    is said instead of those that wait for an earlier section, too, by slab.
+    of_places: gets the texts of these. otherwise: the text for trees that were found nowhere. Returns by slab
+    the texts that replace it for trees that wait for an earlier section, too.
     """
     later: dict[bytes, list[tuple[bytes, Before]]] = {}
-    for slab, one in before.items():
-        later.setdefault(one.slab, []).append((slab, one))
+    for slab, earlier in before.items():
+        later.setdefault(earlier.slab, []).append((slab, earlier))
     there = {slab for slab, _, _ in parts}
-    others = {slab: one.otherwise("" if one.slab in there else otherwise) for slab, one in before.items()}
-    found, numbers = list(parts), dict[str, int]()
+    others = {
+        slab: earlier.otherwise("" if earlier.slab in there else otherwise)
+        for slab, earlier in before.items()
+    }
+    located, numbers = list(parts), dict[str, int]()
 
     def add(slab: bytes, indexes: Numbers, text: str) -> None:
         if text not in numbers:
             numbers[text] = len(of_places)
             of_places.append(text)
-        found.append((slab, indexes, numbers[text]))
+        located.append((slab, indexes, numbers[text]))
 
-    for own, indexes, number in parts:
-        for slab, one in later.get(own, ()):
-            add(slab, indexes, one.at(of_places[number]))
-        if own in before and before[own].done:  # what gathers waits for nobody's rows
-            add(own, indexes, others[own])
-    return found, others
+    for slab_of_part, indexes, number in parts:
+        for slab, earlier in later.get(slab_of_part, ()):
+            add(slab, indexes, earlier.at(of_places[number]))
+        if slab_of_part in before and before[slab_of_part].done:  # gathered groups wait for no rows of others
+            add(slab_of_part, indexes, others[slab_of_part])
+    return located, others
 
 
 def _merged(parts: Sequence[Part], of_places: Sequence[str]) -> tuple[dict[bytes, Numbers], list[Set[str]]]:
     """For each slab which texts its trees have, as numbers, and the texts of each number."""
-    known = {text: number for number, text in enumerate(dict.fromkeys(of_places))}
-    distinct = list(known)
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(of_places))}
+    distinct = list(numbers)
     sets, said = _Sets(), dict[bytes, Numbers]()
     for slab, indexes, number in parts:
         before = said.get(slab, np.zeros(0, dtype=np.uint16))
@@ -309,13 +325,13 @@ def _merged(parts: Sequence[Part], of_places: Sequence[str]) -> tuple[dict[bytes
             more = np.zeros(int(indexes.max()) + 1 - len(before), dtype=np.uint16)
             before = np.concatenate((before, more))
         for one in np.unique(before[indexes]).tolist():
-            before[indexes[before[indexes] == one]] = sets.more(one, known[of_places[number]])
+            before[indexes[before[indexes] == one]] = sets.more(one, numbers[of_places[number]])
         said[slab] = before
     return said, [{distinct[one] for one in there or ()} for there in sets.sets]
 
 
 def _code(codes: Numbers, said: Numbers) -> bytes:
-    """The reasons of a slab's trees: that of all which are not named, then runs of trees with another one."""
+    """Returns the reasons of a slab's trees: one for all unnamed trees, then runs of trees with another."""
     numbers = codes[said]
     ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, len(numbers))[: len(numbers)]
     runs = np.zeros(len(ends), dtype=[("from", "<u2"), ("n", "<u2"), ("number", "u1")])
@@ -325,7 +341,7 @@ def _code(codes: Numbers, said: Numbers) -> bytes:
 
 
 def _reason(texts: Set[str], seen: str) -> str:
-    """The places of a tree, and who has acked tuples of its slab, as one reason."""
+    """Returns the places of a tree, and the steps that have acked tuples of its slab, as one reason."""
     more = f"; and in {len(texts) - _MOST_PLACES} more" if len(texts) > _MOST_PLACES else ""
     where = "; ".join(sorted(texts)[:_MOST_PLACES]) + more
     return bounded_reason("; ".join(part for part in (where, seen and f"its slab {seen}") if part))

@@ -1,7 +1,11 @@
-"""Trees of a line's later sections: what each waits for while the section before it is not over.
+"""Trees of a line's later sections: the earlier sections that they wait for.
 
-Such a tree is kept open by its gate, which is no tuple and lies in no stream (`acker.ledger.slabs.sections`).
-Where its request is just now, its tree of an earlier section says.
+Such a tree is kept open by its gate, which is no tuple and is in no stream (`acker.ledger.slabs.sections`).
+The tree of an earlier section has the present place of its request.
+
+Terms: a slab is the trees that one call tracked together; a segment is some thousand rows of a stream, stored
+and acked as one piece; a gate is an id that keeps a tree open until rows may come into it; a section is the
+steps of a line between two gathers; a group is requests of a line that were tracked together.
 """
 
 import time
@@ -11,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from acker.inspect.locate.tuples import Lying
+from acker.inspect.locate.tuples import Location
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.slabs import sections, slabs
@@ -54,17 +58,22 @@ class Before:
 
 @dataclass(slots=True)
 class Gated:
-    """What slabs of later sections wait for, by slab, and which streams gather before them."""
+    """The earlier sections that slabs wait for, by slab, and the streams that gather before them."""
 
     core: Core
     before: dict[bytes, Before] = field(default_factory=dict)
     _streams: dict[tuple[int, int], tuple[str, Gathering]] = field(default_factory=dict)
 
     def find(self, wanted: Slabs, streams: Iterable[str], end: float) -> Operation[None]:
-        """Finds which slabs wait for a section before theirs, as far as there is time.
+        """Finds the slabs (sets of trees) of lines that wait for an earlier section of their requests.
 
-        streams: all of the topology. Ordinary slabs may have names as those of a line; but then the store has
-        none of the same name but for the section.
+        The random name of a slab that belongs to no line may look like a name in a line. Such a slab is not
+        taken: the store has no slab under the name that its request would have in another section.
+
+        Args:
+            wanted: The slabs, by shard.
+            streams: The names of all streams of the topology.
+            end: The monotonic time at which the search stops; slabs found by then are kept.
         """
         tagged = [slab for own in wanted.values() for slab in own if sections.place_of(slab)[0]]
         if not tagged:
@@ -117,29 +126,29 @@ class Gated:
             found.setdefault(ids.shard_of(one.slab, self.core.config.ackers), set()).add(one.slab)
         return {shard: frozenset(own) for shard, own in found.items()}
 
-    def lying(self) -> Iterator[Operation[list[Lying]]]:
-        """What gathers of the groups of these slabs, some groups at a time."""
+    def locations(self) -> Iterator[Operation[list[Location]]]:
+        """Finds the gathered segments of these slabs' groups, some groups at a time."""
         groups: dict[tuple[int, int], list[str]] = {}
         for slab in self.before:
             line, section = sections.place_of(slab)
             groups.setdefault((line, section - 1), []).append(sections.group_of(slab))
-        for place, own in groups.items():
+        for place, names in groups.items():
             if place in self._streams:
                 stream, how = self._streams[place]
-                for first in range(0, len(own), _PAGE):
-                    yield gathering(self.core, stream, how, own[first : first + _PAGE])
+                for first in range(0, len(names), _PAGE):
+                    yield gathering(self.core, stream, how, names[first : first + _PAGE])
 
 
-def gathering(core: Core, stream: str, how: Gathering, groups: Sequence[str]) -> Operation[list[Lying]]:
-    """What waits in a stream that gathers, of groups."""
+def gathering(core: Core, stream: str, gather: Gathering, groups: Sequence[str]) -> Operation[list[Location]]:
+    """Returns the waiting segments of groups in a stream that gathers."""
     own = keys.Stream(core.config.name, stream)
     pages = yield [
         command("XRANGE", own.gathered(group, task), "-", "+", "COUNT", gathers.MOST_SEGMENTS)
         for group in groups
-        for task in range(how.tasks)
+        for task in range(gather.tasks)
     ]
     return [
-        Lying(stream, slot, segment, "", gathers=True)
+        Location(stream, slot, segment, "", gathers=True)
         for page in pages
         for _, values in page
         for segment in (segments.readable(pairs(values).get(b"segment", b"")),)

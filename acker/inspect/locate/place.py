@@ -1,4 +1,8 @@
-"""A place, as people and programs see it: whose rows, since when, and who has taken them."""
+"""A place for people and programs: its rows, their age, and their reader.
+
+Terms: a tree is all that comes of one record; a segment is some thousand rows of a stream, stored and acked
+as one piece.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,16 +10,17 @@ from typing import Annotated
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import UnreadableRecord
+from acker.inspect.locate import received
 from acker.inspect.locate.search import Streams
-from acker.inspect.locate.tuples import Found
+from acker.inspect.locate.tuples import Found, Location
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Seconds, Whole
 from acker.ledger.steps.step_registry import Step
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
+from acker.store.records import passing_over
 from acker.store.replies import seconds
-from acker.streams.log import holders, segments
+from acker.streams.log import holders, kinds, segments
 from acker.streams.log.holders import Holder
 from acker.streams.log.segments import ANCHORS
 from acker.streams.sources.spout_options import replays_stream
@@ -23,6 +28,8 @@ from acker.streams.sources.spout_options import replays_stream
 MOST_ROWS = 100
 """Places whose rows are counted in one call, and row numbers that are named of each."""
 _GATHERS = "waits there until all rows of its request are written"
+_MOST_RECEIVED = 1_000
+"""Places of external segments of which the received rows are counted."""
 MOST_BYTES = 64 << 20
 """Bytes of segments, as they are stored, that one call reads to count rows."""
 
@@ -34,7 +41,7 @@ class Place:
     stream: Annotated[str, "Empty for rows that a commit tracks, and goes on with."]
     subscription: Annotated[str | None, "null for the first one, and for one that was dropped."]
     since: Annotated[Seconds | None, "Since the segment was published; null before that."]
-    segment: Annotated[str, "The token of the segment."]
+    segment: Annotated[str, "The id of the segment."]
     entry: Annotated[str, "Its id in the stream; empty where it is not published."]
     taken_by: Annotated[Holder | None, "null where nobody has taken it."] = None
     held_by: Annotated[
@@ -48,63 +55,84 @@ class Place:
 
     def text(self, *, timed: bool = True) -> Annotated[str, "The place, for people."]:
         """The place, for people. timed: says how long ago it was published."""
-        what = "" if self.rows is None else f"{self.rows:,} row{'s' * (self.rows != 1)} "
+        rows_text = "" if self.rows is None else f"{self.rows:,} row{'s' * (self.rows != 1)} "
         whom = f"subscription {self.subscription}" if self.subscription else "its first subscription"
         if not self.stream:
-            return f"{what}in a commit that is under way and tracks it: {self.commit}"
+            return f"{rows_text}in a commit that is under way and tracks it: {self.commit}"
         if not self.entry and self.held_by:
-            return f"{what}in stream {self.stream} for {whom}, {self.held_by}"
+            return f"{rows_text}in stream {self.stream} for {whom}, {self.held_by}"
         if not self.entry:
-            return (
-                f"{what}on the way into stream {self.stream} for {whom}: a commit is under way: {self.commit}"
-            )
+            stream = f"{rows_text}on the way into stream {self.stream} for {whom}"
+            return f"{stream}: a commit is under way: {self.commit}"
         since = "" if self.since is None or not timed else f", published {self.since:,.1f} s ago"
         by = f"taken by {self.taken_by.text()}" if self.taken_by else "taken by nobody"
         if self.held_by:
             by = f"{self.held_by}, {by}" if self.taken_by else self.held_by
-        return f"{what}in stream {self.stream} for {whom}{since}, {by}"
+        return f"{rows_text}in stream {self.stream} for {whom}{since}, {by}"
 
 
 def shown(
-    core: Core, anchor: int, found: Sequence[Found], known: Streams, at_work: Sequence[Step], rows: bool
+    core: Core, anchor: int, located: Sequence[Found], streams: Streams, at_work: Sequence[Step], rows: bool
 ) -> Operation[tuple[Place, ...]]:
-    """The places of what was found: who has taken them, since when, and how many rows they have."""
+    """Returns the places of locations: the readers, the ages, and the numbers of rows."""
     takers: dict[tuple[str, int], dict[str, Holder]] = {}
     keepers: dict[tuple[str, int], str] = {}
-    for stream, slot in sorted({(one.lying.stream, one.lying.slot) for one in found if one.lying.entry}):
-        there = [one.lying.entry for one in found if (one.lying.stream, one.lying.slot) == (stream, slot)]
+    for stream, slot in sorted(
+        {(entry.location.stream, entry.location.slot) for entry in located if entry.location.entry}
+    ):
+        there = [
+            entry.location.entry
+            for entry in located
+            if (entry.location.stream, entry.location.slot) == (stream, slot)
+        ]
         takers[stream, slot] = yield from holders.find(core, stream, slot, there, at_work)
         keepers[stream, slot] = yield from _held_by(core, stream, slot, at_work)
+    progress = yield from _received(core, [entry.location for entry in located[:_MOST_RECEIVED]])
     [instant] = yield [Request(keys.config(core.config.name), ["TIME"])]
     now = seconds(instant)
     shown = []
-    for one in found:
-        lying = one.lying
-        published = int(lying.entry.partition("-")[0]) / 1000 if lying.entry else None
+    for entry in located:
+        location = entry.location
+        published = int(location.entry.partition("-")[0]) / 1000 if location.entry else None
         shown.append(
             Place(
-                lying.stream,
-                known.named.get(lying.stream, {}).get(lying.slot),
+                location.stream,
+                streams.named.get(location.stream, {}).get(location.slot),
                 None if published is None else max(0.0, now - published),
-                lying.segment.token,
-                lying.entry,
-                takers.get((lying.stream, lying.slot), {}).get(lying.entry),
-                _GATHERS if lying.gathers else keepers.get((lying.stream, lying.slot), ""),
-                lying.commit,
+                location.segment.id,
+                location.entry,
+                takers.get((location.stream, location.slot), {}).get(location.entry),
+                _GATHERS
+                if location.gathers
+                else progress.get(location) or keepers.get((location.stream, location.slot), ""),
+                location.commit,
             )
         )
     if rows:
         left = MOST_BYTES
-        for at, one in enumerate(found[:MOST_ROWS]):
-            left -= one.lying.segment.bytes
+        for at, entry in enumerate(located[:MOST_ROWS]):
+            left -= entry.location.segment.bytes
             if left < 0:
                 break
             shown[at] = yield from _with_rows(core, anchor, shown[at])
     return tuple(shown)
 
 
+def _received(core: Core, locations: Sequence[Location]) -> Operation[dict[Location, str]]:
+    """Returns the number of rows of external segments that subscriptions have worked on, as text."""
+    streams = sorted({one.stream for one in locations if one.entry})
+    replies = yield [
+        command("HEXISTS", keys.Stream(core.config.name, stream).subscriptions, kinds.FIELD)
+        for stream in streams
+    ]
+    external = {stream for stream, found in zip(streams, replies, strict=True) if found}
+    there = [one for one in dict.fromkeys(locations) if one.stream in external]
+    found = yield from received.received(core, [(one.segment, one.slot) for one in there])
+    return dict(zip(there, received.texts((one.segment for one in there), found), strict=True))
+
+
 def _held_by(core: Core, stream: str, slot: int, at_work: Sequence[Step]) -> Operation[str]:
-    """Whose own stream it is: that of rows which a bolt holds, or of a spout's replays; "" for any other."""
+    """Returns the owner of a stream: a bolt that holds rows, or a spout with replays; "" for any other."""
     if any(stream == replays_stream(spout) for spout in core.spouts):
         return f"waits to be replayed by spout {stream.rpartition('.')[0]}"
     bolt = stream.rpartition(".")[0]
@@ -122,10 +150,9 @@ def _with_rows(core: Core, anchor: int, place: Place) -> Operation[Place]:
     [payload] = yield [command("GET", keys.Stream(core.config.name, place.stream).payload(place.segment))]
     if payload is None:
         return place
-    try:
+    batches: list[pa.RecordBatch] = []
+    with passing_over(core.config.name):
         batches = list(segments.decode(payload))
-    except UnreadableRecord:
-        return place
     if not batches or ANCHORS not in batches[0].schema.names:
         return place
     numbers: list[int] = []

@@ -1,4 +1,9 @@
-"""The search for the tuples of a tree: in commits that are under way, and in all streams, one by one."""
+"""The search for the tuples of a tree: in commits that are under way, and in all streams, one by one.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a segment
+is some thousand rows of a stream, stored and acked as one piece; a slot is the random number of a
+subscription.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +11,7 @@ from typing import Annotated
 
 from acker.inspect.locate import tuples
 from acker.inspect.locate.line_sections import gathering
-from acker.inspect.locate.tuples import Found, Lying
+from acker.inspect.locate.tuples import Found, Location
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.slabs import sections
@@ -36,7 +41,7 @@ _CURSOR: Codec[tuple[int, int, str, str, int, int, frozenset[tuple[str, int]]]] 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """The streams of a topology, in order: the names of their subscriptions by slot, and what they hold."""
+    """The streams of a topology, in order: the names of their subscriptions by slot, and their contents."""
 
     named: Mapping[str, Mapping[int, str | None]]
     segments: int
@@ -62,10 +67,10 @@ def streams(core: Core) -> Operation[Streams]:
 
 
 @dataclass(slots=True)
-class Walk:
-    """How far a look has come: the stream it is in, after which entry, and the XOR of what was found.
+class SearchCursor:
+    """The position of a search: its stream, the entry to go on after, and the XOR of the results.
 
-    value: the tree's ack value when it began. seen: tokens of segments that were found before they were
+    value: the tree's ack value at the beginning. seen: ids of segments that were read before they were
     published, with their slots.
     """
 
@@ -78,14 +83,14 @@ class Walk:
 
     def text(self, anchor: int) -> str:
         """The walk as a cursor: text that the caller hands back unread."""
-        # Over so many, whether all was found cannot be known: no tree that is pending has the value 0.
+        # Over so many, completeness is unknown: no pending tree has the value 0.
         seen, value = (frozenset(self.seen), self.value) if len(self.seen) <= MOST_SEEN else (frozenset(), 0)
         what = anchor, value, self.stream, self.entry, self.xor, self.looked, seen
         return cursors.as_text(_CURSOR.dump(what).encode())
 
     @classmethod
-    def parse(cls, text: str, anchor: int) -> "Walk":
-        """The inverse of `text`; ValidationError for anything else, and for a cursor of another tree."""
+    def parse(cls, text: str, anchor: int) -> "SearchCursor":
+        """Parses a cursor. Raises ValidationError for other text, and for another tree's cursor."""
         of, value, stream, entry, xor, looked, seen = cursors.read(_CURSOR, text, MOST_CURSOR)
         if of != anchor or max(map(int, entry.split("-"))) >= 1 << 64:
             raise cursors.malformed()
@@ -93,62 +98,63 @@ class Walk:
 
 
 def look(
-    core: Core, tree: Tree, walk: Walk, known: Streams, at_work: Iterable[Step]
+    core: Core, tree: Tree, walk: SearchCursor, streams: Streams, at_work: Iterable[Step]
 ) -> Operation[tuple[list[Found], bool]]:
-    """Tuples of a tree from where a walk is; whether there is more."""
+    """Finds tuples of a tree from a cursor on; returns True if there may be more."""
     slab = ids.slab_of(tree.anchor)
     wanted = {tree.shard: frozenset([slab])}
-    found: list[Found] = []
+    located: list[Found] = []
     if not walk.stream:
-        # Before the streams: what is published meanwhile is found twice, and counts once.
-        pending = yield from tuples.under_way(core, known.named, at_work)
-        found = _of((yield from tuples.look(core, pending, wanted)), tree, walk)
-        walk.seen = {(one.lying.segment.token, one.lying.slot) for one in found}
+        # Before the streams: segments that are published meanwhile are found twice, and count once.
+        pending = yield from tuples.under_way(core, streams.named, at_work)
+        located = _of((yield from tuples.look(core, pending, wanted)), tree, walk)
+        walk.seen = {(one.location.segment.id, one.location.slot) for one in located}
     end = walk.looked + MOST_SEGMENTS
-    for name in known.named:
+    for name in streams.named:
         if name < walk.stream:
             continue
         if name > walk.stream:
             walk.stream, walk.entry = name, "0-0"
-            # Before its entries: what is released meanwhile is found twice, but then the tree has gone on.
+            # Before its entries: segments that are released meanwhile are found twice, but then the tree has
+            # gone on.
             there = yield from _gathering(core, name, slab)
-            found += _of((yield from tuples.look(core, there, wanted)), tree, walk)
+            located += _of((yield from tuples.look(core, there, wanted)), tree, walk)
         while True:
             own = keys.Stream(core.config.name, name)
             [page] = yield [command("XRANGE", own.entries, f"({walk.entry}", "+", "COUNT", _PAGE)]
             if not page:
                 break
-            if walk.looked >= end or len(found) >= MOST_PLACES:
-                return found, True
+            if walk.looked >= end or len(located) >= MOST_PLACES:
+                return located, True
             there = [
-                Lying(name, slot, segment, entry.decode())
+                Location(name, slot, segment, entry.decode())
                 for entry, values in page
                 if tree.shard in (segment := segments.readable(pairs(values).get(b"segment", b""))).shards
                 for slot in segment.slots
-                if (segment.token, slot) not in walk.seen
+                if (segment.id, slot) not in walk.seen
             ]
-            found += _of((yield from tuples.look(core, there, wanted)), tree, walk)
+            located += _of((yield from tuples.look(core, there, wanted)), tree, walk)
             walk.entry = page[-1][0].decode()
             walk.looked += len(page)
             if len(page) < _PAGE:
                 break
-    return found, False
+    return located, False
 
 
-def _gathering(core: Core, stream: str, slab: bytes) -> Operation[list[Lying]]:
-    """What waits in a stream that gathers, of the group that a slab is of."""
-    how = yield from gathers.of(core, stream)
+def _gathering(core: Core, stream: str, slab: bytes) -> Operation[list[Location]]:
+    """Returns the waiting segments of a slab's group in a stream that gathers."""
+    how = yield from gathers.read_gathering(core, stream)
     if how is None or sections.place_of(slab)[0] != how.line:
         return []
     return (yield from gathering(core, stream, how, [sections.group_of(slab)]))
 
 
-def _of(found: Iterable[Found], tree: Tree, walk: Walk) -> list[Found]:
-    """What of a slab is the tree's, which the walk counts."""
-    own = []
-    for one in found:
-        word = one.of(tree.index)
+def _of(found: Iterable[Found], tree: Tree, walk: SearchCursor) -> list[Found]:
+    """Returns the tree's part of a slab, which the search counts."""
+    parts = []
+    for location in found:
+        word = location.of(tree.index)
         if word:
             walk.xor ^= word
-            own.append(one)
-    return own
+            parts.append(location)
+    return parts

@@ -1,10 +1,14 @@
-"""Stuck rows: what each subscription has not acked, who has taken it, and how much nobody has."""
+"""Stuck rows: the unacked segments of each subscription, by reader, and those without a reader.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from acker.inspect.locate import search
+from acker.inspect.locate.received import received
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Count, Cursor, Name, Named, Seconds
 from acker.ledger.steps import step_registry
@@ -13,7 +17,7 @@ from acker.ledger.trees import cursors
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, seconds
-from acker.streams.log import holders, lanes, segments
+from acker.streams.log import holders, kinds, lanes, segments
 from acker.streams.log.holders import Holder
 from acker.streams.log.subscriptions import Range
 
@@ -41,22 +45,22 @@ class Stuck:
 
     stream: Name
     subscription: Annotated[str | None, "null for what waits for the first one."]
-    shares: Annotated[tuple[Share, ...], "By who has it, the oldest first."]
+    shares: Annotated[tuple[Share, ...], "By reader, the oldest first."]
     partly: Annotated[bool, "It has more than the 10,000 segments that were looked at."] = False
 
     @property
     def segments(self) -> Count:
-        """How many segments, of all."""
+        """The number of all segments."""
         return sum(share.segments for share in self.shares)
 
     @property
     def rows(self) -> Count:
-        """How many rows, of all."""
+        """The number of all rows."""
         return sum(share.rows for share in self.shares)
 
     @property
     def oldest(self) -> Seconds:
-        """Seconds since the oldest of them was published."""
+        """Seconds since the oldest of these segments was published."""
         return max(share.oldest for share in self.shares)
 
 
@@ -70,7 +74,7 @@ class StuckPage:
 
 @dataclass(slots=True)
 class _Sum:
-    """What one reader has, as far as it was looked at. first: the number of its oldest; since: in ms."""
+    """The segments of one reader that were read. first: the number of its oldest; since: in ms."""
 
     segments: int = 0
     rows: int = 0
@@ -89,7 +93,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class _Look:
-    """How many segments of a subscription are still looked at, and what each reader has; "": nobody."""
+    """The segments of a subscription that are still to be read, and each reader's segments; "": none."""
 
     core: Core
     stream: str
@@ -98,37 +102,37 @@ class _Look:
     sums: dict[str, _Sum] = field(default_factory=dict)
 
     def pages(self, key: bytes, start: str) -> Operation[list[Reply]]:
-        """What a stream of entries holds from an id on, as long as there is something left."""
-        found: list[Reply] = []
+        """Yields the entries of a stream from an id on, page by page."""
+        entries: list[Reply] = []
         while self.left > 0:
             [page] = yield [command("XRANGE", key, start, "+", "COUNT", min(_PAGE, self.left))]
-            found += page
+            entries += page
             self.left -= len(page)
             if len(page) < _PAGE:
                 break
             start = f"({page[-1][0].decode()}"
-        return found
+        return entries
 
 
 def stuck(core: Core, *, cursor: str | None = None) -> Operation[StuckPage]:
-    """What the subscriptions of all streams have not acked, by stream. Changes nothing.
+    """Returns the unacked segments of all streams' subscriptions, by stream. Changes nothing.
 
-    A page looks at 10,000 segments, about. It is a question, not a gauge: `stream_totals` counts what is
-    behind at no cost. Raises ValidationError for a cursor that no page gave.
+    A page reads about 10,000 segments. For questions, not for gauges: `stream_totals` counts the lag at no
+    cost. Raises ValidationError for a cursor of another call.
     """
-    known = yield from search.streams(core)
+    streams = yield from search.streams(core)
     at_work = yield from step_registry.steps(core)
-    places = [(stream, slot) for stream, slots in known.named.items() for slot in sorted(slots)]
-    found, left = list[Stuck](), MOST_SEGMENTS
+    places = [(stream, slot) for stream, slots in streams.named.items() for slot in sorted(slots)]
+    subscriptions, left = list[Stuck](), MOST_SEGMENTS
     for stream, slot in places[_start(places, cursor) :]:
         if left <= 0:
-            return StuckPage(tuple(found), cursors.as_text(f"{stream}/{slot}".encode()))
+            return StuckPage(tuple(subscriptions), cursors.as_text(f"{stream}/{slot}".encode()))
         look = _Look(core, stream, slot, MOST_SEGMENTS)
         shares = yield from _shares(look, at_work)
         if shares:
-            found.append(Stuck(stream, known.named[stream][slot], shares, look.left <= 0))
+            subscriptions.append(Stuck(stream, streams.named[stream][slot], shares, look.left <= 0))
         left -= MOST_SEGMENTS - look.left
-    return StuckPage(tuple(found), None)
+    return StuckPage(tuple(subscriptions), None)
 
 
 def _start(places: Sequence[tuple[str, int]], cursor: str | None) -> int:
@@ -143,25 +147,31 @@ def _start(places: Sequence[tuple[str, int]], cursor: str | None) -> int:
 
 def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]]:
     core, stream, slot = look.core, look.stream, look.slot
-    own = keys.Stream(core.config.name, stream)
-    # Before what is taken: a segment that is taken meanwhile is among those of nobody, or of its reader.
-    [(after, laned), instant, members] = yield [
-        command("HMGET", own.subscriptions, f"cursor:{slot}", f"lanes:{slot}"),
-        Request(own.entries, ["TIME"]),
-        command("HGETALL", own.readers(slot)),
+    keys_of_stream = keys.Stream(core.config.name, stream)
+    # Before the readers: a segment that is taken meanwhile belongs to no reader, or to its reader.
+    fields = f"cursor:{slot}", f"lanes:{slot}", kinds.FIELD, f"passed:{slot}"
+    [(after, laned, external, passed), instant, members] = yield [
+        command("HMGET", keys_of_stream.subscriptions, *fields),
+        Request(keys_of_stream.entries, ["TIME"]),
+        command("HGETALL", keys_of_stream.readers(slot)),
     ]
     read_to = lanes.cursors(after, laned)
     for reader in sorted(name.decode("utf-8", "replace") for name in pairs(members)):
-        yield from _taken(look, own, reader)
+        yield from _delivered(look, keys_of_stream, reader)
     nobodys = look.sums.setdefault("", _Sum())
-    for _, values in (yield from look.pages(own.returned(slot), "-")):
-        fields = pairs(values)
-        nobodys.add(fields.get(b"entry", b""), fields.get(b"rows"))
-    for entry, values in (yield from look.pages(own.entries, f"({(after or b'0-0').decode()}")):
-        fields = pairs(values)
-        mine = b"%d" % slot in fields.get(b"slots", b"").split(b",")
-        if mine and lanes.unread(entry, fields, read_to):
-            nobodys.add(entry, fields.get(b"rows"))
+    for _, values in (yield from look.pages(keys_of_stream.returned(slot), "-")):
+        back = pairs(values)
+        nobodys.add(back.get(b"entry", b""), back.get(b"rows"))
+    start = (passed if external else after) or b"0-0"
+    entries = yield from look.pages(keys_of_stream.entries, f"({start.decode()}")
+    if external:
+        yield from _unreceived(look, entries)
+        entries = []
+    for entry, values in entries:
+        its = pairs(values)
+        mine = b"%d" % slot in its.get(b"slots", b"").split(b",")
+        if mine and lanes.unread(entry, its, read_to):
+            nobodys.add(entry, its.get(b"rows"))
     now, shares = seconds(instant), []
     for reader, total in look.sums.items():
         if total.segments:
@@ -171,17 +181,31 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
                 holder = who(total.first)
             oldest = max(0.0, now - total.since / 1000)
             shares.append(Share(holder, total.segments, total.rows, oldest))
-    if not shares and look.left <= 0:  # readers keep what they have acked until their next batch
+    if not shares and look.left <= 0:  # readers keep acked segments until their next batch
         shares.append(Share(None, 0, 0, 0.0))
     return tuple(sorted(shares, key=lambda share: -share.oldest))
 
 
-def _taken(look: _Look, own: keys.Stream, reader: str) -> Operation[None]:
-    """Adds what a reader has taken and not acked."""
-    page = yield from look.pages(own.taken(look.slot, reader), "-")
+def _unreceived(look: _Look, entries: Sequence[Reply]) -> Operation[None]:
+    """Adds the segments of an external stream that are not acked, each with its missing rows."""
+    for first in range(0, len(entries), _PAGE):
+        page = [(entry, pairs(values)) for entry, values in entries[first : first + _PAGE]]
+        read = [(entry, segments.readable(fields.get(b"segment", b""))) for entry, fields in page]
+        mine = [(entry, segment) for entry, segment in read if look.slot in segment.slots]
+        found = yield from received(look.core, [(segment, look.slot) for _, segment in mine])
+        for (entry, _), one in zip(mine, found, strict=True):
+            if not one.acked:
+                look.sums.setdefault("", _Sum()).add(entry, b"%d" % one.missing)
+
+
+def _delivered(look: _Look, keys_of_stream: keys.Stream, reader: str) -> Operation[None]:
+    """Adds the unacked segments of a reader."""
+    page = yield from look.pages(keys_of_stream.delivered(look.slot, reader), "-")
     read = [(int(number.split(b"-")[0]), pairs(values)) for number, values in page]
-    tokens = [segments.readable(fields.get(b"segment", b"")).token for _, fields in read]
-    states = yield [command("HGET", own.owed(token), look.slot) for token in tokens]
+    segment_ids = [segments.readable(fields.get(b"segment", b"")).id for _, fields in read]
+    states = yield [
+        command("HGET", keys_of_stream.unacked(segment_id), look.slot) for segment_id in segment_ids
+    ]
     for (number, fields), state in zip(read, states, strict=True):
         if state == b"1":
             total = look.sums.setdefault(reader, _Sum())

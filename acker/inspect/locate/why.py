@@ -1,7 +1,10 @@
-"""Why a tree is not complete: where its tuples are, for whom, since when, and who has taken them.
+"""Reasons of an incomplete tree: the places of its tuples, their subscriptions, readers and ages.
 
-The answer proves itself: the XOR of what the places hold equals the tree's ack value, so nothing else is
-missing. A tuple that is in no stream is one that a bolt in plain Python has, or one that was lost.
+The answer proves itself: if the XOR of the places' tuples equals the tree's ack value, nothing is missing. A
+tuple that is in no stream is in a bolt in plain Python, or was lost.
+
+Terms: a tree is all that comes of one record; a segment is some thousand rows of a stream, stored and acked
+as one piece; a gate is an id that keeps a tree open until rows may come into it.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +14,7 @@ import numpy as np
 
 from acker.inspect.locate import drops, place, search
 from acker.inspect.locate.place import Place
-from acker.inspect.locate.search import Walk
+from acker.inspect.locate.search import SearchCursor
 from acker.inspect.trees import failures, traces
 from acker.inspect.trees.failure import Failure, TreeOutcome
 from acker.inspect.trees.traces import TraceEvent
@@ -69,43 +72,43 @@ class Why:
 
     @property
     def outcome(self) -> Annotated[TreeOutcome | None, "How it has failed or expired, where that is kept."]:
-        """How the tree has failed or expired, where that is kept."""
+        """Returns the outcome of a failed or expired tree, if it is kept."""
         return None if self.ended is None else self.ended.outcome
 
 
 def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = None) -> Operation[Why]:
-    """Where the tuples of a tree are. Changes nothing.
+    """Finds the places of a tree's tuples. Changes nothing.
 
-    rows: reads the segments that are found, and counts the tree's rows in the first 100 of them, or 64 MiB.
-    One call looks at 10,000 segments, or finds 1,000 places: what is left is for the next, with its `cursor`.
-    Where the tree goes on meanwhile it is looked for again, three times at most. Raises ValidationError.
+    rows: reads the segments, and counts the tree's rows in the first 100 of them, or 64 MiB. One call reads
+    10,000 segments, or finds 1,000 places; the next call continues with its `cursor`. If the tree goes on
+    meanwhile, the search is repeated, three times at most. Raises ValidationError.
     """
     anchor = ids.check_id(anchor, "anchor")
-    walk = None if cursor is None else Walk.parse(cursor, anchor)
+    walk = None if cursor is None else SearchCursor.parse(cursor, anchor)
     answer = yield from _looked(core, anchor, rows, walk)
     events = yield from traces.trace(core, anchor)
     return replace(answer, trace=tuple(traces.with_end(events, answer.ended)))
 
 
-def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation[Why]:
+def _looked(core: Core, anchor: int, rows: bool, walk: SearchCursor | None) -> Operation[Why]:
     tree = yield from tree_of(core, anchor)
     tries = 0
     while True:
         if tree is None or tree.state == "finished":
             return (yield from _ended(core, anchor, tree))
         tries += 1
-        begun = walk or Walk(tree.value)
-        known, at_work = (yield from search.streams(core)), (yield from step_registry.steps(core))
-        found, more = yield from search.look(core, tree, begun, known, at_work)
+        begun = walk or SearchCursor(tree.value)
+        streams, at_work = (yield from search.streams(core)), (yield from step_registry.steps(core))
+        located, more = yield from search.look(core, tree, begun, streams, at_work)
         tree = yield from tree_of(core, anchor)
         moved = tree is None or tree.value != begun.value
         if not moved or more or walk is not None or tries == _TRIES:
             break
     if tree is None or tree.state == "finished":
         return (yield from _ended(core, anchor, tree))
-    shown = yield from place.shown(core, anchor, found, known, at_work, rows)
+    shown = yield from place.shown(core, anchor, located, streams, at_work, rows)
     complete, rest = None, MANY if walk is not None and not walk.value else MOVED
-    most = max(known.segments, begun.looked)
+    most = max(streams.segments, begun.looked)
     if more:
         rest = f"looked at {begun.looked:,} of about {most:,} segments"
     elif not moved:
@@ -113,7 +116,7 @@ def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation
         gated = left != 0 and left == (yield from _gate(core, anchor))
         complete = left == 0 or gated
         rest = GATED if gated else "" if complete else NO_TRACK if tree.state == "waiting" else IN_NO_STREAM
-        if rest == IN_NO_STREAM and (lately := (yield from drops.since(core, known.named, tree.age))):
+        if rest == IN_NO_STREAM and (lately := (yield from drops.since(core, streams.named, tree.age))):
             rest = f"{rest}: {lately.text()}"
     next_page = begun.text(anchor) if more else None
     [seen] = yield from step_totals.seen(core, core.shards[tree.shard], [ids.slab_of(anchor)])
@@ -121,13 +124,13 @@ def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation
 
 
 def _gate(core: Core, anchor: int) -> Operation[int]:
-    """What keeps a tree open until the section before its own is over; 0 for one of no such section."""
-    own = np.array([anchor], np.int64)
-    line = int(sections.lines(own)[0])
-    if not line or sections.sections(own)[0] == 1:
+    """Returns the gate that keeps a tree open until the section before is over; 0 if there is none."""
+    anchors = np.array([anchor], np.int64)
+    line = int(sections.lines(anchors)[0])
+    if not line or sections.sections(anchors)[0] == 1:
         return 0
     mark = (yield from gathers.marks(core)).get(line)
-    return 0 if mark is None else int(sections.gates(own, mark)[0])
+    return 0 if mark is None else int(sections.gates(anchors, mark)[0])
 
 
 def _ended(core: Core, anchor: int, tree: Tree | None) -> Operation[Why]:
@@ -143,11 +146,11 @@ def _ended(core: Core, anchor: int, tree: Tree | None) -> Operation[Why]:
 
 
 def _goes_on(core: Core, anchor: int) -> Operation[int | None]:
-    """The tree of the section that a request has come to, where that of an earlier one is over."""
-    own = np.array([anchor], np.int64)
-    if not sections.lines(own)[0]:
+    """Returns the tree of the section that a request is in, after an earlier section is over."""
+    anchors = np.array([anchor], np.int64)
+    if not sections.lines(anchors)[0]:
         return None
-    first = int(sections.sections(own)[0])
-    later = [int(sections.within(own, number)[0]) for number in range(first + 1, sections.SECTIONS + 1)]
+    first = int(sections.sections(anchors)[0])
+    later = [int(sections.within(anchors, number)[0]) for number in range(first + 1, sections.SECTIONS + 1)]
     there = yield from trees.trees_at(core, later)
     return min((one.anchor for one in there if one.state == "pending"), default=None)

@@ -1,1 +1,1 @@
-"""What operators do by hand, and what a ticker adds for the layers below."""
+"""Operations by hand, and the ticker's additions to the layers below."""

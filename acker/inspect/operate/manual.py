@@ -1,7 +1,9 @@
-"""What people do to trees by hand. It touches trees that the ledger knows only.
+"""Operations on trees by hand, only for trees that the ledger has.
 
-A message of a program may come before its tree is tracked, and waits for it. An anchor that a person has
-mistyped, or a tree that has just expired, would be a ghost that waits for nothing.
+A message of a program may come before its tree is tracked, and waits for it. A mistyped anchor, or a tree
+that has just expired, would become a ghost that waits for nothing.
+
+Terms: an anchor is the number of a tree; a slab is the trees that one call tracked together.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ from acker.store.operation import Operation
 
 @dataclass(frozen=True, slots=True)
 class FailedByHand:
-    """The trees that were to be failed, by what became of them."""
+    """The trees that were to be failed, by their result."""
 
     failed: Annotated[Whole, "Failed now."] = 0
     late: Annotated[Whole, "Were finished before."] = 0
@@ -36,12 +38,14 @@ def fail(core: Core, anchors: Sequence[int], reason: str, *, retry: bool = True)
     """
     encoded = causes.checked(reason, retry=retry)
     wanted = sorted(set(anchors))
-    known = {tree.anchor for tree in (yield from trees_at(core, wanted))}
-    unknown = tuple(anchor for anchor in wanted if anchor not in known)
-    if not known:
+    tracked = {tree.anchor for tree in (yield from trees_at(core, wanted))}
+    unknown = tuple(anchor for anchor in wanted if anchor not in tracked)
+    if not tracked:
         return FailedByHand(unknown=unknown)
-    done = yield from idempotence.send(core, core.fail(as_ids(sorted(known), "anchors"), encoded))
-    return FailedByHand(done.failed, done.late, len(known) - done.failed - done.late - done.orphaned, unknown)
+    done = yield from idempotence.send(core, core.fail(as_ids(sorted(tracked), "anchors"), encoded))
+    return FailedByHand(
+        done.failed, done.late, len(tracked) - done.failed - done.late - done.orphaned, unknown
+    )
 
 
 def reset_timeout(core: Core, anchors: Sequence[int]) -> Operation[int]:
@@ -49,10 +53,10 @@ def reset_timeout(core: Core, anchors: Sequence[int]) -> Operation[int]:
 
     Raises ValidationError.
     """
-    found = as_ids(sorted(set(anchors)), "anchors")
+    wanted_ids = as_ids(sorted(set(anchors)), "anchors")
     if not core.config.ackers:
         return 0
-    slabs = yield from idempotence.send(core, (yield from core.resetting(found)))
+    slabs = yield from idempotence.send(core, (yield from core.resetting(wanted_ids)))
     if slabs:
-        yield from traces.note(core, traces.resets(core, found))
+        yield from traces.note(core, traces.resets(core, wanted_ids))
     return slabs

@@ -1,4 +1,7 @@
-"""Removing a topology with all that it holds, as an operation: key by key, in bounded steps."""
+"""Removing a topology with all that it holds, as an operation: key by key, in bounded steps.
+
+Terms: a tree is all that comes of one record.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +14,7 @@ from acker.ledger import ids
 from acker.ledger.calls import core as operations
 from acker.ledger.calls.core import Core
 from acker.ledger.settings import topologies
-from acker.ledger.settings.config import check_name
+from acker.ledger.settings.config import check_name, member_name
 from acker.ledger.slabs import registries
 from acker.ledger.tick import tick
 from acker.store import function_keys, keys
@@ -25,20 +28,19 @@ _PAGE = 500
 def remove(name: str, *, force: bool = False) -> Operation[int]:
     """Removes a topology: its configuration, trees, outcomes, streams, kept rows, dead letters and history.
 
-    Returns how many trees were in flight, or had an outcome that was not confirmed: with any of them it is
-    refused unless `force`. Cut short it can be run again. Its jobs should have ended: who still works on it
-    stores it again, as in a store that lost everything. Keys with a time to live whose names nobody knows any
-    more (staged data, records of commits, effects) go when that is over: after 30 days at the latest.
-
-    Raises UnknownTopology, TopologyInUse (nothing has changed then), and UnreadableRecord.
+    Returns the number of trees that were in flight, or had an unconfirmed outcome; with any of them, removal
+    is refused unless `force` is set. If interrupted, it can be run again. Its jobs should have ended: a
+    running job ends with UnknownTopology, or stores the topology again. Keys with a time to live and
+    unknown names (staged data, records of commits, effects) expire by themselves, after 30 days at the
+    latest. Raises UnknownTopology, TopologyInUse (nothing has changed then), and UnreadableRecord.
     """
     core = yield from operations.open_topology(name, {}, create=False)
     read = yield from totals(core)
-    if (read.held > 0 or read.waiting > 0) and not force:
+    if (read.outstanding > 0 or read.waiting > 0) and not force:
         raise TopologyInUse(
             f"topology {name!r} has {max(0, read.pending):,} trees in flight, "
-            f"{max(0, read.held - read.pending):,} with an outcome that is not confirmed, and "
-            f"{read.waiting:,} slabs that wait for their track"
+            f"{max(0, read.outstanding - read.pending):,} with an outcome that is not confirmed, and "
+            f"{read.waiting:,} slabs with messages for trees that are not tracked yet"
         )
     # First of all: tickers and services look after topologies that are listed.
     yield [command("SREM", keys.TOPOLOGIES, name)]
@@ -46,21 +48,23 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
     yield from _remove_streams(core)
     for spout in core.spouts:
         yield from _remove_kept(core, spout)
-    for _ in range(2):  # again for what a tick or a reading that was under way has begun anew
-        for shard in core.shards:
-            yield from _remove_shard(core, shard)
-        # The configuration comes last: with it the rest is found again.
-        yield [command("UNLINK", *_own(name))]
-        yield [command("UNLINK", keys.config(name))]
-    return max(0, read.held)
+    for shard in core.shards:
+        yield topologies.mark_removed(shard)  # from here on no call makes a key
+    for shard in core.shards:
+        yield from _remove_shard(core, shard)
+    yield [command("UNLINK", *_own(name))]
+    # The configuration comes last: with it the rest is found again. From here on a job may make the topology
+    # anew, so nothing more is removed.
+    yield [command("UNLINK", keys.config(name))]
+    return max(0, read.outstanding)
 
 
 def remove_spout(core: Core, spout: str) -> Operation[None]:
-    """Removes a spout that owes nothing, so that its topology has room for another: it has 64 at most.
+    """Removes a spout without pending work, so that its topology has room for another: it has 64 at most.
 
-    Whoever runs it should have stopped: who still emits under its name makes it anew. Raises UnknownSpout
-    where there is none of that name, and SpoutInUse while it has trees in flight, outcomes that are not
-    confirmed, kept rows or dead letters.
+    Its program should have stopped: a program that still emits under its name recreates it. Raises
+    UnknownSpout if there is no such spout, and SpoutInUse while it has trees in flight, unconfirmed outcomes,
+    kept rows or dead letters.
     """
     check_name(spout, "spout")
     name = f"spout {spout!r} of topology {core.config.name!r}"
@@ -68,20 +72,25 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
     if spout not in (known or ()):
         raise UnknownSpout(f"there is no {name}")
     own = keys.Spout(core.config.name, spout)
-    kept, letters = yield [command("HLEN", own.kept), command("XLEN", own.dead)]
+    kept, letters, members = yield [
+        command("HLEN", own.kept), command("XLEN", own.dead), command("HKEYS", own.members),
+    ]  # fmt: skip
     if kept or letters:
         raise SpoutInUse(
             f"{name} has {letters:,} dead letters, and rows that are not settled: settle and delete them"
         )
-    calls = [scripts.free_spout(one, spout) for one in core.shards]
-    owed = sum((yield from core.ask(calls)))
-    if owed:
+    places = sorted({1, *map(int, filter(bytes.isdigit, members))})
+    names = [member_name(spout, place) for place in places]
+    calls = [scripts.remove_spout_number(one, name) for name in names for one in core.shards]
+    count = sum((yield from core.ask(calls)))
+    if count:
         raise SpoutInUse(
-            f"{name} has {owed:,} trees in flight, or with an outcome that is not confirmed: let a spout of "
-            "that name take and confirm them first"
+            f"{name} has {count:,} trees in flight, or with an outcome that is not confirmed: let a spout "
+            "of that name take and confirm them first"
         )
-    yield from topologies.forget_spout(core.config, spout)
+    yield from topologies.remove_spout(core.config, spout)
     yield from _remove_kept(core, spout)
+    yield from _remove_reached(core, spout)
     core.spouts -= {spout}
 
 
@@ -97,17 +106,18 @@ def _own(name: str) -> list[bytes]:
         keys.step_numbers(name),
         keys.health(name),
         keys.committing(name),
+        keys.reached(name),
     ]
 
 
 @contextmanager
-def _with_pyarrow(core: Core, what: str) -> Iterator[None]:
+def _with_pyarrow(core: Core, remains: str) -> Iterator[None]:
     """Raises NotInstalled in place of an ImportError."""
     try:
         yield
     except ImportError as error:
         raise NotInstalled(
-            f"topology {core.config.name!r} has {what}: to remove them takes pyarrow"
+            f"topology {core.config.name!r} has {remains}: to remove them takes pyarrow"
         ) from error
 
 
@@ -115,12 +125,12 @@ def _remove_functions(core: Core) -> Operation[None]:
     """Removes the functions of a topology (acker/drpc/registry.py); one that cannot be read stays."""
     [stored] = yield [command("HGETALL", keys.FUNCTIONS)]
     topology = f'"{core.config.name}"'.encode()
-    found = {name: record for name, record in pairs(stored).items() if topology in record}
-    if not found:
+    records = {name: record for name, record in pairs(stored).items() if topology in record}
+    if not records:
         return
     with _with_pyarrow(core, "functions"):
         from acker.drpc.registry import Description
-    for name, record in found.items():
+    for name, record in records.items():
         with passing_over(f"function {name!r:.100}"):
             if Description.load(record).topology == core.config.name:
                 yield [command("HDEL", keys.FUNCTIONS, name)]
@@ -138,11 +148,31 @@ def _remove_streams(core: Core) -> Operation[None]:
 
 def _remove_kept(core: Core, spout: str) -> Operation[None]:
     """Removes the rows that a spout keeps, and its dead letters."""
-    own = keys.Spout(core.config.name, spout)
-    yield from _each(own.kept, lambda token: own.rows(token.decode("utf-8", "replace")))
+    spout_keys = keys.Spout(core.config.name, spout)
+    yield from _each(spout_keys.kept, lambda roots_id: spout_keys.rows(roots_id.decode("utf-8", "replace")))
     called = function_keys.Function(core.config.name, spout)
     left = [called.calls, called.deadlines, called.answers, called.counted]
-    yield [command("UNLINK", *own.declared(), own.highest, own.dead, own.letters, *left)]
+    yield [
+        command(
+            "UNLINK",
+            *spout_keys.declared(),
+            spout_keys.highest,
+            spout_keys.dead,
+            spout_keys.letters,
+            spout_keys.members,
+            spout_keys.server,
+            *left,
+        )
+    ]
+
+
+def _remove_reached(core: Core, spout: str) -> Operation[None]:
+    """Removes what a spout has noted last of partitions, without a process that goes on with them."""
+    key = keys.reached(core.config.name)
+    [stored] = yield [command("HGETALL", key)]
+    own = [name for name, text in pairs(stored).items() if text.startswith(f"{spout} ".encode())]
+    if own:
+        yield [command("HDEL", key, *own)]
 
 
 def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:
@@ -154,16 +184,20 @@ def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:
         yield [command("UNLINK", *aside[first : first + _PAGE])]
     [registry] = yield [command("HGET", shard.clock, "spouts")]
     names = {*core.spouts, *(name for _, name in registries.spouts(registry or b""))}
-    yield [command("UNLINK", *shard.declared(names), *shard.of_steps(), shard.traces)]
+    spent = [key for key in (*shard.declared(names), *shard.of_steps(), shard.traces) if key != shard.clock]
+    yield [command("UNLINK", *spent)]
+    [fields] = yield [command("HKEYS", shard.clock)]
+    if left := [field for field in fields if field.decode("utf-8", "replace") != topologies.REMOVED]:
+        yield [command("HDEL", shard.clock, *left)]
 
 
 def _each(table: bytes, key_of: Callable[[bytes], bytes | None]) -> Operation[None]:
     """Empties a hash, and removes before each field the key that it leads to, if any."""
     [count] = yield [command("HLEN", table)]
-    for _ in range(-(-int(count) // _PAGE)):  # no further, should somebody still write to it
-        [found] = yield [command("HRANDFIELD", table, _PAGE)]
-        if not found:
+    for _ in range(-(-int(count) // _PAGE)):  # no further, if a program still writes to it
+        [members] = yield [command("HRANDFIELD", table, _PAGE)]
+        if not members:
             return
-        # One by one: the slot may be on its way to another node, which has some of them already.
-        yield [command("UNLINK", key) for field in found if (key := key_of(field)) is not None]
-        yield [command("HDEL", table, *found)]
+        # One by one: the slot may be migrating to another node, which has some of them already.
+        yield [command("UNLINK", key) for field in members if (key := key_of(field)) is not None]
+        yield [command("HDEL", table, *members)]

@@ -1,6 +1,8 @@
-"""The graph of a topology: its spouts, streams and steps, what passes between them, and where it is worst.
+"""The graph of a topology: its spouts, streams and steps, their traffic, and its worst place.
 
-Nothing declares it. It is drawn from what steps have said of themselves, and what streams and outcomes count.
+No one declares it. It is made of the registrations of steps, and the counts of streams and outcomes.
+
+Terms: a tree is all that comes of one record; a slot is the random number of a subscription.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
 from acker.inspect.topology.health import Health, health
-from acker.inspect.topology.health_rules import WINDOW, words
+from acker.inspect.topology.health_rules import WINDOW
+from acker.inspect.topology.troubles import Code, Severity, Trouble
 from acker.inspect.trees import failures
 from acker.inspect.trees.failures import Counted
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Count, Examples, Instant, Seconds
 from acker.ledger.outcomes import counts
-from acker.ledger.settings.config import TopologyConfig
 from acker.ledger.steps import step_totals
 from acker.ledger.steps.step_registry import Step, steps
 from acker.store import keys
@@ -40,7 +42,7 @@ class Node:
     id: Annotated[str, Examples("step:split"), "Names it in the graph."]
     kind: NodeKind
     name: Annotated[str, "Of a subscription: its stream, a slash, and its own name."]
-    steps: Annotated[tuple[Step, ...], "Who runs it; none for streams, and for plain Python."] = ()
+    steps: Annotated[tuple[Step, ...], "The running steps; none for streams, and for plain Python."] = ()
     rows: Annotated[Count | None, "Of a stream: published for one subscription so far, at most."] = None
     trees: Annotated[Count | None, "Of a topology's only spout: tracked so far. null for others."] = None
     rows_behind: Annotated[Count, "Rows still to be acked."] = 0
@@ -73,7 +75,7 @@ class Edge:
         str | None, "Of what is read, where it is known. Steps that share it share its figures."
     ] = None
     rows: Annotated[
-        Count | None, "Read: acked so far. Emitted: those of the stream, where nobody else emits into it."
+        Count | None, "Read: acked so far. Emitted: all of the stream's, if no other step emits into it."
     ] = None
     rows_behind: Count = 0
     oldest: Annotated[Seconds | None, OLDEST] = None
@@ -82,9 +84,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The place that most needs a look."""
+    """The worst trouble of the topology's health, and its place."""
 
-    node: Annotated[str, "The id of a node."]
+    code: Code
+    severity: Severity
+    node: Annotated[str | None, "The id of a node; null for a trouble of the whole topology."]
     edge: Annotated[str | None, "The edge that leads there, if it is one."]
     text: Annotated[str, "Why, for people."]
 
@@ -102,28 +106,28 @@ class Graph:
     worst: Annotated[Worst | None, "null where nothing needs a look."]
 
 
-def graph(core: Core, found: Health | None = None) -> Operation[Graph]:
-    """The graph of a topology as it is now. found: its health, where that is known. Changes nothing."""
-    found = found or (yield from health(core))
+def graph(core: Core, judged: Health | None = None) -> Operation[Graph]:
+    """Returns the present graph of a topology. judged: its health, if known. Changes nothing."""
+    judged = judged or (yield from health(core))
     at_work = yield from steps(core)
-    readers = yield from _readers(core, found.streams)
-    ended = yield from failures.counted(core, found.at - WINDOW)
+    readers = yield from _readers(core, judged.streams)
+    ended = yield from failures.counted(core, judged.at - WINDOW)
     counted = yield from counts.counters(core)
     acked = {one.step: one.tuples for one in (yield from step_totals.totals(core))}
-    made = _Drawing(found, at_work, readers, ended, sorted(core.spouts), counted["tracked"], acked)
-    return made.graph(core.config)
+    made = _Drawing(judged, at_work, readers, ended, sorted(core.spouts), counted["tracked"], acked)
+    return made.graph()
 
 
-def _readers(core: Core, known: Iterable[StreamTotals]) -> Operation[Readers]:
-    """Who reads what of the streams that have several subscriptions: of others there is no doubt."""
+def _readers(core: Core, streams: Iterable[StreamTotals]) -> Operation[Readers]:
+    """Returns the readers of streams with several subscriptions; for others there is no doubt."""
     slots = [
-        (stream.name, own.slot)
-        for stream in known
+        (stream.name, subscription.slot)
+        for stream in streams
         if len(stream.subscriptions) > 1
-        for own in stream.subscriptions
+        for subscription in stream.subscriptions
     ]
-    own = [(keys.Stream(core.config.name, stream), slot) for stream, slot in slots]
-    members = yield [command("HGETALL", stream.readers(slot)) for stream, slot in own]
+    subscription = [(keys.Stream(core.config.name, stream), slot) for stream, slot in slots]
+    members = yield [command("HGETALL", stream.readers(slot)) for stream, slot in subscription]
     asked = [
         (stream, slot, reader.decode("utf-8", "replace"))
         for (stream, slot), found in zip(slots, members, strict=True)
@@ -135,7 +139,7 @@ def _readers(core: Core, known: Iterable[StreamTotals]) -> Operation[Readers]:
     ]
     queries: dict[tuple[str, int], set[str]] = {}
     for (stream, slot, reader), one in zip(asked, noted, strict=True):
-        query = holders.named(stream, reader, 0, one, ()).query
+        query = holders.describe(stream, reader, 0, one, ()).query
         queries.setdefault((stream, slot), set()).add(query)
     return {place: frozenset(names - {""}) for place, names in queries.items()}
 
@@ -154,7 +158,7 @@ class _Drawing:
     nodes: dict[str, Node] = field(default_factory=dict)
     edges: dict[str, Edge] = field(default_factory=dict)
 
-    def graph(self, config: TopologyConfig) -> Graph:
+    def graph(self) -> Graph:
         for name in self.spouts:
             self._spout(name)
         for step in self.at_work:
@@ -174,7 +178,7 @@ class _Drawing:
         order = {"spout": 0, "step": 1, "stream": 2, "subscription": 3}
         nodes = sorted(self.nodes.values(), key=lambda node: (order[node.kind], node.name))
         edges = sorted(self.edges.values(), key=lambda edge: edge.id)
-        worst = _worst(nodes, edges, self.health, config, self.ended.since)
+        worst = _worst(nodes, edges, self.health.troubles)
         return Graph(self.health.at, tuple(nodes), tuple(edges), self.ended.since, worst)
 
     def _spout(self, name: str) -> None:
@@ -203,61 +207,63 @@ class _Drawing:
         return self._node("step", name, failed=failed, tuples=self.acked.get(name))
 
     def _stream(self, stream: StreamTotals) -> None:
-        own = stream.subscriptions
-        ages = [one.unread_age for one in own if one.unread_age is not None]
+        subscriptions = stream.subscriptions
+        ages = [
+            subscription.unread_age for subscription in subscriptions if subscription.unread_age is not None
+        ]
         self._node(
             "stream",
             stream.name,
-            rows=max((one.rows_published for one in own), default=0),
-            rows_behind=sum(max(0, one.rows_behind) for one in own),
+            rows=max((subscription.rows_published for subscription in subscriptions), default=0),
+            rows_behind=sum(max(0, subscription.rows_behind) for subscription in subscriptions),
             oldest=max(ages, default=None),
             dropped=stream.dropped,
         )
 
     def _passes(self, step: Step) -> None:
-        """What a step emits, and whose trees it tracks."""
-        own = _id_of(step)
+        """Adds edges to the streams that a step emits to, and from the spouts whose trees it tracks."""
+        node_id = _id_of(step)
         for stream in step.emits:
-            self._edge("emits", own, self._node("stream", stream).id)
+            self._edge("emits", node_id, self._node("stream", stream).id)
         if step.kind != "spout" and step.query_id:
             for spout in self.at_work:
                 if spout.kind == "spout" and spout.query_id == step.query_id and not spout.emits:
-                    self._edge("tracks", _id_of(spout), own)
+                    self._edge("tracks", _id_of(spout), node_id)
 
-    def _read(self, stream: StreamTotals, own: SubscriptionTotals) -> None:
-        """A subscription: its figures are those of each step that reads it."""
+    def _read(self, stream: StreamTotals, subscription: SubscriptionTotals) -> None:
+        """Adds edges of a subscription: its figures count for each step that reads it."""
         readers = [step for step in self.at_work if stream.name in step.reads]
         if len(stream.subscriptions) > 1:
-            queries = self.readers.get((stream.name, own.slot), frozenset())
-            named = [step for step in readers if step.name == own.name]
+            queries = self.readers.get((stream.name, subscription.slot), frozenset())
+            named = [step for step in readers if step.name == subscription.name]
             readers = [step for step in readers if step.query_id in queries] or named
-        behind = max(0, own.rows_behind)
-        targets = {_id_of(step) for step in readers} if own.name is not None else set[str]()
+        behind = max(0, subscription.rows_behind)
+        targets = {_id_of(step) for step in readers} if subscription.name is not None else set[str]()
         if not targets:
-            targets = {self._node("subscription", f"{stream.name}/{own.name or ''}").id}
+            targets = {self._node("subscription", f"{stream.name}/{subscription.name or ''}").id}
         for target in targets:
-            edge = self._edge("reads", f"stream:{stream.name}", target, own.name)
+            edge = self._edge("reads", f"stream:{stream.name}", target, subscription.name)
             self.edges[edge.id] = replace(
                 edge,
-                rows=own.rows_acked,
+                rows=subscription.rows_acked,
                 rows_behind=behind,
-                oldest=own.unread_age,
-                rows_dropped=own.rows_dropped,
+                oldest=subscription.unread_age,
+                rows_dropped=subscription.rows_dropped,
             )
             node = self.nodes[target]
-            ages = [age for age in (node.oldest, own.unread_age) if age is not None]
+            ages = [age for age in (node.oldest, subscription.unread_age) if age is not None]
             self.nodes[target] = replace(
                 node, rows_behind=node.rows_behind + behind, oldest=max(ages, default=None)
             )
 
     def _asked(self, stream: StreamTotals) -> None:
-        """Who says that it reads a stream, and has taken nothing that tells for which subscription."""
-        for own in {_id_of(step) for step in self.at_work if stream.name in step.reads}:
+        """Adds edges of registered readers that took nothing yet: their subscription is not known."""
+        for reader in {_id_of(step) for step in self.at_work if stream.name in step.reads}:
             if not any(
-                edge.kind == "reads" and (edge.source, edge.target) == (f"stream:{stream.name}", own)
+                edge.kind == "reads" and (edge.source, edge.target) == (f"stream:{stream.name}", reader)
                 for edge in self.edges.values()
             ):
-                self._edge("reads", f"stream:{stream.name}", own)
+                self._edge("reads", f"stream:{stream.name}", reader)
 
     def _emitted(self, stream: StreamTotals) -> None:
         """All that a stream has comes from its only emitter."""
@@ -267,7 +273,7 @@ class _Drawing:
             self.edges[found[0].id] = replace(found[0], rows=self.nodes[found[0].target].rows)
 
     def _failed(self) -> None:
-        """Who has failed trees, and nothing else tells how they came there."""
+        """Adds edges of steps that have failed trees, if no other edge shows how these trees reach them."""
         reached = {edge.target for edge in self.edges.values()}
         for spout, by in sorted(self.ended.failed):
             if by and f"spout:{spout}" in self.nodes and f"step:{by}" not in reached:
@@ -288,11 +294,11 @@ class _Drawing:
         dropped: int = 0,
         tuples: int | None = None,
     ) -> Node:
-        made = Node(
+        node = Node(
             f"{kind}:{name}", kind, name, (), rows, trees, rows_behind, oldest, failed, expired, dead_letters,
             dropped, tuples,
         )  # fmt: skip
-        return self.nodes.setdefault(made.id, made)
+        return self.nodes.setdefault(node.id, node)
 
     def _edge(self, kind: EdgeKind, source: str, target: str, subscription: str | None = None) -> Edge:
         parts = (kind, source, target, *([subscription] if subscription else []))
@@ -307,56 +313,36 @@ def _id_of(step: Step) -> str:
 # Where it is worst
 
 
-def _worst(
-    nodes: Sequence[Node], edges: Sequence[Edge], found: Health, config: TopologyConfig, since: float
-) -> Worst | None:
-    """The first that is there: what waits too long, fails or expires too often, or was given up."""
-    limits, known = found.thresholds, {node.id: node for node in nodes}
-    waits = [edge for edge in edges if edge.kind == "reads" and edge.rows_behind and edge.oldest is not None]
-    longest = max(waits, key=lambda edge: (edge.oldest or 0.0, edge.rows_behind, edge.id), default=None)
-    if longest and limits.behind and (longest.oldest or 0) >= limits.behind * config.message_timeout:
-        return _waiting(longest, known)
-    silent = [
-        (node.age, edge)
-        for edge in edges
-        if edge.kind == "reads" and edge.rows_behind and (node := known[edge.target]).age is not None
-        if limits.silence and node.age >= max(limits.silence, 2 * max(step.seconds for step in node.steps))
-    ]
-    if silent:
-        age, edge = max(silent, key=lambda one: (one[0], one[1].id))
-        name = known[edge.target].name
-        text = f"{name} was last seen {words(age)} ago, and {edge.rows_behind:,} rows wait for it"
-        return Worst(edge.target, edge.id, text)
-    span = f"in the last {words(found.at - since)}"
-    failing = max(nodes, key=lambda node: (node.failed, node.kind == "step"), default=None)
-    if failing and failing.failed >= _share(found, limits.failed):
-        whose = (
-            f"trees of {failing.name} failed"
-            if failing.kind == "spout"
-            else f"trees failed in {failing.name}"
-        )
-        return Worst(failing.id, None, f"{failing.failed:,} {whose} {span}")
-    expiring = max(nodes, key=lambda node: node.expired, default=None)
-    if expiring and expiring.expired >= _share(found, limits.expired):
-        return Worst(expiring.id, None, f"{expiring.expired:,} trees of {expiring.name} expired {span}")
-    letters = max(nodes, key=lambda node: node.dead_letters, default=None)
-    if letters and limits.dead_letters and letters.dead_letters >= limits.dead_letters:
-        return Worst(
-            letters.id, None, f"{letters.name} has given up {letters.dead_letters:,} rows: dead letters"
-        )
-    return None
+def _worst(nodes: Sequence[Node], edges: Sequence[Edge], troubles: Sequence[Trouble]) -> Worst | None:
+    """Returns the first trouble of health with its place: what the page says and the graph marks is one."""
+    if not troubles:
+        return None
+    worst = troubles[0]
+    node, edge = _located(worst, nodes, edges)
+    return Worst(worst.code, worst.severity, node, edge, worst.text)
 
 
-def _share(found: Health, limit: float) -> float:
-    """From how many trees on they stand out; where the rule is switched off, none do."""
-    return max(1.0, limit * found.recently.ended) if limit else float("inf")
-
-
-def _waiting(edge: Edge, known: Mapping[str, Node]) -> Worst:
-    node, stream = known[edge.target], known[edge.source].name
-    if node.kind == "step":
-        who = node.name
-    else:
-        who = f"subscription {edge.subscription}" if edge.subscription else "a first subscription"
-    what = f"{edge.rows_behind:,} rows of stream {stream} wait for {who}"
-    return Worst(edge.target, edge.id, f"{what}, the oldest for {words(edge.oldest or 0)}")
+def _located(trouble: Trouble, nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[str | None, str | None]:
+    """The node and the edge of a trouble, where they are known."""
+    place = trouble.place
+    if place is None:
+        return None, None
+    if place.kind in ("spout", "stream"):
+        wanted = f"{place.kind}:{place.name}"
+        return (wanted if any(node.id == wanted for node in nodes) else None), None
+    if place.kind == "reads":
+        reads = [
+            edge
+            for edge in edges
+            if edge.kind == "reads" and edge.source == f"stream:{place.name}"
+            if place.subscription in (None, edge.subscription)
+        ]
+        worst = max(reads, key=lambda edge: (edge.rows_behind, edge.oldest or 0.0, edge.id), default=None)
+        return (worst.target, worst.id) if worst else (None, None)
+    # Of a spout all of its own are counted, so a step that has failed most of them is the better place.
+    counted = max(
+        nodes,
+        key=lambda node: (getattr(node, place.kind), node.kind == "step"),
+        default=None,
+    )
+    return (counted.id, None) if counted and getattr(counted, place.kind) else (None, None)

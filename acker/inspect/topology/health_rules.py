@@ -1,81 +1,43 @@
-"""When a topology needs a human: rules in a table, with thresholds that can be set or switched off.
+"""Rules of health: a topology needs a human if one applies. Their thresholds can be set or switched off.
 
 `judge` is a pure function of `Facts`; `acker.inspect.topology.health` reads these.
+
+Terms: a tree is all that comes of one record.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
-from acker.errors import ValidationError, shown
+from acker.inspect.topology.pace import Pace
+from acker.inspect.topology.thresholds import THRESHOLDS, Thresholds
 from acker.inspect.topology.totals import Totals
-from acker.ledger.fields import Instant
-from acker.ledger.settings.config import DEAD_LETTERS, TopologyConfig
-from acker.ledger.settings.settings import number, of
+from acker.inspect.topology.troubles import (
+    LEVELS,
+    Code,
+    Finding,
+    Mute,
+    Muted,
+    Place,
+    Severity,
+    Trouble,
+    words,
+)
+from acker.ledger.settings.config import DEAD_LETTERS, OBSERVED, TopologyConfig
 from acker.ledger.steps.step_registry import Step
 from acker.streams.log.stream_totals import StreamTotals
 
 WINDOW = 600
 """Seconds over which outcomes are counted: somewhat more where no service ran, and less since it was made."""
 FEW = 10
-"""Of fewer failed or expired trees than these nothing is said, unless there are no others."""
-
-Code: TypeAlias = Literal[
-    "no-ticks",
-    "full",
-    "nearly-full",
-    "drain-behind",
-    "failing",
-    "expiring",
-    "slow",
-    "behind",
-    "no-bolt",
-    "no-spout",
-    "dead-letters-full",
-    "dead-letters",
-    "unreadable",
-]
-CODES: tuple[Code, ...] = get_args(Code)
-
-MOST_LIMIT = 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """From where on something is a trouble; 0 switches its rule off."""
-
-    full: float = number(0.8, 0.0, MOST_LIMIT, "The fullest shard's share of what it may hold.")
-    failed: float = number(0.1, 0.0, MOST_LIMIT, "Share of the trees that ended in the last ten minutes.")
-    expired: float = number(0.05, 0.0, MOST_LIMIT, "Share of the trees that ended in the last ten minutes.")
-    latency: float = number(0.8, 0.0, MOST_LIMIT, "p99 in the last ten minutes, in message timeouts.")
-    behind: float = number(
-        1.0, 0.0, MOST_LIMIT, "How long rows wait for a subscription, in message timeouts."
-    )
-    silence: float = number(
-        120.0,
-        0.0,
-        MOST_LIMIT,
-        "Seconds without a sign of the bolts of a stream with rows, or a spout with outcomes.",
-    )
-    dead_letters: float = number(1.0, 0.0, MOST_LIMIT, "How many dead letters.")
-    unreadable: float = number(1.0, 0.0, MOST_LIMIT, "How many records that could not be read.")
-
-    def changed(self, changes: Mapping[str, float]) -> "Thresholds":
-        """With other values for some; ValidationError that names what is no threshold, or out of range."""
-        for name, value in changes.items():
-            if name not in THRESHOLDS:
-                known = ", ".join(THRESHOLDS)
-                raise ValidationError(f"threshold: expected one of {known}, got {shown(name)}")
-            THRESHOLDS[name].check(value, name)
-        return replace(self, **changes)
-
-
-THRESHOLDS = of(Thresholds)
+"""With fewer failed or expired trees than these there is no report, unless there are no others."""
+SILENT = 60.0
+"""Seconds; a shorter silence of a source is no trouble, however quick it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recently:
-    """What ended in the window. seconds: how long it is, None for all since the topology was made."""
+    """The ends of trees in the window. seconds: its length, None for all since the topology was made."""
 
     seconds: float | None = None
     acked: int = 0
@@ -96,12 +58,13 @@ class Recently:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The figures that are judged. at: Unix seconds by the store's clock.
+    """The figures to be judged. at: Unix seconds by the store's clock.
 
-    unconfirmed: for spouts with outcomes that are not confirmed, how many seconds ago the oldest of them
-    came (where its rows wait for their next attempt: was due), as far as that was looked for.
-    dead_letters: of spouts that have any. damage: what could not be read just now. since: when each trouble
-    was first noted, in Unix seconds.
+    unconfirmed: for spouts with unconfirmed outcomes, the age in seconds of the oldest one (if its rows wait
+    for their next attempt: the time since that was due), as far as it was read. dead_letters: of spouts that
+    have any. damage: the presently unreadable records. since: the time at which each trouble was first
+    recorded, in Unix seconds. mutes: the word of people for troubles. paces: of sources that were watched, ""
+    for all spouts together.
     """
 
     config: TopologyConfig
@@ -113,45 +76,60 @@ class Facts:
     unconfirmed: Mapping[str, float] = field(default_factory=dict)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     damage: str = ""
-    thresholds: Thresholds = Thresholds()
+    thresholds: Thresholds = field(default_factory=Thresholds)
     since: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A thing that needs a human."""
-
-    code: Code
-    text: Annotated[str, "In words."]
-    advice: Annotated[str, "What to do."]
-    since: Annotated[Instant | None, "By the store's clock; null where that is not known."]
-
-
-class Finding(NamedTuple):
-    """What a rule found: in words, and for how many seconds so, where that is known."""
-
-    text: str
-    lasts: float | None = None
+    mutes: Mapping[str, Mute] = field(default_factory=dict)
+    paces: Mapping[str, Pace] = field(default_factory=dict)
 
 
 class Rule(NamedTuple):
-    """A rule: `look` gets the facts and the threshold, and is not asked where that is switched off."""
+    """A rule: `look` gets the facts and the threshold; the default one where that is switched off."""
 
     code: Code
+    severity: Severity
     threshold: str | None
     look: Callable[[Facts, float], Finding | None]
     advice: str
 
 
-def judge(facts: Facts) -> tuple[Trouble, ...]:
-    """The troubles of a topology, in the order of `RULES`."""
-    found = []
+class Judged(NamedTuple):
+    """The troubles of a topology, the worst first, and the muted ones."""
+
+    troubles: tuple[Trouble, ...]
+    muted: tuple[Muted, ...]
+
+
+def judge(facts: Facts) -> Judged:
+    """Judges a topology: the worst first, and of one severity in the order of `RULES`."""
+    troubles: list[Trouble] = []
+    muted: list[Muted] = []
     for rule in RULES:
-        limit = getattr(facts.thresholds, rule.threshold) if rule.threshold else 1.0
-        if limit and (seen := rule.look(facts, limit)):
-            since = facts.since.get(rule.code) if seen.lasts is None else facts.at - seen.lasts
-            found.append(Trouble(rule.code, seen.text, rule.advice, since))
-    return tuple(found)
+        limit = getattr(facts.thresholds, rule.threshold) if rule.threshold else None
+        off = limit == 0
+        judged_by = THRESHOLDS[rule.threshold].default if off and rule.threshold else limit
+        seen = rule.look(facts, 1.0 if judged_by is None else float(str(judged_by)))
+        if seen is None:
+            continue
+        since = facts.since.get(rule.code) if seen.lasts is None else facts.at - seen.lasts
+        trouble = Trouble(
+            rule.code,
+            rule.severity,
+            seen.text,
+            rule.advice,
+            since,
+            rule.threshold,
+            limit,
+            seen.value,
+            seen.place,
+        )
+        mute = facts.mutes.get(rule.code)
+        if off:
+            muted.append(Muted(trouble, Mute("", f"its threshold {rule.threshold} is switched off", None)))
+        elif mute is not None and mute.until is not None and mute.until > facts.at:
+            muted.append(Muted(trouble, mute))
+        else:
+            troubles.append(trouble)
+    return Judged(tuple(sorted(troubles, key=lambda one: LEVELS.index(one.severity))), tuple(muted))
 
 
 # The rules
@@ -162,17 +140,19 @@ def _no_ticks(facts: Facts, _: float) -> Finding | None:
     if age is None or age <= tick + facts.config.tick_limit:
         return None
     text = f"no tick for {words(age)}, and one is due each {words(tick)}: nothing expires"
-    return Finding(text, age - tick)
+    return Finding(text, age - tick, age)
 
 
 def _full(facts: Facts, _: float) -> Finding | None:
     use = facts.totals.high_water_use
-    return Finding(f"a shard holds {use:.0%} of what it may: tracks are rejected") if use >= 1 else None
+    if use < 1:
+        return None
+    return Finding(f"a shard holds {use:.0%} of what it may: tracks are rejected", value=use)
 
 
 def _nearly_full(facts: Facts, limit: float) -> Finding | None:
     use = facts.totals.high_water_use
-    return Finding(f"a shard holds {use:.0%} of what it may") if limit <= use < 1 else None
+    return Finding(f"a shard holds {use:.0%} of what it may", value=use) if limit <= use < 1 else None
 
 
 def _drain_behind(facts: Facts, _: float) -> Finding | None:
@@ -182,11 +162,12 @@ def _drain_behind(facts: Facts, _: float) -> Finding | None:
     return Finding(f"{backlog} rotations are not drained: trees expire faster than outcomes are written")
 
 
-def _share(facts: Facts, count: int, limit: float, what: str) -> Finding | None:
+def _share(facts: Facts, count: int, limit: float, kind: Literal["failed", "expired"]) -> Finding | None:
     ended = facts.recently.ended
     if not count or (count < FEW and count < ended) or count / ended < limit:
         return None
-    return Finding(f"{count:,} of {ended:,} trees {what} {facts.recently.span}, {100 * count // ended}%")
+    text = f"{count:,} of {ended:,} trees {kind} {facts.recently.span}, {100 * count // ended}%"
+    return Finding(text, value=count / ended, place=Place(kind))
 
 
 def _failing(facts: Facts, limit: float) -> Finding | None:
@@ -203,7 +184,8 @@ def _slow(facts: Facts, limit: float) -> Finding | None:
         return None
     return Finding(
         f"one tree in a hundred took {words(p99)} or more {facts.recently.span}, "
-        f"and the message timeout is {words(timeout)}"
+        f"and the message timeout is {words(timeout)}",
+        value=p99 / timeout,
     )
 
 
@@ -218,8 +200,11 @@ def _behind(facts: Facts, limit: float) -> Finding | None:
     longest = limit * facts.config.message_timeout
     if age < longest:
         return None
-    text = f"{rows:,} rows of stream {stream} wait for subscription {name}, the oldest for {words(age)}"
-    return Finding(text, age - longest)
+    readers = {step.name for step in facts.steps if stream in step.reads and step.kind != "spout"}
+    who = readers.pop() if len(readers) == 1 else f"subscription {name}"
+    text = f"{rows:,} rows of stream {stream} wait for {who}, the oldest for {words(age)}"
+    value = age / facts.config.message_timeout
+    return Finding(text, age - longest, value, Place("reads", stream, name))
 
 
 def _no_bolt(facts: Facts, limit: float) -> Finding | None:
@@ -231,26 +216,73 @@ def _no_bolt(facts: Facts, limit: float) -> Finding | None:
             continue
         step = min(readers, key=lambda step: step.age or 0.0)
         age = step.age or 0.0
-        # Who works on a large batch gives no sign meanwhile.
+        # A step that works on a large batch gives no sign meanwhile.
         if age >= max(limit, 2 * step.seconds) and (worst is None or age > worst[0]):
             worst = age, step.name, stream.name, rows
     if worst is None:
         return None
     age, name, read, rows = worst
     text = f"nobody works on stream {read}: {name} was last seen {words(age)} ago, and {rows:,} rows wait"
-    return Finding(text, age)
+    return Finding(text, age, age, Place("reads", read))
+
+
+def _unstamped(facts: Facts, _: float) -> Finding | None:
+    worst: tuple[int, int, str, str] = (0, 0, "", "")
+    for stream in facts.streams:
+        for own in stream.subscriptions:
+            strange = own.rows_unstamped + own.rows_damaged + own.rows_foreign + own.rows_newer
+            if strange >= FEW and 2 * strange >= own.rows_received:
+                worst = max(worst, (strange, own.rows_received, own.name or "", stream.name))
+    strange, received, name, read = worst
+    if not strange:
+        return None
+    return Finding(
+        f"{name} reads rows without a good stamp from {read}: {strange:,} of {received:,} so far",
+        place=Place("reads", read, name),
+    )
+
+
+def _unheard(facts: Facts, _: float) -> Finding | None:
+    unheard = [(one.rows_unheard, one.name) for one in facts.streams if not one.subscriptions]
+    rows, name = max(unheard, default=(0, ""))
+    if not rows:
+        return None
+    text = f"stream {name} has no subscription: nobody has to ack its {rows:,} rows so far"
+    return Finding(text, place=Place("stream", name))
 
 
 def _no_spout(facts: Facts, limit: float) -> Finding | None:
-    age, name = max(((age, name) for name, age in facts.unconfirmed.items()), default=(0.0, ""))
+    # Ticks confirm the outcomes of observing spouts.
+    taken = ((age, name) for name, age in facts.unconfirmed.items() if not name.endswith(OBSERVED))
+    age, name = max(taken, default=(0.0, ""))
     if age < limit:
         return None
-    return Finding(f"spout {name} has not confirmed an outcome that came {words(age)} ago", age)
+    text = f"spout {name} has not confirmed an outcome that came {words(age)} ago"
+    return Finding(text, age, age, Place("spout", name))
+
+
+def _silent(facts: Facts, limit: float) -> Finding | None:
+    quiet = [
+        (silence, pace.gap, name)
+        for name, pace in facts.paces.items()
+        if (silence := pace.silence(facts.at)) is not None and silence >= max(SILENT, limit * pace.gap)
+    ]
+    silence, gap, name = max(quiet, default=(0.0, 0.0, ""))
+    if not quiet:
+        return None
+    who = f"spout {name}" if name else "the topology's spouts"
+    text = f"{who} tracked nothing for {words(silence)}, and paused at most {words(gap)} before"
+    return Finding(text, silence, silence / gap, Place("spout", name) if name else None)
 
 
 def _dead_letters(facts: Facts, limit: float) -> Finding | None:
     count = sum(facts.dead_letters.values())
-    return Finding(f"{count:,} dead letters: rows that were given up") if count >= limit else None
+    if count < limit or not count:
+        return None
+    most = max(facts.dead_letters, key=lambda name: facts.dead_letters[name])
+    letters = "1 dead letter: a row that was given up"
+    text = letters if count == 1 else f"{count:,} dead letters: rows that were given up"
+    return Finding(text, None, count, Place("spout", most))
 
 
 def _dead_letters_full(facts: Facts, _: float) -> Finding | None:
@@ -259,7 +291,8 @@ def _dead_letters_full(facts: Facts, _: float) -> Finding | None:
         return None
     return Finding(
         f"spout {name} has {count:,} dead letters, its most: outcomes wait until some are replayed or "
-        "discarded"
+        "discarded",
+        place=Place("spout", name),
     )
 
 
@@ -267,49 +300,99 @@ def _unreadable(facts: Facts, limit: float) -> Finding | None:
     if facts.damage:
         return Finding(f"a record cannot be read: {facts.damage}")
     count = facts.totals.unreadable
-    return Finding(f"{count:,} records could not be read, and were passed over") if count >= limit else None
+    text = f"{count:,} records could not be read, and were passed over"
+    return Finding(text, value=count) if count >= limit else None
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("no-ticks", None, _no_ticks, "Run acker serve or acker tick, or look for an overloaded store."),
-    Rule("full", "full", _full, "Look for a spout that does not confirm its outcomes, or for slow bolts."),
-    Rule("nearly-full", "full", _nearly_full, "Look for a spout that does not confirm, or for slow bolts."),
-    Rule("drain-behind", None, _drain_behind, "It passes by itself; if it stays, look at the store's load."),
     Rule(
-        "failing", "failed", _failing, "Read the reasons of the latest outcomes, and look at the bolts' logs."
+        "no-ticks",
+        "critical",
+        None,
+        _no_ticks,
+        "Run acker serve or acker tick, or look for an overloaded store.",
+    ),
+    Rule(
+        "full",
+        "critical",
+        "full",
+        _full,
+        "Look for a spout that does not confirm its outcomes, or for slow bolts.",
+    ),
+    Rule(
+        "nearly-full",
+        "critical",
+        "full",
+        _nearly_full,
+        "Look for a spout that does not confirm, or for slow bolts.",
+    ),
+    Rule(
+        "drain-behind",
+        "look",
+        None,
+        _drain_behind,
+        "It passes by itself; if it stays, look at the store's load.",
+    ),
+    Rule(
+        "failing",
+        "critical",
+        "failed",
+        _failing,
+        "Read the reasons of the latest outcomes, and look at the bolts' logs.",
     ),
     Rule(
         "expiring",
+        "critical",
         "expired",
         _expiring,
         "See that all bolts run, and ack all they take; compare the latency.",
     ),
-    Rule("slow", "latency", _slow, "Give bolts more room, send less, or make the message timeout longer."),
-    Rule("behind", "behind", _behind, "See that its bolt runs and keeps up, or drop the subscription."),
-    Rule("no-bolt", "silence", _no_bolt, "Start its job again; its log says why it ended."),
-    Rule("no-spout", "silence", _no_spout, "Start the spout again: it gets what is not confirmed."),
+    Rule(
+        "slow",
+        "look",
+        "latency",
+        _slow,
+        "Give bolts more room, send less, or make the message timeout longer.",
+    ),
+    Rule("no-bolt", "look", "silence", _no_bolt, "Start its job again; its log says why it ended."),
+    Rule(
+        "behind", "look", "behind", _behind, "See that its bolt runs and keeps up, or drop the subscription."
+    ),
+    Rule(
+        "unstamped",
+        "look",
+        None,
+        _unstamped,
+        "See that the header acker-stamp or the column _acker_stamp is kept on the way to the step.",
+    ),
+    Rule(
+        "unheard",
+        "look",
+        None,
+        _unheard,
+        "Start a stream's consumers, or declare its subscription, before its senders.",
+    ),
+    Rule("no-spout", "look", "silence", _no_spout, "Start the spout again: it gets what is not confirmed."),
+    Rule("silent", "look", "silent", _silent, "See that its process runs, and that its source has records."),
     Rule(
         "dead-letters-full",
+        "critical",
         None,
         _dead_letters_full,
-        "See them by cause (acker dead-letters --groups), and replay or discard those of one.",
+        "See them by cause (acker dead-letters --groups), and replay or discard the letters of a cause.",
     ),
     Rule(
-        "dead-letters", "dead_letters", _dead_letters, "Read their reasons; replay them when they are mended."
+        "dead-letters",
+        "look",
+        "dead_letters",
+        _dead_letters,
+        "Read their reasons; replay them when they are mended.",
     ),
     Rule(
-        "unreadable", "unreadable", _unreadable, "Look for damage in the store, or for two versions of acker."
+        "unreadable",
+        "look",
+        "unreadable",
+        _unreadable,
+        "Look for damage in the store, or for two versions of acker.",
     ),
 )
-
-
-def words(seconds: float) -> str:
-    """A time in words, for people."""
-    if seconds < 10:
-        return f"{seconds:.3g} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    if minutes < 120:
-        return f"{minutes:.0f} min"
-    return f"{minutes / 60:.0f} h" if minutes < 48 * 60 else f"{minutes / 1440:.0f} d"

@@ -3,6 +3,8 @@
 A reading is cumulative, as the counters are: what happened between two readings is their difference, however
 far apart they are. So nothing is lost while no service runs, the points of a series add up to its totals, and
 coarser streams need no summing. One reader at a time has the turn to write, however many services run.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together.
 """
 
 import logging
@@ -29,17 +31,19 @@ Window: TypeAlias = Literal["10m", "3h", "1d", "all"]
 WINDOWS: tuple[Window, ...] = get_args(Window)
 
 SECONDS: Mapping[Window, int] = {"10m": 600, "3h": 3 * 3600, "1d": 86_400, "all": 30 * 86_400}
-"""How far back each window goes."""
+"""The length of each window."""
 STEPS: Mapping[Window, int] = {"10m": 1, "3h": 10, "1d": 60, "all": 600}
 """Seconds between the readings that are kept for each window."""
 
-GAUGES = (*BUCKETS, "waiting", "held", "backlog", "high_water_use", "rotation_age")
-"""What a reading holds beside `COUNTED`: trees pending by bucket, slabs that wait, trees held, rotations not
-drained, how full the fullest shard is (1.0: full), and the longest time in seconds since a shard's last
-rotation (-1: none was used)."""
+GAUGES = (*BUCKETS, "waiting", "outstanding", "backlog", "high_water_use", "rotation_age")
+"""The gauges of a reading, beside `COUNTED`.
+
+Pending trees by bucket, waiting slabs, outstanding trees, rotations that are not drained, the fill of the
+fullest shard (1.0: full), and the longest time in seconds since a shard's last rotation (-1: none was used).
+"""
 _EMITTED = "Tuples emitted: by collectors, and rows into streams, once for each subscription."
 COUNTED = COUNTERS | {"emitted": Counter("tuples", _EMITTED)}
-"""What a history counts: the counters of the ledger, and tuples."""
+"""The counts of a history: the counters of the ledger, and tuples."""
 COLUMNS = (*COUNTED, *GAUGES)
 
 _log = logging.getLogger(__name__)
@@ -47,14 +51,16 @@ _TURN_MS = 5_000
 _PAGE = 1_000
 VERSION = 1
 HEAD = struct.Struct(f"<BB{len(COLUMNS)}d")
-"""How a reading begins: its version, how many latency buckets follow, `COLUMNS`. Then come the numbers of the
-buckets, a byte each, and their counts, 8 bytes each."""
+"""The head of a reading: its version, the number of latency buckets, `COLUMNS`.
+
+The numbers of the buckets follow, a byte each, and their counts, 8 bytes each.
+"""
 
 
 class Reading(NamedTuple):
-    """One reading: when (ms, by the store's clock), and what was read, packed (series.py unpacks many).
+    """A reading: its time (ms, by the store's clock), and its values, packed (series.py unpacks many).
 
-    packed: empty for the one that stands for the time before the history began, in which all was zero.
+    packed: empty for the reading that stands for the time before the history, with all values zero.
     """
 
     at: int
@@ -62,7 +68,7 @@ class Reading(NamedTuple):
 
     @property
     def first(self) -> bool:
-        """Whether it stands for the time before the history."""
+        """True if the reading stands for the time before the history began."""
         return not self.packed
 
     def value(self, column: str) -> float:
@@ -74,70 +80,70 @@ class Reading(NamedTuple):
 
 
 def record(core: Core) -> Operation[int | None]:
-    """Reads all counters of a topology and writes them to its history, if nobody else has the turn.
+    """Reads all counters of a topology and writes them to its history, if no other process has the turn.
 
-    Returns when, in ms by the store's clock; None where somebody else has the turn, tracking is off, or
+    Returns the time, in ms by the store's clock; None if another process has the turn, tracking is off, or
     the topology is gone.
     """
     if not core.config.ackers:
         return None
-    turn, token = keys.turn(core.config.name), secrets.token_hex(8)
+    turn, writer = keys.turn(core.config.name), secrets.token_hex(8)
     # The turn comes before the reading, so no reading is written after one that was begun later.
-    [taken] = yield [command("SET", turn, token, "NX", "PX", _TURN_MS)]
+    [taken] = yield [command("SET", turn, writer, "NX", "PX", _TURN_MS)]
     if taken is None:
         return None
     values, latencies = yield from read(core)
     kept = {STEPS[window]: SECONDS[window] // STEPS[window] + 1 for window in WINDOWS}
-    [at] = yield [scripts.record_history(core.config.name, token, pack(values, latencies), kept)]
+    [at] = yield [scripts.record_history(core.config.name, writer, pack(values, latencies), kept)]
     return int(at) or None
 
 
 def window(
-    core: Core, name: Window, step: int = 1, known: dict[Window, list[Reading]] | None = None
+    core: Core, name: Window, step: int = 1, cache: dict[Window, list[Reading]] | None = None
 ) -> Operation[list[Reading]]:
-    """The readings of a window, oldest first, with `step` seconds or more between them.
+    """Returns the readings of a window, oldest first, with `step` seconds or more between them.
 
-    Before them comes the last one before the window, if there is one; after them the newest of all.
-    known: keeps what was read for the next time, which reads what is new then. It is some MB when full.
+    Before them comes the last reading before the window, if there is one; after them the newest of all.
+    cache: keeps the readings for the next call, which reads only new ones. It is some MB when full.
     """
     finest = keys.history(core.config.name, STEPS["10m"])
     [newest] = yield [command("XREVRANGE", finest, "+", "-", "COUNT", 1)]
-    found = yield from _kept(core, name, known.get(name, []) if known else [])
-    if known is not None:
-        known[name] = found
-    if not found:
+    readings = yield from _kept(core, name, cache.get(name, []) if cache else [])
+    if cache is not None:
+        cache[name] = readings
+    if not readings:
         return []
-    found = found + [reading for reading in _parse(newest) if reading.at > found[-1].at]
-    slots = np.array([reading.at for reading in found]) // (step * 1000)
-    return list(compress(found, [True, *(slots[1:-1] != slots[2:]).tolist(), True]))
+    readings = readings + [reading for reading in _parse(newest) if reading.at > readings[-1].at]
+    slots = np.array([reading.at for reading in readings]) // (step * 1000)
+    return list(compress(readings, [True, *(slots[1:-1] != slots[2:]).tolist(), True]))
 
 
-def _kept(core: Core, name: Window, known: list[Reading]) -> Operation[list[Reading]]:
-    """All readings of a window, after the last one before it. known: readings that were read before."""
+def _kept(core: Core, name: Window, cached: list[Reading]) -> Operation[list[Reading]]:
+    """Returns all readings of a window, after the last one before it. cached: earlier readings."""
     stream = keys.history(core.config.name, STEPS[name])
-    last = f"{known[-1].at}-0" if known else "0-0"
+    last = f"{cached[-1].at}-0" if cached else "0-0"
     instant, same = yield [Request(stream, ["TIME"]), command("XRANGE", stream, last, last)]
     start = int(instant[0]) * 1000 - SECONDS[name] * 1000
-    if not known or _parse(same) != known[-1:]:  # the store lost it, or it is of another topology
+    if not cached or _parse(same) != cached[-1:]:  # the store lost it, or it is of another topology
         [entries] = yield [command("XREVRANGE", stream, f"({start}-0", "-", "COUNT", 1)]
-        known = _parse(entries)
-    new = yield from after(core, known[-1].at if known else start - 1, step=STEPS[name])
-    found = known + new
+        cached = _parse(entries)
+    new = yield from after(core, cached[-1].at if cached else start - 1, step=STEPS[name])
+    found = cached + new
     return found[max(0, bisect_left(found, start, key=lambda reading: reading.at) - 1) :]
 
 
 def after(core: Core, at: int, *, step: int = 1, most: int = 1 << 20) -> Operation[list[Reading]]:
     """The readings of a step later than `at` (ms), oldest first, at most `most` of them."""
     stream = keys.history(core.config.name, step)
-    found: list[Reading] = []
-    while len(found) < most:
-        count = min(_PAGE, most - len(found))
+    readings: list[Reading] = []
+    while len(readings) < most:
+        count = min(_PAGE, most - len(readings))
         [entries] = yield [command("XRANGE", stream, f"({at}-{2**64 - 1}", "+", "COUNT", count)]
-        found += _parse(entries)
+        readings += _parse(entries)
         if len(entries) < count:
             break
         at = _at(entries[-1][0])
-    return found
+    return readings
 
 
 def before(core: Core, at: int, step: int) -> Operation[Reading | None]:
@@ -159,7 +165,7 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
     counters = [0] * len(COUNTERS)
     trees = [0] * len(BUCKETS)
     latencies: dict[int, int] = {}
-    waiting = held = backlog = emitted = 0
+    waiting = outstanding = backlog = emitted = 0
     use, age = 0.0, -1.0
     requests = []
     for shard in core.shards:
@@ -181,7 +187,7 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
         for age_of, _ in enumerate(BUCKETS[:3]):
             trees[age_of] += numbers[(clock.rotations - age_of) % 3]
         trees[3] += numbers[3]
-        waiting, held = waiting + numbers[4], held + numbers[5]
+        waiting, outstanding = waiting + numbers[4], outstanding + numbers[5]
         backlog = max(backlog, clock.rotations - clock.drained)
         use = max(use, numbers[5] / core.config.shard_limit)
         if clock.rotated_at >= 0:
@@ -192,7 +198,7 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
         for bucket, count in latency_histogram.counts(stored):
             latencies[bucket] = latencies.get(bucket, 0) + count
     emitted += yield from _emitted(core)
-    return [*counters, emitted, *trees, waiting, held, backlog, use, age], latencies
+    return [*counters, emitted, *trees, waiting, outstanding, backlog, use, age], latencies
 
 
 def _emitted(core: Core) -> Operation[int]:
@@ -204,7 +210,7 @@ def _emitted(core: Core) -> Operation[int]:
 
 
 def pack(values: Sequence[float], latencies: Mapping[int, int]) -> bytes:
-    """What `read` gives, as a `Reading` holds it."""
+    """Packs the results of `read` for a `Reading`."""
     buckets = sorted(latencies)
     head = HEAD.pack(VERSION, len(buckets), *values)
     return head + bytes(buckets) + struct.pack(f"<{len(buckets)}Q", *(latencies[one] for one in buckets))
@@ -215,7 +221,7 @@ def _at(entry_id: bytes) -> int:
 
 
 def _parse(entries: Reply) -> list[Reading]:
-    """Readings; what cannot be read is passed over: the next one has its counts, too."""
+    """Yields readings; unreadable ones are passed over, because the next reading has their counts, too."""
     found = [Reading(_at(entry_id), fields[1]) for entry_id, fields in entries]
     kept = [reading for reading in found if _readable(reading.packed)]
     if len(kept) < len(found):

@@ -1,4 +1,7 @@
-"""Series from readings of the history: what happened between them, point by point."""
+"""Series from readings of the history: the differences between them, point by point.
+
+Terms: a tree is all that comes of one record.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +24,13 @@ _NOTHING = bytes(HEAD.size)
 class Series:
     """Points, column by column; the n-th value of each is of the n-th point.
 
-    at: when each point ends, in ms. seconds: how long it lasts; nan for the point that has all that was
-    before the history began. counts: by counter, what was counted in it. gauges: by gauge, as it was at its
-    end.
-    latencies: for each point a row of acked trees by latency bucket; buckets: which ones
-    (`acker.ledger.outcomes.latency_histogram`).
+    Attributes:
+        at: The end of each point, in ms.
+        seconds: Its length; nan for the point before the history began.
+        counts: The counts in it, by counter.
+        gauges: The values at its end, by gauge.
+        latencies: For each point a row of acked trees by latency bucket.
+        buckets: The latency buckets (`acker.ledger.outcomes.latency_histogram`).
     """
 
     at: npt.NDArray[np.int64]
@@ -75,11 +80,11 @@ def _unpacked(readings: Sequence[bytes]) -> tuple[Numbers, npt.NDArray[np.int64]
     values = np.empty((len(readings), len(COLUMNS)))
     latencies = np.zeros((len(readings), len(buckets)))
     first = 0
-    for own, group in groupby(used):
+    for width, group in groupby(used):
         end = first + sum(1 for _ in group)
-        kind = np.dtype([("head", _HEAD), ("buckets", "u1", len(own)), ("counts", "<u8", len(own))])
+        kind = np.dtype([("head", _HEAD), ("buckets", "u1", len(width)), ("counts", "<u8", len(width))])
         rows = np.frombuffer(b"".join(readings[first:end]), kind)
         values[first:end] = rows["head"]["values"]
-        latencies[first:end, np.searchsorted(buckets, np.frombuffer(own, np.uint8))] = rows["counts"]
+        latencies[first:end, np.searchsorted(buckets, np.frombuffer(width, np.uint8))] = rows["counts"]
         first = end
     return values, buckets, latencies

@@ -1,12 +1,16 @@
-"""The state of a topology: in short, as it stands in a list, and all of it but its trees."""
+"""The state of a topology: in short, as it stands in a list, and all of it but its trees.
+
+Terms: a tree is all that comes of one record.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from acker.inspect.topology.health import Health
-from acker.inspect.topology.health_rules import Thresholds
+from acker.inspect.topology.thresholds import Thresholds
 from acker.inspect.topology.totals import BucketTotals, ShardTotals, Totals
+from acker.inspect.topology.triage import Levels
 from acker.inspect.topology.unreadable_topology import Damaged
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import SPREAD, Count, Instant, Name, Seconds
@@ -38,7 +42,7 @@ class Summary:
     health: Health
     counters: dict[str, int]
     pending: Count
-    held: Count
+    outstanding: Count
     high_water_use: Annotated[float, Bounds(0), "How full the fullest shard is; 1 rejects."]
     unreadable: Annotated[Count, UNREADABLE.words]
     dead_letters: Annotated[Count, "Rows that were given up, of all spouts."]
@@ -68,13 +72,14 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A page of topologies, by name."""
+    """A page of topologies, by name or in the order of triage; unreadable ones stand apart."""
 
     topologies: list[Summary]
-    unreadable: Annotated[
-        list[Damaged], "Those of the page that cannot be read: they are not among the others."
-    ]
-    cursor: Annotated[Name | None, "Of the next page; null at the end."]
+    unreadable: Annotated[list[Damaged], "Unreadable topologies of the page: they are not among the others."]
+    cursor: Annotated[str | None, "Of the next page; null at the end."]
+    counts: Annotated[
+        Levels | None, "Topologies by severity, of the name that was asked for; null where nobody asked."
+    ] = None
 
 
 def stored(config: TopologyConfig) -> Stored:
@@ -89,7 +94,7 @@ def summary(config: TopologyConfig, read: Totals, judged: Health) -> Summary:
         judged,
         read.counters,
         read.pending,
-        read.held,
+        read.outstanding,
         max(0.0, read.high_water_use),
         read.unreadable,
         sum(judged.dead_letters.values()),
@@ -104,7 +109,7 @@ def state(core: Core, read: Totals, judged: Health) -> Operation[State]:
     return State(
         summary(core.config, read, judged),
         at=read.at,
-        latency=Latency.of((yield from counts.latencies(core))),
+        latency=Latency.from_histogram((yield from counts.latencies(core))),
         oldest_age=read.oldest_age,
         waiting_slabs=read.waiting,
         buckets=read.in_buckets,
@@ -118,11 +123,14 @@ def state(core: Core, read: Totals, judged: Health) -> Operation[State]:
     )
 
 
-def listing(found: Iterable[Summary | Damaged], cursor: str | None = None) -> Listing:
+def listing(
+    found: Iterable[Summary | Damaged], cursor: str | None = None, counts: Levels | None = None
+) -> Listing:
     """Topologies, or a page of them."""
     every = list(found)
     return Listing(
         [one for one in every if isinstance(one, Summary)],
         [one for one in every if isinstance(one, Damaged)],
         cursor,
+        counts,
     )

@@ -1,4 +1,8 @@
-"""Totals of a topology: how full and how old each shard and bucket is. One small read for each shard."""
+"""Totals of a topology: how full and how old each shard and bucket is. One small read for each shard.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; the nursery
+is the first of three time buckets, through which a tree goes until it expires.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -46,7 +50,7 @@ class ShardTotals:
     shard: Whole
     buckets: tuple[BucketTotals, ...]
     waiting: Annotated[Count, Named("waiting_slabs"), "Slabs with messages before their track."]
-    held: Annotated[Count, "Trees pending, or with an outcome that is not confirmed."]
+    outstanding: Annotated[Count, "Trees pending, or with an outcome that is not confirmed."]
     limit: Annotated[Count, "Most that it may hold."]
     rotations: Count
     rotation_age: Annotated[Seconds | None, "Seconds since the last rotation."]
@@ -79,11 +83,11 @@ class Totals:
     @property
     def in_buckets(self) -> list[BucketTotals]:
         """The buckets over all shards."""
-        found = []
+        buckets = []
         for place, name in enumerate(BUCKETS):
             parts = [shard.buckets[place] for shard in self.shards]
             oldest = [part.oldest for part in parts if part.oldest is not None]
-            found.append(
+            buckets.append(
                 BucketTotals(
                     name,
                     sum(part.trees for part in parts),
@@ -92,7 +96,7 @@ class Totals:
                     max(oldest) if len(oldest) == len(parts) and oldest else None,
                 )
             )
-        return found
+        return buckets
 
     @property
     def pending(self) -> int:
@@ -105,14 +109,14 @@ class Totals:
         return sum(shard.waiting for shard in self.shards)
 
     @property
-    def held(self) -> int:
+    def outstanding(self) -> int:
         """Trees pending or with an outcome that is not confirmed."""
-        return sum(shard.held for shard in self.shards)
+        return sum(shard.outstanding for shard in self.shards)
 
     @property
     def high_water_use(self) -> float:
-        """How full the fullest shard is: 1.0 rejects what is tracked there."""
-        return max((shard.held / shard.limit for shard in self.shards), default=0.0)
+        """The fill of the fullest shard: 1.0 rejects new trees there."""
+        return max((shard.outstanding / shard.limit for shard in self.shards), default=0.0)
 
     @property
     def rotation_age(self) -> float | None:
@@ -141,7 +145,7 @@ class Totals:
 
 
 def totals(core: Core) -> Operation[Totals]:
-    """How full each shard and bucket is, how old, and what its counters say."""
+    """Returns the fill, the age and the counters of each shard and bucket."""
     known = yield from tick.clocks(core, core.shards)
     names = [*HOLDING, "unreadable", *COUNTERS]
     requests = []
@@ -157,14 +161,14 @@ def totals(core: Core) -> Operation[Totals]:
 
 
 def unreadable(core: Core) -> Operation[int]:
-    """How many records could not be read so far, and were passed over."""
+    """The number of unreadable records so far, which were passed over."""
     replies = yield [command("HGET", shard.counters, "unreadable") for shard in core.shards]
     return sum(whole(reply, "count of unreadable records") for reply in replies)
 
 
 def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:
     clock, counts, slabs, oldest = reply
-    clock = Clock.of(shard, clock)
+    clock = Clock.from_reply(shard, clock)
     numbers = [whole(value, f"counter of shard {shard}") for value in counts]
     if min(numbers[6:]) < 0:
         raise UnreadableRecord(f"counters of shard {shard}: expected numbers from 0, got {min(numbers[6:])}")
@@ -180,7 +184,7 @@ def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:
         shard=shard,
         buckets=tuple(buckets),
         waiting=numbers[4],
-        held=numbers[5],
+        outstanding=numbers[5],
         limit=core.config.shard_limit,
         rotations=clock.rotations,
         rotation_age=age,

@@ -1,33 +1,34 @@
-"""A tree that failed or expired, and how a shard keeps it (lua/ledger/includes/recent.lua)."""
+"""A tree that failed or expired, and how a shard keeps it (lua/ledger/includes/recent.lua).
 
-import logging
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together.
+"""
+
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from acker.errors import ValidationError
 from acker.ledger import ids
 from acker.ledger.fields import HIDDEN, SPREAD, Examples, Id, Instant, MessageId, Name, Seconds, Whole
 from acker.ledger.outcomes.outcomes import split_reasons
-from acker.ledger.settings.config import check_name
+from acker.ledger.settings.config import check_name, spout_of
 from acker.ledger.slabs import slabs
 from acker.ledger.slabs.causes import Cause
 from acker.store.operation import Reply
+from acker.store.records import passing_over
 from acker.store.replies import pairs
 
 Ended: TypeAlias = Literal["failed", "expired"]
 
-_LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: what a date can be
+_LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: the limit of dates
 _SLAB = struct.Struct("<8sIHH")
 _NAMES = struct.Struct("<HI")
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TreeOutcome:
-    """How a tree ended."""
+    """The end of a tree."""
 
     status: Literal["acked", "failed", "expired"]
     cause: Annotated[Cause, SPREAD]
@@ -58,12 +59,12 @@ class Failure:
 
     @property
     def id(self) -> Annotated[str, Examples("2-1041-0"), "Names it among the outcomes of its topology."]:
-        """Its name among those of its topology."""
+        """The name of the failure in its topology."""
         return f"{self.shard}-{self.number}-{self.offset}"
 
     @property
     def outcome(self) -> TreeOutcome:
-        """How the tree ended."""
+        """The outcome of the tree."""
         return TreeOutcome(self.status, self.cause, self.at, self.age)
 
 
@@ -88,21 +89,18 @@ class Entry:
         if message_id is not None:  # few entries have it: the others need not be taken apart
             found = self.trees() if message_id in self.packed else []
             return [tree for tree in found if tree.message_id == message_id]
-        try:
+        with passing_over(f"shard {self.shard}", f"failure {self.number}"):
             return list(self._trees())
-        except (ValidationError, struct.error, IndexError) as error:
-            _log.error("failure %d of shard %d is not readable: %r", self.number, self.shard, error)
-            return []
+        return []
 
     def count(self) -> int:
-        """How many trees it has."""
-        try:
+        """The number of trees of the stored failure."""
+        with passing_over(f"shard {self.shard}", f"failure {self.number}"):
             return sum(len(indexes) for _, _, indexes, *_ in self._slabs())
-        except (ValidationError, struct.error):
-            return 0
+        return 0
 
     def steps(self) -> Counter[str]:
-        """How many of its trees each step has failed, by name."""
+        """The number of its failed trees by step."""
         if not self.why:
             return Counter({self.causes[0].step: self.count()})
         return Counter(self.causes[number].step for number in self.why)
@@ -122,9 +120,9 @@ class Entry:
                 offset += 1
 
     def _slabs(self) -> Iterator[tuple[bytes, int, Sequence[int], int, bytes]]:
-        """For each slab its name, ms from track to end, indexes, and of how many trees are what message ids.
+        """Yields for each slab its name, ms from track to end, indexes, and its message ids.
 
-        0: they are not kept. Else they are of these trees, or of all of the slab.
+        Before the ids comes their number: of these trees, or of the whole slab; 0 if none are kept.
         """
         at, packed = 0, self.packed
         while at < len(packed):
@@ -139,18 +137,16 @@ class Entry:
 
 def _names(packed: bytes, count: int) -> list[bytes]:
     """Message ids; none where they cannot be read."""
-    try:
+    with passing_over("a failure", "message ids"):
         return slabs.unpack_message_ids(packed, count)
-    except ValidationError as error:
-        _log.error("message ids of a failure are not readable: %s", error)
-        return []
+    return []
 
 
 def parse(shard: int, found: Reply) -> Entry:
-    """An entry; one without trees, as of the latest moment there is, where it cannot be read."""
+    """Parses an entry; an unreadable one has no trees, and the latest possible time."""
     entry_id, fields = found
     number = int(entry_id.split(b"-")[0])
-    try:
+    with passing_over(f"shard {shard}", f"failure {number}"):
         values = pairs(fields)
         status = values[b"status"].decode()
         if status not in ("failed", "expired"):
@@ -161,10 +157,8 @@ def parse(shard: int, found: Reply) -> Entry:
             status,  # type: ignore[arg-type]
             tuple(Cause.decode(said) for said in split_reasons(values[b"reasons"])),
             min(_LATEST, max(0, int(values[b"at"]))),
-            check_name(values[b"spout"].decode(), "spout"),
+            spout_of(check_name(values[b"spout"].decode(), "spout")),
             values[b"trees"],
             tuple(number for (number,) in struct.iter_unpack("<H", values[b"why"])),
         )
-    except (KeyError, ValueError, struct.error) as error:
-        _log.error("failure %d of shard %d is not readable: %r", number, shard, error)
-        return Entry(shard, number, "failed", (Cause(),), _LATEST, None, b"")
+    return Entry(shard, number, "failed", (Cause(),), _LATEST, None, b"")

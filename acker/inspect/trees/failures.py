@@ -3,6 +3,8 @@
 lua/ledger/includes/recent.lua writes them; each shard keeps at least the topology's `outcomes_kept` of them.
 They are for people to look at: a spout gets its own by `acker.ledger.outcomes.outcomes`. Entries that cannot
 be read are passed over.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree.
 """
 
 import heapq
@@ -55,7 +57,7 @@ class FailuresPage:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How many trees of a shard have failed or expired so far; together: the id of its newest entry."""
+    """The number of failed or expired trees of a shard so far; together: the id of its newest entry."""
 
     ended: int = 0
     failed: int = 0
@@ -73,13 +75,14 @@ def page(
     limit: int = 100,
     cursor: str | None = None,
 ) -> Operation[FailuresPage]:
-    """A page of the latest trees that failed or expired, latest first.
+    """Returns a page of the latest trees that failed or expired, latest first.
 
-    status, spout, step (who has failed them), message_id: only those; trees of sections have no message id.
-    reason: only those with this in their reason, in capitals or not.
-    limit: most trees in the page, 1 to 1,000. cursor: that of the page before.
-    A page looks at 500 entries at most, or for a message id at 4,000, or some 4 MiB. An entry is of trees
-    that ended together. Raises ValidationError for a cursor of something else.
+    status, spout, step (that failed them), message_id: filters; trees of sections have no message id. reason:
+    a filter for a part of their reason, in any case. limit: most trees in the page, 1 to 1,000. cursor: the
+    cursor of the previous page.
+
+    A page reads at most 500 entries, or 4,000 for a message id, or some 4 MiB. An entry has trees that ended
+    together. Raises ValidationError for another call's cursor.
     """
     if not 1 <= limit <= PAGE:
         raise ValidationError(f"limit: expected a whole number from 1 to {PAGE:,}, got {shown(limit)}")
@@ -90,10 +93,10 @@ def page(
     places = {shard: place for shard, place in places.items() if shard in waiting}
     latest = [(-entries[0].at, shard) for shard, entries in waiting.items()]
     heapq.heapify(latest)
-    found: list[Failure] = []
-    examined = looked = size = 0
+    failures: list[Failure] = []
+    examined = read = size = 0
     most, count = _EXAMINED if message_id is None else _EXAMINED_FOR_ID, _ENTRIES
-    while latest and len(found) < limit and examined < most and size < _BYTES_FOR_ID:
+    while latest and len(failures) < limit and examined < most and size < _BYTES_FOR_ID:
         examined += 1
         _, shard = heapq.heappop(latest)
         entry = waiting[shard].pop(0)
@@ -108,13 +111,13 @@ def page(
             start = offset if number == entry.number else 0
             there = [tree for tree in entry.trees(message_id) if tree.offset >= start]
             trees = [tree for tree in there if _said(tree.cause, step, part)]
-            room = limit - len(found)
-            found += trees[:room]
+            room = limit - len(failures)
+            failures += trees[:room]
             if len(trees) > room:
                 places[shard] = (entry.number, trees[room].offset)
                 break
         places[shard] = (entry.number - 1, 0)
-        looked += entry.count()
+        read += entry.count()
         if not waiting[shard]:
             waiting |= {shard: []} | (yield from _entries(core, places, [shard], count))
             few = sum(len(one.packed) for one in waiting[shard]) < _READ_BYTES
@@ -123,7 +126,7 @@ def page(
             heapq.heappush(latest, (-waiting[shard][0].at, shard))
         else:
             del places[shard]
-    return FailuresPage(tuple(found), _encode(places) if places else None, looked)
+    return FailuresPage(tuple(failures), _encode(places) if places else None, read)
 
 
 def _said(cause: Cause, step: str | None, part: str) -> bool:
@@ -132,13 +135,13 @@ def _said(cause: Cause, step: str | None, part: str) -> bool:
 
 
 def find(core: Core, anchor: int) -> Operation[Failure | None]:
-    """How the tree of an anchor failed or expired; None where it did not, or that is not kept any more."""
+    """Returns the failure or expiry of a tree by its anchor; None if there is none, or it is not kept."""
     if not core.config.ackers or not anchor & 1:
         return None
     slab, index = ids.slab_of(anchor), ids.index_of(anchor)
     shard = core.shards[ids.shard_of(slab, core.config.ackers)]
     [counted] = yield [command("HGET", shard.counters, "recent")]
-    # The id of an entry tells how many trees had ended with it: so ids bound what a call looks at.
+    # The id of an entry has the number of ended trees: so ids bound the entries that a call reads.
     newest = whole(counted, "a shard's count of what ended")
     tops = range(newest, max(0, newest - core.config.outcomes_kept - 1), -_FIND_TREES)
     calls = 1
@@ -157,14 +160,14 @@ def find(core: Core, anchor: int) -> Operation[Failure | None]:
 
 
 def how_ended(core: Core, tree: Tree) -> Operation[Failure | Literal["acked"] | None]:
-    """How a tree ended that the ledger holds; None while it is in flight, and where that is not kept."""
+    """Returns the end of a tree that the ledger holds; None while it is in flight, or if it is not kept."""
     if tree.state != "finished":
         return None
     found = yield from find(core, tree.anchor)
     if found is not None:
         return found
     since = yield from kept_since(core, tree.anchor)
-    return "acked" if since is None or since < tree.tracked_at else None  # else it may have failed long ago
+    return "acked" if since is None or since < tree.tracked_at else None  # or it failed long ago
 
 
 def kept_since(core: Core, anchor: int) -> Operation[float | None]:
@@ -180,7 +183,7 @@ def kept_since(core: Core, anchor: int) -> Operation[float | None]:
 
 
 def numbers(core: Core) -> Operation[dict[int, Numbers]]:
-    """How many trees of each shard have failed or expired so far."""
+    """Returns the numbers of failed or expired trees of each shard so far."""
     replies = yield [command("HMGET", shard.counters, "recent", "failed", "expired") for shard in core.shards]
     return {
         shard.number: Numbers(*(whole(count, "a shard's counter") for count in counts))
@@ -198,7 +201,7 @@ def since(
     now = yield from numbers(core)
     before = {shard: seen.get(shard, Numbers()).ended for shard in now}
     changed = [shard for shard, number in now.items() if number.ended > before[shard]]
-    found: list[Failure] = []
+    failures: list[Failure] = []
     replies = yield [
         command(
             "XREVRANGE", core.shards[shard].recent, f"{now[shard].ended}-0", f"({before[shard]}-0",
@@ -209,9 +212,9 @@ def since(
     for shard, entries in zip(changed, replies, strict=True):
         parsed = [parse(shard, fields) for fields in entries]
         trees = (tree for entry in parsed for tree in entry.trees())
-        found += itertools.islice(trees, most)
-    found.sort(key=lambda tree: (tree.at, tree.shard, tree.number, tree.offset))
-    return found[max(0, len(found) - most) :], now
+        failures += itertools.islice(trees, most)
+    failures.sort(key=lambda tree: (tree.at, tree.shard, tree.number, tree.offset))
+    return failures[max(0, len(failures) - most) :], now
 
 
 class Counted(NamedTuple):
@@ -226,9 +229,9 @@ class Counted(NamedTuple):
 
 
 def counted(core: Core, since: float) -> Operation[Counted]:
-    """Counts what failed and expired since a moment (Unix seconds), or a later one where that is too much.
+    """Counts failed and expired trees since a moment (Unix seconds), or a later one if there are too many.
 
-    It looks at some 256 entries, so it may be asked again and again.
+    It reads some 256 entries, so it may be called repeatedly.
     """
     most = max(4, _COUNTED // max(1, len(core.shards)))
     places = yield from _newest(core)
@@ -249,7 +252,7 @@ def counted(core: Core, since: float) -> Operation[Counted]:
 
 
 def _newest(core: Core) -> Operation[dict[int, tuple[int, int]]]:
-    """Where the listing of each shard begins that has something: (number of an entry, place in it)."""
+    """Returns the beginning of each shard's list, if it has any: (number of an entry, position in it)."""
     found = yield from numbers(core)
     return {shard: (number.ended, 0) for shard, number in found.items() if number.ended}
 

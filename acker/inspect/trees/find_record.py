@@ -1,8 +1,10 @@
-"""Finding a record by the spout's own name of it: its attempts, in flight or over, and its dead letters.
+"""Finding a record by the spout's message id: its attempts, in flight or over, and its dead letters.
 
-There is no index of message ids, for it would cost every track and every confirmation. What names a record is
-looked through instead, a bounded piece at a time: the trees that the ledger holds, the latest that failed or
-expired, and the dead letters. So what was acked is found until its slab is confirmed, and no longer.
+There is no index of message ids, because it would cost every track and every confirmation. Instead, the trees
+that the ledger holds, the latest failed or expired trees, and the dead letters are searched, a bounded piece
+at a time. So an acked record is found until its slab is confirmed, and no longer.
+
+Terms: a tree is all that comes of one record.
 """
 
 import hashlib
@@ -55,7 +57,7 @@ class FoundAttempt:
     at: Annotated[Instant | None, "When it ended; null in flight, and where it is not kept."]
 
     def order(self) -> tuple[float, float]:
-        """What attempts are ordered by: the next one of a row begins when the one before has ended."""
+        """The order of attempts: the next attempt of a row begins when the previous one has ended."""
         end = math.inf if self.at is None else round(self.at, 3)
         return (end if self.tracked_at is None else round(self.tracked_at, 3)), end
 
@@ -95,7 +97,7 @@ class _Named(Filter):
 
 @dataclass(slots=True)
 class Searches:
-    """How far the three searches are: "" where one begins, its cursor, None at its end."""
+    """The positions of the three searches: "" at the beginning, a cursor, None at the end."""
 
     held: str | None = ""
     ended: str | None = ""
@@ -122,11 +124,11 @@ class _Gathered:
 def find(
     core: Core, message_id: bytes | str, *, limit: int = PAGE, cursor: str | None = None
 ) -> Operation[Found]:
-    """Looks for a record by its message id, in flight, ended, or given up. Changes nothing.
+    """Finds a record by its message id: in flight, ended, or given up. Changes nothing.
 
-    limit: most trees, and most dead letters, of the answer, 1 to 100. cursor: that of the answer before. A
-    call looks at a bounded piece: 2,048 slabs or 2 MiB of their message ids, 4,000 entries or 4 MiB of what
-    failed and expired, and 10,000 dead letters. Raises ValidationError.
+    limit: most trees, and most dead letters, of the answer, 1 to 100. cursor: the cursor of the previous
+    answer. A call searches a bounded piece: 2,048 slabs or 2 MiB of their message ids, 4,000 entries or 4 MiB
+    of failed and expired trees, and 10,000 dead letters. Raises ValidationError.
     """
     wanted = config.check_message_id(message_id)
     check_number(limit, "limit", 1, PAGE, int)
@@ -134,15 +136,15 @@ def find(
         searches = Searches(of=(yield from _count(core)))
     else:
         searches = decoded(cursor, wanted)
-    found: dict[str, _Gathered] = {}
-    # As a record goes: what leaves one of them meanwhile comes to the next.
-    room = limit - (yield from _held(core, wanted, searches, limit, found))
+    gathered: dict[str, _Gathered] = {}
+    # In the order of a record's life: if it leaves one of them meanwhile, it comes to the next.
+    room = limit - (yield from _held(core, wanted, searches, limit, gathered))
     if room:
-        yield from _ended(core, wanted, searches, room, found)
-    for spout, one in found.items():
+        yield from _ended(core, wanted, searches, room, gathered)
+    for spout, one in gathered.items():
         yield from _number(core, spout, one)
-    yield from _dead(core, wanted, searches, limit, found)
-    records = tuple(found[spout].record(spout) for spout in sorted(found))
+    yield from _dead(core, wanted, searches, limit, gathered)
+    records = tuple(gathered[spout].record(spout) for spout in sorted(gathered))
     after = encoded(searches, wanted)
     of = searches.looked if after is None else max(searches.of, searches.looked)
     return Found(wanted, records, searches.looked, of, after)
@@ -164,16 +166,16 @@ def add_up(answers: Sequence[Found]) -> Found:
     return replace(answers[-1], records=tuple(records))
 
 
-def _record(spout: str, found: Iterable[FoundAttempt], letters: Iterable[Head]) -> FoundRecord:
+def _record(spout: str, attempts: Iterable[FoundAttempt], letters: Iterable[Head]) -> FoundRecord:
     """A record with each attempt once: its tree may be found twice, and its row tells of it, too."""
     trees: dict[int, FoundAttempt] = {}
     reported: dict[tuple[str, int], dict[int | None, FoundAttempt]] = {}
-    for one in found:
-        if one.anchor is None:
-            reported.setdefault(_end(one), {})[one.number] = one
+    for attempt in attempts:
+        if attempt.anchor is None:
+            reported.setdefault(_end(attempt), {})[attempt.number] = attempt
         else:
-            before = trees.get(one.anchor, one)
-            trees[one.anchor] = replace(one, number=one.number or before.number)
+            before = trees.get(attempt.anchor, attempt)
+            trees[attempt.anchor] = replace(attempt, number=attempt.number or before.number)
     ended: dict[tuple[str, int], list[int]] = {}
     for anchor, tree in trees.items():
         if tree.at is not None:
@@ -192,7 +194,7 @@ def _record(spout: str, found: Iterable[FoundAttempt], letters: Iterable[Head]) 
 
 
 def _end(one: FoundAttempt) -> tuple[str, int]:
-    """What tells attempts of a record apart that are over: how and when each ended."""
+    """Returns the key that distinguishes ended attempts of a record: time and manner of their end."""
     return one.state, round((one.at or 0.0) * 1000)
 
 
@@ -202,11 +204,11 @@ def _of_row(one: Attempt) -> FoundAttempt:
     return FoundAttempt(None, one.number, state, one.reason, one.step, one.batch, None, one.at)
 
 
-# What is looked through
+# the searched sources
 
 
 def _held(
-    core: Core, wanted: bytes, searches: Searches, limit: int, found: dict[str, _Gathered]
+    core: Core, wanted: bytes, searches: Searches, limit: int, gathered: dict[str, _Gathered]
 ) -> Operation[int]:
     """Trees that the ledger holds; returns how many it found."""
     if searches.held is None:
@@ -219,12 +221,12 @@ def _held(
             one = (
                 _of_failure(ended) if isinstance(ended, Failure) else _of_tree(tree, acked=ended is not None)
             )
-            found.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = one
+            gathered.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = one
     return len(page.trees)
 
 
 def _ended(
-    core: Core, wanted: bytes, searches: Searches, limit: int, found: dict[str, _Gathered]
+    core: Core, wanted: bytes, searches: Searches, limit: int, gathered: dict[str, _Gathered]
 ) -> Operation[None]:
     """Trees that failed or expired of late."""
     if searches.ended is None:
@@ -233,13 +235,13 @@ def _ended(
     searches.ended, searches.looked = page.cursor, searches.looked + page.looked
     for tree in page.trees:
         if tree.spout is not None:
-            found.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = _of_failure(tree)
+            gathered.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = _of_failure(tree)
 
 
 def _dead(
-    core: Core, wanted: bytes, searches: Searches, limit: int, found: dict[str, _Gathered]
+    core: Core, wanted: bytes, searches: Searches, limit: int, gathered: dict[str, _Gathered]
 ) -> Operation[None]:
-    """Dead letters, with what their rows tell of earlier attempts."""
+    """Returns dead letters, with the earlier attempts that their rows tell."""
     if searches.dead is None:
         return
     asked = _Named(message_id=wanted)
@@ -249,37 +251,37 @@ def _dead(
     fits = yield from dead_letter_store.fitting(core, heads)
     rows = yield from dead_letter_store.stored(core, heads[:fits])
     for place, head in enumerate(heads):
-        one = found.setdefault(head.spout, _Gathered())
-        one.letters.append(head)
+        record = gathered.setdefault(head.spout, _Gathered())
+        record.letters.append(head)
         row = rows[place] if place < fits else None
         if isinstance(row, StoredRow) and row.history:
-            one.reported += row.history
-            one.trees.setdefault(head.anchor, replace(_of_row(row.history[-1]), anchor=head.anchor))
+            record.reported += row.history
+            record.trees.setdefault(head.anchor, replace(_of_row(row.history[-1]), anchor=head.anchor))
 
 
-def _number(core: Core, spout: str, one: _Gathered) -> Operation[None]:
-    """Numbers attempts whose rows are kept, and learns from these what became of the ones before."""
-    own = keys.Spout(core.config.name, spout)
-    slabs = {anchor: ids.slab_of(anchor) for anchor in one.trees}
+def _number(core: Core, spout: str, record: _Gathered) -> Operation[None]:
+    """Numbers attempts with kept rows, and learns from the rows the ends of earlier attempts."""
+    spout_keys = keys.Spout(core.config.name, spout)
+    slabs = {anchor: ids.slab_of(anchor) for anchor in record.trees}
     places = yield from kept_rows.kept_slabs(core, spout, list(dict.fromkeys(slabs.values())))
     again: dict[str, tuple[roots.Roots, list[int]]] = {}
     for anchor, slab in slabs.items():
         place = places.get(slab)
         if place is not None and ids.index_of(anchor) < place.count:
-            one.trees[anchor] = replace(one.trees[anchor], number=place.roots.number)
+            record.trees[anchor] = replace(record.trees[anchor], number=place.roots.number)
             if place.roots.number > 1:
-                rows = again.setdefault(place.roots.token, (place.roots, []))[1]
+                rows = again.setdefault(place.roots.id, (place.roots, []))[1]
                 rows.append(place.first + ids.index_of(anchor))
     size = 0
-    for token, (kept_roots, places_of) in again.items():
-        [length] = yield [command("STRLEN", own.rows(token))]
+    for roots_id, (kept_roots, places_of) in again.items():
+        [length] = yield [command("STRLEN", spout_keys.rows(roots_id))]
         size += int(length)
         if size > dead_letter_store.ROW_BYTES:
-            return  # what is kept of failed trees tells of them, too
-        with passing_over(f"{core.config.name}: rows {token} that spout {spout} keeps"):
+            return  # kept failed trees tell of them, too
+        with passing_over(f"{core.config.name}: rows {roots_id} that spout {spout} keeps"):
             table = yield from roots.rows_of(core, kept_roots)
             if table is not None:
-                one.reported += [each for row in places_of for each in attempts.of_row(table, row)]
+                record.reported += [each for row in places_of for each in attempts.of_row(table, row)]
 
 
 def _of_tree(tree: Tree, *, acked: bool) -> FoundAttempt:
@@ -298,7 +300,7 @@ def _count(core: Core) -> Operation[int]:
     """About how many trees and dead letters there are to look at."""
     yield from core.refresh_spouts()
     dead = [command("XLEN", keys.Spout(core.config.name, spout).dead) for spout in sorted(core.spouts)]
-    counted = [command("HMGET", shard.counters, "held", "recent") for shard in core.shards]
+    counted = [command("HMGET", shard.counters, "outstanding", "recent") for shard in core.shards]
     replies = yield [*dead, *counted] if dead or counted else []
     total = sum(int(one) for one in replies[: len(dead)])
     for held, recent in replies[len(dead) :]:
@@ -311,7 +313,7 @@ def _count(core: Core) -> Operation[int]:
 
 
 def encoded(at: Searches, wanted: bytes) -> str | None:
-    """How far the searches for a message id are, as text that is safe in a URL; None at the end of all."""
+    """Returns the positions of the searches for a message id as text for a URL; None at the end of all."""
     if (at.held, at.ended, at.dead) == (None, None, None):
         return None
     packed = _CURSOR.dump((_digest(wanted), at))
@@ -319,7 +321,7 @@ def encoded(at: Searches, wanted: bytes) -> str | None:
 
 
 def decoded(cursor: object, wanted: bytes) -> Searches:
-    """How far the searches are for which a cursor stands; ValidationError where it is of no such search."""
+    """Returns the positions of the searches by a cursor; ValidationError if it belongs to another search."""
     packed = cursors.from_text(cursor, _CURSOR_BYTES)
     try:
         inflated = (unpacking := zlib.decompressobj()).decompress(packed, _UNPACKED_BYTES)

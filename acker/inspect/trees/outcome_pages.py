@@ -1,8 +1,10 @@
 """Outcomes of a spout in pages, for a service that keeps nothing between two requests of a spout.
 
-A first page begins with the oldest outcomes that are not confirmed, so nothing is passed over, whatever
-became of the page before. An entry (`acker.ledger.outcomes.outcomes`) with more trees than a page holds goes
-over several, and has its receipt with its last trees: so nobody can confirm what was not shown.
+A first page begins with the oldest unconfirmed outcomes, so none is passed over, whatever became of the
+previous page. An entry (`acker.ledger.outcomes.outcomes`) with more trees than a page holds spans several
+pages, and has its confirmation with its last trees: so no outcome can be confirmed unseen.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together.
 """
 
 import random
@@ -18,7 +20,7 @@ from acker.ledger.calls.core import FLIGHT_SHARDS, Core
 from acker.ledger.fields import HIDDEN, SPREAD, Cursor, Id, Instant, MessageId, Seconds
 from acker.ledger.ids import anchor_at
 from acker.ledger.outcomes import outcomes
-from acker.ledger.outcomes.outcomes import Entry, Receipt, SlabOutcome, Status
+from acker.ledger.outcomes.outcomes import Confirmation, Entry, SlabOutcome, Status
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.trees import cursors
 from acker.store.operation import Operation, command
@@ -29,16 +31,16 @@ PAGE_BYTES = 1 << 20
 """Bytes of message ids after which a page ends."""
 WINDOW = 100
 """Most entries of a shard that a page skips."""
-RECEIPTS = 1_000
-"""Most receipts that one call confirms."""
-RECEIPT_PATTERN = r"^[0-9]{1,4}-[0-9]{1,20}-[0-9]{1,20}-[0-9a-f]{16}$"
+CONFIRMATIONS = 1_000
+"""Most confirmations that one call confirms."""
+CONFIRMATION_PATTERN = r"^[0-9]{1,4}-[0-9]{1,20}-[0-9]{1,20}-[0-9a-f]{16}$"
 
 _ENTRIES = 10
 _SLABS = 8
 _MOST_ID = 2**64 - 1
 _POSITION = struct.Struct("<BHHQQ16sIH")
 _VERSION = 1
-_RECEIPT = re.compile(RECEIPT_PATTERN)
+_CONFIRMATION = re.compile(CONFIRMATION_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class EndedTree:
 class EntryOutcomes:
     """Trees that ended together, with one outcome. last: True for the last ones of their entry."""
 
-    entry: Annotated[Receipt, HIDDEN]
+    entry: Annotated[Confirmation, HIDDEN]
     status: Status
     cause: Annotated[Cause, SPREAD]
     at: Instant
@@ -62,17 +64,17 @@ class EntryOutcomes:
     last: Annotated[bool, HIDDEN]
 
     @property
-    def receipt(
+    def confirmation(
         self,
     ) -> Annotated[
         str | None, "Confirms them, and those before them that came with null: they ended together."
     ]:
-        """The receipt of the entry; None where it has trees that are not shown yet."""
-        return receipt_text(self.entry) if self.last else None
+        """The confirmation of the entry; None where it has trees that are not shown yet."""
+        return confirmation_text(self.entry) if self.last else None
 
     @property
     def retry(self) -> Annotated[bool, "false: failed for good, so another attempt is of no use."]:
-        """False if they failed for good."""
+        """False if the trees failed for good."""
         return self.cause.retry
 
 
@@ -86,9 +88,9 @@ class OutcomesPage:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """Where a reading is: in its `turn`-th shard from `first` on, before a tree of a slab of an entry.
+    """The position of a reading: its `turn`-th shard from `first` on, and a tree of a slab of an entry.
 
-    The digest tells whether the entry is still the one that it was.
+    The digest identifies the entry.
     """
 
     first: int
@@ -101,7 +103,7 @@ class _Position:
 
 @dataclass(slots=True)
 class _Room:
-    """What a page still has room for."""
+    """The remaining room of a page."""
 
     trees: int
     size: int = field(default=PAGE_BYTES)
@@ -114,7 +116,7 @@ class _Room:
         self.size -= len(message_id or b"")
 
 
-def nothing_skipped(_: Receipt) -> bool:
+def nothing_skipped(_: Confirmation) -> bool:
     """No entry is left out."""
     return False
 
@@ -125,7 +127,7 @@ def page(
     *,
     limit: int = PAGE,
     cursor: str | None = None,
-    skip: Callable[[Receipt], bool] = nothing_skipped,
+    skip: Callable[[Confirmation], bool] = nothing_skipped,
 ) -> Operation[OutcomesPage]:
     """Outcomes of a spout that are not confirmed, at most `limit` trees (1 to `PAGE`).
 
@@ -150,7 +152,7 @@ def page(
 
 
 def lengths(core: Core, spout: str) -> Operation[tuple[int, ...]]:
-    """How many entries of a spout each shard holds that are not confirmed."""
+    """Returns the number of a spout's unconfirmed entries in each shard."""
     return tuple((yield [command("XLEN", shard.outcomes(spout)) for shard in core.shards]))
 
 
@@ -161,21 +163,21 @@ def _read_shard(
     at: _Position,
     room: _Room,
     shown: list[EntryOutcomes],
-    skip: Callable[[Receipt], bool],
+    skip: Callable[[Confirmation], bool],
 ) -> Operation[_Position]:
     """Tells entries of a shard from a position on, until there is no room or no entry; where it came to."""
     stream, from_id = core.shards[number].outcomes(spout), b"%d-%d" % at.entry
     skipped = 0
     while skipped < WINDOW:
-        [found] = yield [command("XRANGE", stream, from_id, b"+", b"COUNT", _ENTRIES)]
-        entries, unreadable = outcomes.parse_all(number, found)
+        [read] = yield [command("XRANGE", stream, from_id, b"+", b"COUNT", _ENTRIES)]
+        entries, unreadable = outcomes.parse_all(number, read)
         if unreadable:
             yield from outcomes.drop(core, spout, unreadable)
         for entry in entries:
-            began = _id(entry.receipt) == at.entry and entry.receipt.digest == at.digest
+            began = _id(entry.confirmation) == at.entry and entry.confirmation.digest == at.digest
             if not began:
-                at = _Position(at.first, at.turn, _id(entry.receipt), entry.receipt.digest)
-            if skip(entry.receipt):
+                at = _Position(at.first, at.turn, _id(entry.confirmation), entry.confirmation.digest)
+            if skip(entry.confirmation):
                 skipped += 1
             else:
                 at, parts = yield from _tell(core, spout, entry, at, room)
@@ -186,9 +188,9 @@ def _read_shard(
             at = _Position(at.first, at.turn, (milliseconds, sequence + 1))
             if not room:
                 return at
-        if len(found) < _ENTRIES:
+        if len(read) < _ENTRIES:
             return at
-        milliseconds, sequence = outcomes.id_parts(found[-1][0])
+        milliseconds, sequence = outcomes.id_parts(read[-1][0])
         from_id = b"%d-%d" % (milliseconds, sequence + 1)
     return at
 
@@ -201,15 +203,15 @@ def _tell(
     slab, index = at.slab, at.index
     while slab < len(entry.slabs) and room:
         part = entry.slabs[slab : slab + _SLABS]
-        known = yield from outcomes.message_ids(core, [one.slab for one in part])
+        ids_of_slabs = yield from outcomes.message_ids(core, [outcome.slab for outcome in part])
         # Message ids go in the step that confirms their entry, which another reader may do meanwhile.
-        if len(known) < len(part) and not (yield from _is_there(core, spout, entry.receipt)):
+        if len(ids_of_slabs) < len(part) and not (yield from _is_there(core, spout, entry.confirmation)):
             return replace(at, slab=len(entry.slabs), index=0), []
-        for one in part:
-            for number, tree in _trees(one, known.get(one.slab), index):
+        for outcome in part:
+            for number, tree in _trees(outcome, ids_of_slabs.get(outcome.slab), index):
                 if not room:
                     return replace(at, slab=slab, index=number), _by_cause(entry, trees, last=False)
-                trees.setdefault(one.cause, []).append(tree)
+                trees.setdefault(outcome.cause, []).append(tree)
                 room.take(tree.message_id)
             slab, index = slab + 1, 0
             if not room:
@@ -221,62 +223,66 @@ def _tell(
 
 
 def _by_cause(entry: Entry, trees: Mapping[Cause, list[EndedTree]], *, last: bool) -> list[EntryOutcomes]:
-    """Trees of an entry as they are told. The receipt comes with the last of them."""
-    shown = entry.receipt, entry.status
+    """Yields the trees of an entry. The confirmation comes with the last of them."""
+    shown = entry.confirmation, entry.status
     told = [EntryOutcomes(*shown, cause, entry.at, of, last=False) for cause, of in trees.items()]
     return [*told[:-1], replace(told[-1], last=last)]
 
 
-def _is_there(core: Core, spout: str, receipt: Receipt) -> Operation[bool]:
-    """Whether an entry is not confirmed."""
-    [found] = yield [command("XRANGE", core.shards[receipt.shard].outcomes(spout), receipt.id, receipt.id)]
-    return any(entry.receipt == receipt for entry in outcomes.parse_all(receipt.shard, found)[0])
+def _is_there(core: Core, spout: str, confirmation: Confirmation) -> Operation[bool]:
+    """Return True if an entry is not confirmed."""
+    [entries] = yield [
+        command("XRANGE", core.shards[confirmation.shard].outcomes(spout), confirmation.id, confirmation.id)
+    ]
+    return any(
+        entry.confirmation == confirmation for entry in outcomes.parse_all(confirmation.shard, entries)[0]
+    )
 
 
 def _trees(
-    one: SlabOutcome, message_ids: Sequence[bytes] | None, begin: int
+    outcome: SlabOutcome, message_ids: Sequence[bytes] | None, begin: int
 ) -> Iterator[tuple[int, EndedTree]]:
-    """The trees of a slab from the `begin`-th on, each with its number.
+    """Yields the trees of a slab from the `begin`-th on, each with its number.
 
-    Where the message ids cannot be read, the trees that are named are shown without; of a slab that is named
-    as a whole nobody knows then how many it had, and the spout's own timer tells of them.
+    If the message ids cannot be read, named trees are shown without; the size of a slab that is named as a
+    whole is then unknown, and the spout's own timer reports its trees.
     """
-    count = max(one.indexes or (-1,)) + 1 if message_ids is None else len(message_ids)
-    indexes = one.of(count)
+    count = max(outcome.indexes or (-1,)) + 1 if message_ids is None else len(message_ids)
+    indexes = outcome.indexes_in(count)
     for number in range(begin, len(indexes)):
         index = indexes[number]
         name = None if message_ids is None else message_ids[index]
-        yield number, EndedTree(anchor_at(one.slab, index), name, one.latency)
+        yield number, EndedTree(anchor_at(outcome.slab, index), name, outcome.latency)
 
 
-# Receipts
+# Confirmations
 
 
-def receipt_text(receipt: Receipt) -> str:
-    """The name of an entry for who confirms it."""
-    return f"{receipt.shard}-{receipt.id.decode()}-{receipt.digest.decode()}"
+def confirmation_text(confirmation: Confirmation) -> str:
+    """Returns the name of an entry for its confirmation."""
+    return f"{confirmation.shard}-{confirmation.id.decode()}-{confirmation.digest.decode()}"
 
 
-def receipt_of(core: Core, text: str) -> Receipt:
-    """The entry that a receipt names; ValidationError where it can be none of this topology."""
-    parts = text.split("-") if _RECEIPT.match(text) else []
+def confirmation_of(core: Core, text: str) -> Confirmation:
+    """The entry that a confirmation names; ValidationError where it can be none of this topology."""
+    parts = text.split("-") if _CONFIRMATION.match(text) else []
     if not parts or int(parts[0]) >= len(core.shards) or max(int(parts[1]), int(parts[2])) > _MOST_ID:
         raise ValidationError(
-            f"receipt: expected one that came with outcomes of this topology, got {shown(text)}"
+            f"confirmation: expected one that came with outcomes of this topology, got {shown(text)}"
         )
-    return Receipt(int(parts[0]), b"%d-%d" % (int(parts[1]), int(parts[2])), parts[3].encode())
+    return Confirmation(int(parts[0]), b"%d-%d" % (int(parts[1]), int(parts[2])), parts[3].encode())
 
 
-def confirm(core: Core, spout: str, receipts: Sequence[str], key: str | None = None) -> Operation[int]:
-    """Confirms the entries of receipts; returns how many trees. Confirming again changes nothing.
+def confirm(core: Core, spout: str, confirmations: Sequence[str], key: str | None = None) -> Operation[int]:
+    """Confirms the entries of confirmations; returns how many trees. Confirming again changes nothing.
 
     key: names the call for an hour, in which it is answered the same. Raises ValidationError before anything
     has changed, and KeyConflict for a key that was used for something else.
     """
-    places = list(dict.fromkeys(receipt_of(core, text) for text in receipts))
+    places = list(dict.fromkeys(confirmation_of(core, text) for text in confirmations))
     if key is None:
         return (yield from outcomes.confirm(core, spout, places))
-    taken = yield from idempotency_keys.take(core, key, "\0".join(["confirm", spout, *receipts]))
+    taken = yield from idempotency_keys.take(core, key, "\0".join(["confirm", spout, *confirmations]))
     answer = taken.answer
     if answer is None:
         trees = yield from outcomes.confirm(core, spout, places)
@@ -302,5 +308,5 @@ def _decoded(cursor: str, shards: int) -> _Position:
     return _Position(first, turn, (milliseconds, sequence), digest, slab, index)
 
 
-def _id(receipt: Receipt) -> tuple[int, int]:
-    return outcomes.id_parts(receipt.id)
+def _id(confirmation: Confirmation) -> tuple[int, int]:
+    return outcomes.id_parts(confirmation.id)

@@ -4,6 +4,8 @@ acker/inspect/topology/totals.py has the sums.
 
 Nothing here changes the ledger, and each call reads a bounded piece of it, however many trees are in flight.
 All times are of the server's clock.
+
+Terms: a slab is the trees that one call tracked together.
 """
 
 import itertools
@@ -19,7 +21,7 @@ from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import HIDDEN, Cursor
 from acker.ledger.outcomes import outcomes
-from acker.ledger.settings.config import MESSAGE_ID_BYTES, check_message_id, check_name
+from acker.ledger.settings.config import MESSAGE_ID_BYTES, check_message_id, check_name, spout_of
 from acker.ledger.slabs import registries
 from acker.ledger.slabs import slabs as headers
 from acker.ledger.slabs.sections import SPOUT as SECTIONS
@@ -61,7 +63,7 @@ class TreesPage:
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """Which slabs a page is of."""
+    """The filter of a page: its slabs."""
 
     bucket: int | None
     spout: str | None
@@ -74,7 +76,10 @@ class _Filter:
         names = registries.names(clock.spouts)
         return (
             state in self.states
-            and (self.spout is None or (kind == headers.TRACKED and names.get(spout) == self.spout))
+            and (
+                self.spout is None
+                or (kind == headers.TRACKED and spout_of(names.get(spout, "")) == self.spout)
+            )
             and (self.bucket is None or clock.bucket(entered) == self.bucket)
             and (clock.now - tracked_at) / 1000 >= self.older_than
         )
@@ -91,15 +96,15 @@ def trees(
     limit: int = 100,
     cursor: str | None = None,
 ) -> Operation[TreesPage]:
-    """A page of the trees in flight, pending or waiting, the next ones to expire first.
+    """Returns a page of the trees in flight, pending or waiting, the next ones to expire first.
 
-    That is by bucket, as the buckets were when the first page was read; in a bucket they come by shard.
+    They are ordered by bucket, as the buckets were when the first page was read, and by shard in a bucket.
+    bucket, spout, shard, state: filters. older_than: least age since the track, in seconds. limit: most trees
+    in the page, 1 to 1,000. cursor: the cursor of the previous page.
 
-    bucket, spout, shard, state: only those; older_than: only those tracked so many seconds ago or more.
-    limit: most trees in the page, 1 to 1,000. cursor: that of the page before.
-    A page looks at 4,096 slabs at most, so it may have fewer trees, or none, and a cursor all the same.
-    A tree that is in flight all the while and is not reset comes once, whatever happens to others.
-    Raises ValidationError, also for a spout that the topology does not have.
+    A page reads at most 4,096 slabs, so it may have fewer trees, or none, and still a cursor. A tree that
+    stays in flight and is not reset comes once, whatever happens to others. Raises ValidationError, also for
+    a spout that the topology does not have.
     """
     wanted = _choice(bucket, BUCKETS, "bucket")
     place = _choice(state, _IN_FLIGHT, "state")
@@ -117,67 +122,69 @@ def trees(
     search = _Filter(wanted, spout, states, older_than)
     end = core.config.ackers if shard is None else shard + 1
 
-    found: list[Tree] = []
+    page: list[Tree] = []
     examined = calls = asked = 0
     count = 2
-    while len(found) < limit and calls < _PAGE_CALLS:
+    while len(page) < limit and calls < _PAGE_CALLS:
         calls += 1
         if position.slabs:
-            found += yield from _read(core, position, search, limit - len(found))
+            page += yield from _read(core, position, search, limit - len(page))
         elif position.shard < end and examined < _PAGE_SLABS:
-            # About as many as fit in the page: what is named and does not fit has to go into the cursor.
-            count = (limit - len(found)) * asked // len(found) if found else count * 2
+            # About as many as fit in the page: the names of slabs that do not fit go into the cursor.
+            count = (limit - len(page)) * asked // len(page) if page else count * 2
             count = max(2, min(_MOST_NAMED, count))
             examined += yield from _scan(core, position, search, count)
             asked += count
         else:
             break
-    return _page(found, position, end, query)
+    return _page(page, position, end, query)
 
 
 def find(
     core: Core, message_id: bytes | str, *, limit: int = 100, cursor: str | None = None
 ) -> Operation[TreesPage]:
-    """A page of the trees with a message id, finished ones too while they are held.
+    """Returns a page of the trees with a message id, also finished trees while they are held.
 
-    Those of sections have none (`acker.ledger.slabs.sections.SPOUT`) and are left out. There is no index of
-    message ids, which would cost more than the trees themselves: a page looks through 2,048 slabs or 2 MiB,
-    so it may be empty and have a cursor all the same. Go on until there is none. limit: most trees in the
-    page, 1 to 1,000. cursor: that of the page before. Raises ValidationError.
+    Trees of sections have no message id (`acker.ledger.slabs.sections.SPOUT`) and are left out. An index of
+    message ids would cost more than the trees themselves: a page searches 2,048 slabs or 2 MiB, so it may be
+    empty and still have a cursor. Continue until there is none. limit: most trees in the page, 1 to 1,000.
+    cursor: the cursor of the previous page. Raises ValidationError.
     """
     wanted = check_message_id(message_id)
     query = (core.config.name, "find", wanted)
     position, limit = _start(core, query, limit, cursor, None)
     end = core.config.ackers
 
-    found: list[Tree] = []
-    examined = calls = size = looked = 0
-    while len(found) < limit and size < _FIND_BYTES and calls < _PAGE_CALLS:
+    page: list[Tree] = []
+    examined = calls = size = examined_bytes = 0
+    while len(page) < limit and size < _FIND_BYTES and calls < _PAGE_CALLS:
         calls += 1
         if position.slabs:
-            anchors, read, passed = yield from _search(core, position, wanted, limit - len(found))
-            found += [one for one in (yield from trees_at(core, anchors)) if one.spout != SECTIONS]
-            size, looked = size + read, looked + passed
+            anchors, read, passed = yield from _search(core, position, wanted, limit - len(page))
+            page += [one for one in (yield from trees_at(core, anchors)) if one.spout != SECTIONS]
+            size, examined_bytes = size + read, examined_bytes + passed
         elif position.shard < end and examined < _FIND_SLABS:
             examined += yield from _scan_directory(core, position)
         else:
             break
-    return replace(_page(found, position, end, query), looked=looked)
+    return replace(_page(page, position, end, query), looked=examined_bytes)
 
 
 # How they are read
 
 
 def _read(core: Core, position: Position, search: _Filter, most: int) -> Operation[list[Tree]]:
-    """Reads slabs that were named, and moves the position past what it read."""
+    """Reads named slabs, and moves the position past them."""
     shard = ids.shard_of(position.slabs[0], core.config.ackers)
     slabs = position.slabs[:_MOST_READ]
-    [(clock, found, done, first)] = yield [
+    [(clock, slabs_read, done, first)] = yield [
         scripts.read_trees(core.shards[shard], slabs, most, position.first)
     ]
     position.slabs, position.first = position.slabs[done:], first
-    clock = Clock.of(shard, clock)
-    return trees_of(core, shard, clock, slabs, [entry for entry in found if search.takes(clock, entry[1])])
+    clock = Clock.from_reply(shard, clock)
+    return trees_of(
+        core, shard, clock, slabs, [entry for entry in slabs_read if search.takes(clock, entry[1])]
+    )
 
 
 def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operation[int]:
@@ -195,7 +202,7 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
         if rotations < 0:
             _next_shard(position)
             return 0
-        # What a rotation sets aside entered two rotations before.
+        # A rotation sets a generation aside that entered two rotations before.
         oldest = drained - 2
         if search.bucket is not None and search.bucket < 3:
             oldest = rotations - search.bucket
@@ -206,7 +213,7 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
     [(clock, generation, scan, named)] = yield [
         scripts.scan_slabs(shard, position.generation, position.scan, count, ages, aside)
     ]
-    clock = Clock.of(shard.number, clock)
+    clock = Clock.from_reply(shard.number, clock)
     position.generation, position.scan = generation, int(scan)
     if generation - (position.scan == 0) > latest:  # of another turn
         _next_shard(position)
@@ -228,13 +235,13 @@ def _clocks(core: Core) -> Operation[list[tuple[int, int]]]:
 
 
 def _generations(position: Position) -> tuple[int, int]:
-    """Of which generations the position's turn is: what was set aside when the read began, then by bucket.
+    """Yields the generations of the position: first the set-aside ones when the read began, then by bucket.
 
-    They are counted from the rotations that were then: what a tick moves meanwhile stays in its turn.
+    They are counted from the rotations of that time: a slab that a tick moves meanwhile keeps its turn.
     """
     rotations, backlog = position.clocks[position.shard]
     if position.turn == 0:
-        # What a rotation sets aside entered two rotations before.
+        # A rotation sets a generation aside that entered two rotations before.
         return rotations - backlog - 2, rotations - 3
     age = cursors.TURNS - 1 - position.turn
     return rotations - age, rotations - age if age else _NEVER
@@ -264,9 +271,9 @@ def _next_shard(position: Position) -> None:
 def _search(
     core: Core, position: Position, wanted: bytes, most: int
 ) -> Operation[tuple[list[int], int, int]]:
-    """Looks for a message id in slabs that were named; returns anchors, how many bytes it read, and trees.
+    """Searches a message id in named slabs; returns anchors, the number of bytes read, and trees.
 
-    The bytes are compared here: the server only copies them, and holds nobody up for hostile ones.
+    The bytes are compared here: the server only copies them, so hostile ids do not block it.
     """
     shard = core.shards[ids.shard_of(position.slabs[0], core.config.ackers)]
     slabs = position.slabs[:_MOST_READ]
@@ -277,7 +284,7 @@ def _search(
         sizes = yield [command("HSTRLEN", shard.message_ids, slab) for slab in slabs]
         slabs = slabs[: _until(sizes, _BATCH_BYTES)]
     [packed] = yield [command("HMGET", shard.message_ids, *slabs)]
-    found: list[int] = []
+    anchors: list[int] = []
     size = 0
     for done, (slab, count, blob) in enumerate(zip(slabs, counts, packed, strict=False)):
         if blob is not None and count:
@@ -285,25 +292,25 @@ def _search(
             size += sum(len(own or b"") for own, _ in in_pieces)
             for index in _indexes_in(in_pieces, wanted):
                 if index >= position.first:
-                    if len(found) == most:
+                    if len(anchors) == most:
                         position.slabs, position.first = position.slabs[done:], index
-                        return found, size, sum(counts[:done])
-                    found.append(ids.anchor_at(slab, index))
+                        return anchors, size, sum(counts[:done])
+                    anchors.append(ids.anchor_at(slab, index))
         position.first = 0
         if size >= _BATCH_BYTES:
             position.slabs = position.slabs[done + 1 :]
-            return found, size, sum(counts[: done + 1])
+            return anchors, size, sum(counts[: done + 1])
     position.slabs = position.slabs[len(slabs) :]
-    return found, size, sum(counts[: len(slabs)])
+    return anchors, size, sum(counts[: len(slabs)])
 
 
 def _until(weights: Sequence[int], most: int) -> int:
-    """How many of them weigh at most so much together, or 1."""
+    """Returns the number of them that weigh at most so much together, or 1."""
     return max(1, int(np.searchsorted(np.cumsum(weights), most, side="right")))
 
 
 def _indexes_in(pieces: Sequence[tuple[bytes | None, int]], wanted: bytes) -> list[int]:
-    """Where a message id is among those of a slab, in its pieces."""
+    """Returns the positions of a message id in a slab, in its pieces."""
     firsts = itertools.accumulate((count for _, count in pieces), initial=0)
     return [
         first + index
@@ -313,7 +320,7 @@ def _indexes_in(pieces: Sequence[tuple[bytes | None, int]], wanted: bytes) -> li
 
 
 def _indexes(packed: bytes, count: int, wanted: bytes) -> list[int]:
-    """Where a message id is among those of a slab (packed as in acker/ledger/calls/encoding.py)."""
+    """Returns the positions of a message id in a slab (packed as in acker/ledger/calls/encoding.py)."""
     if len(packed) < 2 * count or packed.find(wanted, 2 * count) < 0:  # too short: it cannot be read
         return []
     lengths = np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)
@@ -345,11 +352,11 @@ def _whole(value: object, what: str, low: int, high: int) -> None:
         raise ValidationError(f"{what}: expected a whole number from {low:,} to {high:,}, got {shown(value)}")
 
 
-def _choice(value: object, choices: Sequence[str], what: str) -> int | None:
+def _choice(value: object, choices: Sequence[str], label: str) -> int | None:
     if value is None:
         return None
     if value not in choices:
-        raise ValidationError(f"{what}: expected one of {', '.join(choices)}, got {shown(value)}")
+        raise ValidationError(f"{label}: expected one of {', '.join(choices)}, got {shown(value)}")
     return choices.index(str(value))
 
 

@@ -1,4 +1,4 @@
-"""Traces as they are read: what became of a tree, event by event (`acker.ledger.calls.traces`)."""
+"""Reading of traces: the events of a tree (`acker.ledger.calls.traces`)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -69,31 +69,31 @@ def trace(core: Core, anchor: int) -> Operation[list[TraceEvent]]:
 
 
 def _order(event: TraceEvent) -> tuple[float, int]:
-    """When it was; of one millisecond, what comes first in the life of a tuple."""
+    """The order of events: by time; in one millisecond, by their order in the life of a tuple."""
     return event.at, _KINDS.index(event.kind) if event.kind in _KINDS else len(_KINDS)
 
 
 def with_end(events: list[TraceEvent], ended: Failure | None) -> list[TraceEvent]:
-    """The events of a trace, and how its tree failed or expired, where they do not tell.
+    """Returns the events of a trace, with the failure or expiry of its tree, if they lack it.
 
-    Only the ledger knows of each end, so nobody writes it into traces: an expiration costs them nothing.
+    Only the ledger knows of each end, so no one writes it into traces: an expiration costs them nothing.
     """
-    if not events or ended is None or any(one.kind == ended.status for one in events):
+    if not events or ended is None or any(event.kind == ended.status for event in events):
         return events
     cause = ended.cause
     end = TraceEvent(ended.at, ended.status, cause.step, cause.batch, reason=cause.reason)
-    return sorted([*events, end], key=lambda one: one.at)
+    return sorted([*events, end], key=lambda event: event.at)
 
 
 def traced(core: Core, most: int = 100) -> Operation[list[Traced]]:
     """The trees that are traced, the one that began last first; up to `most` (1 to 10,000) of each shard."""
     most = max(1, min(most, MOST_TRACES))
-    found: list[Traced] = []
+    traces: list[Traced] = []
     for first in range(0, len(core.shards), _SHARDS):
         shards = core.shards[first : first + _SHARDS]
         replies = yield [command("XREVRANGE", shard.traces, "+", "-", "COUNT", most) for shard in shards]
-        found += [tree for reply in replies for tree in _traced(reply)]
-    return sorted(found, key=lambda one: -one.began)
+        traces += [tree for reply in replies for tree in _traced(reply)]
+    return sorted(traces, key=lambda one: -one.began)
 
 
 def walk(core: Core, places: dict[int, bytes], most: int) -> Operation[list[Traced]]:
@@ -101,7 +101,7 @@ def walk(core: Core, places: dict[int, bytes], most: int) -> Operation[list[Trac
 
     places: by shard, where an earlier call has ended, and then where this one has; it begins anew at the end.
     """
-    found: list[Traced] = []
+    traces: list[Traced] = []
     for first in range(0, len(core.shards), _SHARDS):
         shards = core.shards[first : first + _SHARDS]
         replies = yield [
@@ -110,8 +110,8 @@ def walk(core: Core, places: dict[int, bytes], most: int) -> Operation[list[Trac
         ]
         for shard, reply in zip(shards, replies, strict=True):
             places[shard.number] = reply[-1][0] if len(reply) == most else b"0-0"
-            found += _traced(reply)
-    return found
+            traces += _traced(reply)
+    return traces
 
 
 def _traced(entries: Reply) -> Iterator[Traced]:

@@ -1,4 +1,7 @@
-"""The state of a tree: in flight, or recently finished, with its outcome."""
+"""The state of a tree: in flight, or recently finished, with its outcome.
+
+Terms: a tree is all that comes of one record.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -26,7 +29,7 @@ class TreeState:
 
 
 def tree_state(core: Core, anchor: int) -> Operation[TreeState | None]:
-    """The state of a tree; None where the ledger does not know it (any more). Raises ValidationError."""
+    """Returns the state of a tree; None if the ledger does not have it. Raises ValidationError."""
     tree = yield from trees.tree(core, anchor)
     if tree is None:
         failed = yield from failures.find(core, anchor)

@@ -1,8 +1,11 @@
-"""What goes to a ledger and comes back: calls, submissions of them, their writers, and what they achieved.
+"""Calls to a ledger, submissions of them, their writers and their results.
 
-A writer numbers its calls for a shard 1, 2, 3 ... It has one call under way for a shard; who sends several
-side by side takes several writers. A writer is given back when its calls are answered, and discarded when
-they are not: nobody knows then what became of them, and the next call must not depend on it.
+A writer numbers its calls for a shard 1, 2, 3 ... It has one call under way for a shard; a submission with
+several calls side by side takes several writers. A writer is given back after its calls are answered. If they
+are not answered, it is discarded: their effect is unknown, and the next call must not depend on it.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a delta is
+the XOR of the ids that a call adds to a tree.
 """
 
 import os
@@ -22,9 +25,9 @@ from acker.store.scripts import Script
 T = TypeVar("T")
 
 HORIZON = 3600.0
-"""Seconds for which the store remembers a silent writer, at least."""
+"""Least seconds for which the store remembers a silent writer."""
 FLIGHT_CALLS = 8
-"""Most calls for one shard that are under way at a time for one submission."""
+"""Most simultaneous calls of one submission for one shard."""
 _KEPT = 64
 
 
@@ -32,11 +35,11 @@ _KEPT = 64
 class Call:
     """One script call for one shard, as `acker.ledger.calls.scripts` makes it.
 
-    The keys and arguments of its own.
+    Its keys and arguments exclude the shard's.
 
-    `stamp` is its writer's id and its number, once it was sent. turn: it is sent when all calls of lower
-    turns are answered. tracks: the spout that it tracks trees for. waits: it counts as answered when the
-    files and replicas have it that the topology waits for.
+    stamp: its writer's id and its number, after it was sent. turn: it is sent after all calls of lower turns
+    were answered. tracks: the spout whose trees it tracks. waits: True if it counts as answered only after
+    the topology's files and replicas have it.
     """
 
     shard: int
@@ -63,29 +66,29 @@ class Submission(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether every call has been answered."""
+        """True if every call was answered."""
         return all(call.reply is not None for call in self.calls)
 
     def result(self) -> T:
-        """What the calls answered, put together; only when `done`.
+        """The combined result of the calls; only after `done`.
 
-        UnreadableRecord where a reply is of no call: its writer's record is damaged.
+        Raises UnreadableRecord if a reply belongs to no call: its writer's record is damaged.
         """
-        with reading("what a writer has done"):
+        with reading("the record of a writer"):
             return self._result(self.calls)
 
 
 def flight(calls: Sequence[Call]) -> list[Call]:
-    """The calls to send next: of those whose turn it is, the first `FLIGHT_CALLS` for each shard."""
-    found = []
+    """The calls to send next: the first `FLIGHT_CALLS` of each shard whose turn has come."""
+    ready = []
     turn = min((call.turn for call in calls if call.reply is None), default=0)
     per_shard: dict[int, int] = {}
     for call in calls:
         if call.reply is None and call.turn == turn:
             per_shard[call.shard] = per_shard.get(call.shard, 0) + 1
             if per_shard[call.shard] <= FLIGHT_CALLS:
-                found.append(call)
-    return found
+                ready.append(call)
+    return ready
 
 
 class Writer:
@@ -108,7 +111,7 @@ class Writer:
 class Writers:
     """The idle writers of this process, for any thread; a forked child and a pickled copy start with none.
 
-    It has no lock, which a thread could hold at the moment of a fork: a deque's own methods are atomic.
+    It needs no lock, which a thread could hold at the moment of a fork: a deque's methods are atomic.
     """
 
     def __init__(self) -> None:
@@ -125,7 +128,7 @@ class Writers:
                 return writer
 
     def give(self, writer: Writer) -> None:
-        """Takes a writer back whose calls are all answered."""
+        """Takes a writer back after all its calls were answered."""
         writer.last_used = time.monotonic()
         self._idle.append(writer)
 
@@ -138,7 +141,7 @@ class Writers:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """late: deltas for trees that were finished; orphaned: deltas for trees that may not wait for a track."""
+    """late: deltas for finished trees; orphaned: deltas for trees without room to wait for a track."""
 
     late: int = 0
     orphaned: int = 0
@@ -146,7 +149,7 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """failed: trees that failed now; late: that were finished before; orphaned: that may not wait."""
+    """failed: trees that failed now; late: trees finished before; orphaned: trees without room to wait."""
 
     failed: int = 0
     late: int = 0
@@ -155,7 +158,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """rotated: shards whose buckets were rotated; expired and orphaned: trees that were drained."""
+    """rotated: shards whose buckets were rotated; expired, orphaned: drained trees."""
 
     rotated: int = 0
     expired: int = 0
@@ -163,7 +166,7 @@ class Ticked:
 
 
 def sums(calls: list[Call], width: int) -> list[int]:
-    """The sums of the numbers that replies begin with; UnreadableRecord where one names slabs after them."""
+    """Sums the numbers at the begin of replies; raises UnreadableRecord if a reply names slabs after them."""
     totals = [0] * width
     refused: list[int] = []
     for call in calls:
@@ -184,4 +187,4 @@ def refusals(words: Sequence[bytes]) -> list[int]:
 def unreadable(anchors: Sequence[int]) -> str:
     """The message about slabs that were refused."""
     listed = ", ".join(map(str, anchors[:5])) + (" ..." if len(anchors) > 5 else "")
-    return f"the records of {len(anchors)} slabs cannot be read, all else was done; by first anchor: {listed}"
+    return f"the records of {len(anchors)} slabs cannot be read, the rest was done; by first anchor: {listed}"

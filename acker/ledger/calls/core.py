@@ -1,6 +1,11 @@
-"""What can be done to a ledger, as operations without I/O (`acker.store.operation`).
+"""Operations of a ledger, without I/O (`acker.store.operation`).
 
-Operations that change it are submissions, whose calls take effect once (acker/ledger/calls/idempotence.py).
+Operations that change it are submissions: their calls take effect once (acker/ledger/calls/idempotence.py).
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
+call tracked together; a vector has a number for each tree, the XOR of tuple ids; a delta is the XOR of the
+ids that a call adds to a tree; the nursery is the first of three time buckets, through which a tree goes
+until it expires.
 """
 
 import secrets
@@ -12,14 +17,14 @@ from typing import Any
 
 import redis
 
-from acker.errors import StoreError, UnreadableRecord, ValidationError
+from acker.errors import StoreError, UnknownTopology, UnreadableRecord, ValidationError
 from acker.ledger import ids
 from acker.ledger.calls import encoding, scripts
 from acker.ledger.calls.calls import HORIZON, Call, Failed, Submission, Updated, Writers, sums
 from acker.ledger.calls.marks import Mark
 from acker.ledger.ids import Ids
 from acker.ledger.settings import topologies
-from acker.ledger.settings.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
+from acker.ledger.settings.config import MAX_SPOUTS, Settings, TopologyConfig, check_name, spout_of
 from acker.ledger.slabs import registries, sections
 from acker.ledger.slabs import slabs as packing
 from acker.ledger.slabs.ages import Ages
@@ -28,15 +33,15 @@ from acker.store import keys
 from acker.store.operation import NOTHING, Operation, Reply, Request, abreast, command
 
 FLIGHT_SHARDS = 64
-"""Most shards that one batch of requests asks something of."""
+"""Most shards in one batch of requests."""
 ATTEMPTS = 5 + MAX_SPOUTS
-"""How often a call is sent that is refused each time: others may bring a shard as many spouts meanwhile."""
-_SPOUTS = "SPOUTS "
+"""Most sends of a call that is refused each time: others may add as many spouts to a shard meanwhile."""
+_SPOUTS, _REMOVED = "SPOUTS ", "REMOVED"
 
 
 @dataclass(slots=True)
 class Core:
-    """A topology as operations need it: its configuration, keys, writers, and the spouts known so far."""
+    """A topology for operations: its configuration, keys, writers, and the spouts known so far."""
 
     config: TopologyConfig
     spouts: frozenset[str] = frozenset()
@@ -44,13 +49,13 @@ class Core:
     ages: Ages = field(default_factory=Ages, compare=False)
     shards: list[keys.Shard] = field(init=False)
     registries: dict[int, bytes] = field(default_factory=dict)
-    """The spouts that a shard tells outcomes to, as it has said last (acker/ledger/slabs/registries.py)."""
+    """The spouts of a shard, by its last answer (acker/ledger/slabs/registries.py)."""
     read_by: dict[str, object] = field(default_factory=dict, compare=False)
-    """Who reads a stream, as it has said last, where several do (acker/streams/log/known_readers.py)."""
+    """The readers of a stream with several, by its last answer (acker/streams/log/known_readers.py)."""
     one_server: bool | None = field(default=None, compare=False)
     """True if the store is one server, False if it is a cluster.
 
-    None where nobody has learned that yet (acker/streams/commits/run.py).
+    None if that is not known yet (acker/streams/commits/run.py).
     """
 
     def __post_init__(self) -> None:
@@ -59,11 +64,11 @@ class Core:
 
     @property
     def horizon(self) -> float:
-        """Seconds for which the store remembers a silent writer, at least."""
+        """Least seconds for which the store remembers a silent writer."""
         return max(HORIZON, self.config.message_timeout)
 
     def request(self, call: Call) -> Request:
-        """A call as it is sent: the shard's keys first, its spouts first."""
+        """The request of a call: with the shard's keys and spouts first."""
         registry = self.registries.get(
             call.shard, b""
         )  # read once: another thread may be learning of a spout
@@ -78,11 +83,15 @@ class Core:
         )
 
     def note_spouts(self, shard: int, reply: Reply) -> bool:
-        """Whether a shard refused a call for the spouts it declared, as other ones; notes which it has.
+        """Notes a shard's spouts if it refused a call for its declared spouts; returns True if it did.
 
-        Raises UnreadableRecord where that cannot be read.
+        Raises UnknownTopology if the topology was removed, and UnreadableRecord if the spouts cannot be read.
         """
-        if not isinstance(reply, redis.ResponseError) or not str(reply).startswith(_SPOUTS):
+        if not isinstance(reply, redis.ResponseError):
+            return False
+        if str(reply) == _REMOVED:
+            raise UnknownTopology.for_name(self.config.name, ": it was removed, so nothing has changed")
+        if not str(reply).startswith(_SPOUTS):
             return False
         registry = str(reply)[len(_SPOUTS) :].encode()
         if not registries.readable(registry):
@@ -91,13 +100,13 @@ class Core:
         return True
 
     def note_tracked(self, call: Call, declared: bytes) -> None:
-        """Notes that a shard, with those spouts declared, has tracked for a spout: it has that one, too."""
-        # Another thread may have learned of more of them meanwhile.
+        """Adds a spout to a shard's declared spouts, after the shard has tracked for it."""
+        # Another thread may have learned of more spouts meanwhile.
         if self.registries.get(call.shard, b"") == declared:
             self.registries[call.shard] = registries.with_spout(declared, call.tracks)
 
     def ask(self, calls: Sequence[Call]) -> Operation[list[Reply]]:
-        """The replies of calls that carry no stamp: sent again only where they declared too few streams."""
+        """The replies of calls without a stamp, which are resent only if they declared too few streams."""
         replies = yield [self.request(call) for call in calls]
         for _ in range(ATTEMPTS):
             refused = [
@@ -126,21 +135,21 @@ class Core:
     ) -> Submission[list[str]]:
         """Tracks slabs; the result has for each, in order: A, D, C, R, W or U (lua/ledger/calls/track.lua).
 
-        limit: most trees that a shard may hold, where that is not its share of the high-water mark. how,
-        staged: of roots, once or again, and the keys of their staged vectors, by shard. emitted: how many
-        tuples the caller has emitted into trees since it said so last.
+        limit: most trees of a shard, if that is not its share of the high-water mark. how, staged: for roots,
+        once or again, and the keys of their staged vectors, by shard. emitted: tuples that the caller has
+        emitted into trees since its last call with a number.
         """
         check_name(spout, "spout")
         limit = self.config.shard_limit if limit is None else limit
         by_shard: dict[int, list[int]] = {}
-        named = []
+        names = []
         for place, slab in enumerate(slabs):
             slab.check()
             name = ids.slab_of(int(slab.anchors[0]))
-            named.append(name)
+            names.append(name)
             by_shard.setdefault(ids.shard_of(name, self.config.ackers), []).append(place)
-        if len(set(named)) < len(named):
-            raise ValidationError("slabs: one is named twice")
+        if len(set(names)) < len(names):
+            raise ValidationError("slabs: expected each slab (the trees of one track) once, got one twice")
         ahead: list[tuple[int, Call]] = []
         calls: list[Call] = []
         order: list[int] = []
@@ -159,9 +168,9 @@ class Core:
                     calls.append(keep(part, emitted=0 if calls else emitted))
                     part, trees, size = [], 0, 0
                 if cut := packing.pieces(packed, len(slab.anchors)):
-                    ahead += [(place, one) for one in self._ids_calls(shard, limit, named[place], slab, cut)]
+                    ahead += [(place, one) for one in self._ids_calls(shard, limit, names[place], slab, cut)]
                     packed = b""
-                part.append((named[place], slab.values.astype("<i8", copy=False).tobytes(), packed))
+                part.append((names[place], slab.values.astype("<i8", copy=False).tobytes(), packed))
                 trees += len(slab.anchors)
                 size += len(packed)
                 order.append(place)
@@ -172,11 +181,11 @@ class Core:
 
         def result(calls: list[Call]) -> list[str]:
             letters = "".join((call.reply or b"").decode() for call in calls[len(ahead) :])
-            found = [letter for _, letter in sorted(zip(order, letters, strict=True))]
+            in_order = [letter for _, letter in sorted(zip(order, letters, strict=True))]
             for place, call in ahead:
                 if call.reply in (b"C", b"U"):
-                    found[place] = call.reply.decode()
-            return found
+                    in_order[place] = call.reply.decode()
+            return in_order
 
         return Submission([call for _, call in ahead] + calls, result)
 
@@ -198,11 +207,10 @@ class Core:
         by: Mark | None = None,
         acked: int = 0,
     ) -> Submission[Updated]:
-        """XORs a delta into the ack value of each tree named; several of one tree are folded first.
+        """XORs a delta into the ack value of each named tree; deltas of one tree are folded first.
 
-        emitted: as of `track`. by: who acks, and `acked` how many tuples.
-        The result of this, of `fail` and of `reset_timeout` raises UnreadableRecord where slabs were passed
-        over, for their record cannot be read; all else was done.
+        emitted: see `track`. by: the acking step. acked: its acked tuples. The results of `update`, `fail`
+        and `reset_timeout` raise UnreadableRecord if unreadable slabs were passed over; the rest was done.
         """
         calls = []
         for call in encoding.update_calls(anchors, deltas, max(1, self.config.ackers)):
@@ -211,11 +219,11 @@ class Core:
         return Submission(calls, lambda calls: Updated(*sums(calls, 2)))
 
     def fail(self, anchors: Ids, cause: bytes, by: Mark | None = None) -> Submission[Failed]:
-        """Fails trees, for one cause (`acker.ledger.slabs.causes`). by: who fails them."""
+        """Fails trees, for one cause (`acker.ledger.slabs.causes`). by: the failing step."""
         return self.fail_each(anchors, [cause], by)
 
     def fail_each(self, anchors: Ids, causes: Sequence[bytes], by: Mark | None = None) -> Submission[Failed]:
-        """Fails trees, each for its own cause."""
+        """Fails trees, each for a separate cause."""
         calls = [
             scripts.fail(self.config, self.shards[call.shard], call, by=by)
             for call in encoding.fail_calls(anchors, causes, max(1, self.config.ackers))
@@ -223,11 +231,11 @@ class Core:
         return Submission(calls, lambda calls: Failed(*sums(calls, 3)))
 
     def reset_timeout(self, anchors: Ids, lines: Mapping[int, int] | None = None) -> Submission[int]:
-        """Sends the slabs of trees back to the nursery; the result is how many slabs.
+        """Sends the slabs of trees back to the nursery; the result is the number of slabs.
 
-        A tree of a line stands for its request: its slabs of all sections go back. lines: as of
-        `sections.everywhere`. Without them all sections are named of whatever may be of a line, which costs
-        calls and does no harm: of kept slabs (acker/streams/spouts) each fourth looks so.
+        A tree of a line stands for its request: its slabs of all sections go back. lines: see
+        `sections.everywhere`. Without lines all sections of each possible slab of a line are named, which
+        costs calls and does no harm: one of four kept slabs (acker/streams/spouts) looks like such a slab.
         """
         calls = [
             scripts.reset_timeout(self.shards[call.shard], call)
@@ -236,30 +244,30 @@ class Core:
         return Submission(calls, lambda calls: sums(calls, 1)[0])
 
     def resetting(self, anchors: Ids) -> Operation[Submission[int]]:
-        """The same, with the lines that the topology has: asked for where an anchor may be of one."""
+        """Resets with the topology's lines, which are read if an anchor may belong to a line."""
         if not sections.lines(anchors).any():
             return self.reset_timeout(anchors)
-        # An anchor of a line is known to nobody before the line is declared.
+        # No process knows an anchor of a line before the line is declared.
         [stored] = yield [command("HVALS", keys.lines(self.config.name))]
         return self.reset_timeout(anchors, sections.counted(stored))
 
     def count_unreadable(self, records: int) -> Submission[None]:
-        """Counts records that could not be read, in any of the shards."""
+        """Counts unreadable records, in any of the shards."""
         call = scripts.count_unreadable(secrets.choice(self.shards), records)
         return Submission([call], lambda _: None)
 
     # Spouts
 
     def refresh_spouts(self) -> Operation[bool]:
-        """Reads which spouts the topology has; returns whether the store knows the topology at all."""
+        """Reads the topology's spouts; returns True if the store holds the topology."""
         stored = yield from topologies.spouts(self.config.name)
         self.spouts = stored or self.spouts
         return stored is not None
 
     def restore(self) -> Operation[None]:
-        """Stores the configuration and the spouts again, in a store that lost everything.
+        """Stores the configuration and the spouts again in a store that lost all data.
 
-        TopologyConfigError where the topology was opened with another configuration since.
+        Raises TopologyConfigError if the topology was opened with another configuration since.
         """
         stored = yield from topologies.register_again(self.config)
         for spout in sorted(self.spouts - stored.spouts):
@@ -267,18 +275,18 @@ class Core:
         self.spouts |= stored.spouts
 
     def register_spout(self, name: str, ask: bool = False) -> Operation[None]:
-        """Notes a spout among those of its topology, where that was not done by this process.
+        """Registers a spout of the topology, unless this process has registered it.
 
-        ask: also where it was: the store may have lost it since. A store that lost the topology's
-        configuration gets that again, with all its spouts.
-        AckerError where the topology has 64 other spouts.
+        ask: True to register it in any case, because the store may have lost it since. A store that lost the
+        topology's configuration gets it again, with all its spouts. Raises SpoutsFull if the topology has 64
+        other spouts.
         """
-        check_name(name, "spout")
-        if ask or name not in self.spouts:
-            yield from self.register_spouts({name})
+        spout = spout_of(check_name(name, "spout"))
+        if ask or spout not in self.spouts:
+            yield from self.register_spouts({spout})
 
     def register_spouts(self, names: Collection[str]) -> Operation[None]:
-        """As `register_spout` with `ask`, for several."""
+        """Registers spouts, like `register_spout` with `ask`."""
         known = self.spouts.union(names)
         notes: list[Operation[Any]] = [topologies.register_spout(self.config, name) for name in sorted(names)]
         *_, there = yield from abreast([*notes, self.refresh_spouts()])
@@ -290,7 +298,7 @@ class Core:
 def open_topology(name: str, asked: Settings, create: bool = True) -> Operation[Core]:
     """Opens a topology.
 
-    Takes what `acker.ledger.settings.topologies.register` takes, and raises what that raises.
+    Has the arguments and errors of `acker.ledger.settings.topologies.register`.
     """
     stored = yield from topologies.register(name, asked, create)
     return Core(stored.config, stored.spouts)

@@ -1,4 +1,9 @@
-"""Vectors of ids to the bytes of script calls, and back: what lua/ reads and writes, on this side."""
+"""Encodes vectors of ids as arguments of script calls, and decodes their replies.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
+call tracked together; a vector has a number for each tree, the XOR of tuple ids; a delta is the XOR of the
+ids that a call adds to a tree.
+"""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -12,34 +17,37 @@ from acker.ledger import ids
 from acker.ledger.ids import Ids
 
 CALL_WORDS = 16_384
-"""Most words of a script call that are worked on by the server's own loops: some milliseconds at worst."""
+"""Most words of a script call for the server's C loops: some milliseconds at worst."""
 DENSE_WORDS = 320
-"""What a vector counts at least: it is XORed into a slab that may be longer, up to 4,096 words."""
+"""Least weight of a vector in words: it is XORed into a slab of up to 4,096 words."""
 CALL_RESETS = 100
-"""Most slabs that a call resets: the words of each are all counted."""
+"""Most slabs that a call resets: all words of each are counted."""
 CALL_FAILS = 250
 """Most trees that a call fails."""
 CALL_MANY = 40
 """Most slabs of more than one tree in a call that fails trees."""
 CALL_DRAINS = 200
-"""Most slabs that a call drains: each is reported to its spout and kept for people to look at."""
+"""Most slabs that a call drains: each is reported to its spout and kept for people."""
 CALL_SLABS = 400
 """Most slabs that a call tracks: each costs the server some microseconds, whatever its size."""
 CALL_TREES = 1_000
 """Most slabs of an update, and most trees that it touches one by one."""
 _FEW = 24
-"""Trees that Python goes through one by one in less time than numpy's calls would take. They are one call of
-each kind in a shard, for they are far below what limits one."""
+"""Most trees that Python handles one by one in less time than numpy. They are one call of each kind in a
+shard, because they are far below a call's limits."""
 CALL_BYTES = 1 << 20
-"""A call that has so many bytes of message ids takes no further slab."""
+"""Bytes of message ids at which a call takes no further slab."""
 
 
 @dataclass(slots=True)
 class UpdateCall:
-    """What one call of update.lua is to do in one shard; two of its three parts are empty.
+    """The arguments of one call of update.lua in one shard, for an update of one of three kinds.
 
-    slabs: of the sparse part (counts, indexes, deltas), or of the dense part (vectors; trees: how many of
-    each slab they change, u16). singles: slabs of one, and `ones` their deltas.
+    The fields of the other two kinds are empty. A sparse update changes a few trees of each slab: `slabs` has
+    the ids of the slabs, `counts` the number of changed trees of each, `indexes` their indexes in the slab,
+    and `deltas` the XOR that is to be applied to each. A dense update changes whole slabs: `slabs` again,
+    `vectors` with the XOR for all trees of each, and `trees` with the number of changed trees of each (16
+    bits each). The third kind changes slabs of one tree: `singles` has their ids, `ones` their deltas.
     """
 
     shard: int
@@ -55,9 +63,9 @@ class UpdateCall:
 
 @dataclass(slots=True)
 class TreesCall:
-    """The trees that one call names in one shard: slabs, how many indexes each has (u16), indexes (u16).
+    """The trees of one call in one shard: slabs, the number of indexes of each (u16), indexes (u16).
 
-    reasons, why: where they fail, what lua/ledger/calls/fail.lua takes of that.
+    reasons, why: for fails, arguments of lua/ledger/calls/fail.lua.
     """
 
     shard: int
@@ -88,12 +96,12 @@ def _group(anchors: Ids, ackers: int) -> _Groups:
     starts = (
         np.concatenate(([0], np.flatnonzero(slabs[1:] != slabs[:-1]) + 1)) if len(slabs) else np.zeros(0, int)
     )
-    own = slabs[starts]
+    distinct = slabs[starts]
     return _Groups(
-        own.astype(">u8").tobytes(),
+        distinct.astype(">u8").tobytes(),
         starts,
         np.diff(np.append(starts, len(slabs))),
-        ids.shards_of(own, ackers),
+        ids.shards_of(distinct, ackers),
         indexes,
     )
 
@@ -101,34 +109,43 @@ def _group(anchors: Ids, ackers: int) -> _Groups:
 def _runs(weights: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
     """Cuts a sequence into runs of at most `CALL_TREES` members and weight `most` (or one member)."""
     start, weight = 0, 0
-    for at, own in enumerate(weights.tolist()):
-        if at > start and (weight + own > most or at - start >= CALL_TREES):
+    for at, size in enumerate(weights.tolist()):
+        if at > start and (weight + size > most or at - start >= CALL_TREES):
             yield start, at
             start, weight = at, 0
-        weight += own
+        weight += size
     if start < len(weights):
         yield start, len(weights)
 
 
-def update_calls(anchors: Ids | list[int], deltas: Ids | list[int], ackers: int) -> list[UpdateCall]:
-    """The calls that XOR `deltas` into the trees of `anchors`. ValidationError for what is no anchor."""
-    if len(anchors) == len(deltas) <= _FEW:
+def update_calls(
+    anchors: Ids | list[int], deltas: Ids | list[int], ackers: int, *, pairs: bool = False
+) -> list[UpdateCall]:
+    """The calls that XOR `deltas` into the trees of `anchors`. Raises ValidationError for a bad anchor.
+
+    pairs: no slab goes as a vector.
+    """
+    if len(anchors) == len(deltas) <= _FEW and not pairs:
         few = anchors if isinstance(anchors, list) else anchors.tolist()
         if all(anchor > 0 and anchor & 1 for anchor in few):
-            own = deltas if isinstance(deltas, list) else deltas.tolist()
-            return _calls_for_few(few, own, ackers)
+            few_deltas = deltas if isinstance(deltas, list) else deltas.tolist()
+            return _calls_for_few(few, few_deltas, ackers)
     anchors, deltas = np.asarray(anchors, np.int64), np.asarray(deltas, np.int64)
-    one = ids.check_anchors(anchors) < 0
-    if not one.any():
-        return _calls_for_many(anchors, deltas, ackers)
-    calls = _calls_for_ones(anchors[one], deltas[one], ackers)
-    return calls if one.all() else calls + _calls_for_many(anchors[~one], deltas[~one], ackers)
+    alone = ids.check_anchors(anchors) < 0
+    if not alone.any():
+        return _calls_for_many(anchors, deltas, ackers, pairs=pairs)
+    calls = _calls_for_ones(anchors[alone], deltas[alone], ackers)
+    return (
+        calls
+        if alone.all()
+        else calls + _calls_for_many(anchors[~alone], deltas[~alone], ackers, pairs=pairs)
+    )
 
 
 def _calls_for_ones(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
-    """The same for slabs of one, in the order in which they came.
+    """The same for slabs of one, in their given order.
 
-    It is often that in which they were tracked, and what was stored together lies together in memory.
+    That is often the order of their tracks, and values that were stored together lie together in memory.
     """
     distinct, folded = ids.fold(anchors, deltas)
     if len(distinct) < len(anchors):
@@ -158,7 +175,7 @@ def _without_zeros(anchors: Ids, deltas: Ids) -> tuple[Ids, Ids]:
     return (anchors, deltas) if kept.all() else (anchors[kept], deltas[kept])
 
 
-def _calls_for_many(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
+def _calls_for_many(anchors: Ids, deltas: Ids, ackers: int, *, pairs: bool = False) -> list[UpdateCall]:
     """The same for slabs of many.
 
     A slab with many touched trees goes as a vector, one with few as pairs: a pair costs the
@@ -167,16 +184,16 @@ def _calls_for_many(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
     anchors, deltas = _without_zeros(*ids.fold(anchors, deltas))
     groups = _group(anchors, ackers)
     extents = groups.indexes[groups.starts + groups.sizes - 1] + 1 if len(anchors) else np.zeros(0, np.int64)
-    dense = _dense(groups.sizes, extents)
+    dense = np.zeros(len(extents), np.bool_) if pairs else _dense(groups.sizes, extents)
     packed = deltas.astype("<i8", copy=False).tobytes()
     calls = []
     for shard in np.unique(groups.shards).tolist():
-        here = groups.shards == shard
-        few = np.flatnonzero(here & ~dense)
+        in_shard = groups.shards == shard
+        few = np.flatnonzero(in_shard & ~dense)
         for a, b in _runs(groups.sizes[few], CALL_TREES):
             part = few[a:b]
             calls.append(UpdateCall(shard, groups.slabs(part), *_pairs(groups, part, deltas)))
-        many = np.flatnonzero(here & dense)
+        many = np.flatnonzero(in_shard & dense)
         vectors = list(_vectors(groups, many, extents, deltas, packed))
         for a, b in _runs(np.maximum(extents[many], DENSE_WORDS), CALL_WORDS):
             trees = groups.sizes[many[a:b]].astype("<u2").tobytes()
@@ -185,12 +202,12 @@ def _calls_for_many(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
 
 
 def _dense(trees: Any, extent: Any) -> Any:
-    """Whether a slab with so many touched trees, up to some index, goes as a vector."""
+    """True if a slab with so many touched trees, up to some index, goes as a vector."""
     return trees * 90 > 100 + extent
 
 
 def _calls_for_few(anchors: list[int], deltas: list[int], ackers: int) -> list[UpdateCall]:
-    """What `_calls_for_many` makes."""
+    """The calls of `_calls_for_many`, for few trees."""
     folded: dict[int, int] = {}
     for anchor, delta in zip(anchors, deltas, strict=True):
         folded[anchor] = folded.get(anchor, 0) ^ delta
@@ -200,7 +217,7 @@ def _calls_for_few(anchors: list[int], deltas: list[int], ackers: int) -> list[U
             slab = ids.slab_of(anchor)
             slabs = shards.setdefault(ids.shard_of(slab, ackers), {})
             slabs.setdefault(slab, {})[ids.index_of(anchor)] = folded[anchor]
-    found = []
+    calls = []
     for shard in sorted(shards):
         few, many = UpdateCall(shard, []), UpdateCall(shard, [])
         for slab, trees in shards[shard].items():
@@ -214,8 +231,8 @@ def _calls_for_few(anchors: list[int], deltas: list[int], ackers: int) -> list[U
                 few.counts += struct.pack("<H", count)
                 few.indexes += struct.pack(f"<{count}H", *trees)
                 few.deltas += struct.pack(f"<{count}q", *trees.values())
-        found += [call for call in (few, many) if call.slabs]
-    return found
+        calls += [call for call in (few, many) if call.slabs]
+    return calls
 
 
 def _members(groups: _Groups, part: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -251,30 +268,32 @@ def _vectors(
 def fail_calls(anchors: Ids, causes: Sequence[bytes], ackers: int) -> list[TreesCall]:
     """The calls that fail the trees of `anchors`, each once, for the first of its causes.
 
-    causes: one for each anchor, or one for all. Raises ValidationError for what is no anchor.
+    causes: one for each anchor, or one for all. Raises ValidationError for a bad anchor.
     """
     distinct, first = np.unique(ids.check_anchors(anchors).view(np.uint64), return_index=True)
     anchors = distinct.view(np.int64)
     numbers: dict[bytes, int] = {}
     of_each = np.array([numbers.setdefault(cause, len(numbers)) for cause in causes], dtype=np.int64)
     texts = [struct.pack("<H", len(cause)) + cause for cause in numbers]
-    one = len(texts) == 1
-    codes = np.zeros(0, np.int64) if one else of_each[first]
+    single = len(texts) == 1
+    codes = np.zeros(0, np.int64) if single else of_each[first]
     groups = _group(anchors, ackers)
     calls = []
     for shard in np.unique(groups.shards).tolist():
-        here = np.flatnonzero(groups.shards == shard)
-        slab_of_member = np.repeat(here, groups.sizes[here])
-        members = _members(groups, here)
+        in_shard = np.flatnonzero(groups.shards == shard)
+        slab_of_member = np.repeat(in_shard, groups.sizes[in_shard])
+        members = _members(groups, in_shard)
         # A slab of many has its message ids read (lua/ledger/includes/recent.lua); its first member stands
         # for that.
-        ends = np.cumsum(groups.sizes[here])
+        ends = np.cumsum(groups.sizes[in_shard])
         weights = np.ones(len(members), dtype=np.int64)
-        weights[(ends - groups.sizes[here])[groups.indexes[members[ends - 1]] > 0]] = CALL_FAILS // CALL_MANY
+        weights[(ends - groups.sizes[in_shard])[groups.indexes[members[ends - 1]] > 0]] = (
+            CALL_FAILS // CALL_MANY
+        )
         for a, b in _runs(weights, CALL_FAILS):
             part, sizes = np.unique(slab_of_member[a:b], return_counts=True)
             call = _trees_call(shard, groups, part, sizes, members[a:b])
-            if one:
+            if single:
                 call.reasons = texts[0]
             else:
                 own, why = np.unique(codes[members[a:b]], return_inverse=True)
@@ -287,7 +306,7 @@ def fail_calls(anchors: Ids, causes: Sequence[bytes], ackers: int) -> list[Trees
 def reset_calls(anchors: Ids, ackers: int) -> list[TreesCall]:
     """The calls that reset the trees of `anchors`, each once.
 
-    No slab is cut: it is what is reset, and is counted once. Its words are all looked at.
+    No slab is cut, because it is the unit of a reset and is counted once. All its words are read.
     """
     anchors = np.unique(ids.check_anchors(anchors).view(np.uint64)).view(np.int64)
     groups = _group(anchors, ackers)

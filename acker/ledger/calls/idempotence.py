@@ -19,7 +19,7 @@ from acker.store.operation import Operation
 T = TypeVar("T")
 
 SENDING = 0.9
-"""For so much of the time in which the store remembers a silent writer a call is sent."""
+"""Share of the time that the store remembers a silent writer in which a call is sent."""
 
 
 def send(core: Core, submission: Submission[T]) -> Operation[T]:
@@ -29,23 +29,24 @@ def send(core: Core, submission: Submission[T]) -> Operation[T]:
 
 
 def expired(core: Core, sent_at: float) -> bool:
-    """Whether the store may have forgotten what it did of a call that was sent then (`time.monotonic`)."""
+    """True if the store may have forgotten a call that was first sent then (`time.monotonic`)."""
     return time.monotonic() - sent_at > SENDING * core.horizon
 
 
 def submit(core: Core, calls: Sequence[Call]) -> Operation[None]:
-    """Sends calls until each is answered; calls that were answered before are left out.
+    """Sends calls until each is answered, without calls that were answered before.
 
     After StoreUnavailable the same calls can be sent again, for nearly `Core.horizon` seconds. Raises
-    StoreError after that, and where a shard refuses a call; WritersFull where a shard can remember no further
-    writer.
+    StoreError after that, or if a shard refuses a call; WritersFull if a shard remembers no further writer.
     """
     taken: list[Writer] = []
     lanes: list[Writer] = []
     attempts = 0
     while sending := flight(calls):
         if any(call.stamp and call.reply is None and expired(core, call.sent_at) for call in calls):
-            raise StoreError("the call was sent too long ago: the store may not know any more that it had it")
+            raise StoreError(
+                "the call is too old to send again: the store may have forgotten it. Nothing was sent"
+            )
         position: dict[int, int] = {}
         for call in sending:
             lane = position[call.shard] = position.get(call.shard, -1) + 1
@@ -61,20 +62,20 @@ def submit(core: Core, calls: Sequence[Call]) -> Operation[None]:
             if reason.startswith("FULL"):
                 full = reason
             elif reason.startswith("WRITER"):
-                # What the store knows of the writer is lost or damaged, and with it what the writer had done.
+                # The store's record of the writer is lost or damaged, and with it the record of its calls.
                 call.stamp, call.reply = (Writer().id, 1), None
                 taken, lanes = [], []
             elif reason:
                 raise StoreError(reason)
         if full:
-            # What the shards know already is worth keeping: with these writers others can go on.
+            # The shards know these writers: other calls can go on with them.
             waiting = {call.stamp[0] for call in calls if call.stamp and call.reply is None}
             for writer in taken + lanes:
                 if writer.id not in waiting:
                     core.writers.give(writer)
             raise WritersFull(full.removeprefix("FULL "))
         if refused:
-            # A call that was refused keeps its writer for itself: the next ones take others.
+            # A refused call keeps its writer for itself: the next calls take others.
             taken, lanes = taken + lanes, []
             attempts += 1
         if attempts >= ATTEMPTS:
@@ -86,8 +87,8 @@ def submit(core: Core, calls: Sequence[Call]) -> Operation[None]:
 def _exchange(core: Core, calls: Sequence[Call]) -> Operation[list[tuple[Call, str]]]:
     """Sends stamped calls and takes their replies.
 
-    Returns the calls that were refused, with what the shard says: "" where it has other spouts than were
-    declared, which is noted.
+    Returns the refused calls, each with the shard's reason: "" if the shard has other spouts than the
+    declared ones, which are noted.
     """
     requests = [core.request(call) for call in calls]
     replies = yield requests

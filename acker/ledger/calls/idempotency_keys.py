@@ -1,4 +1,4 @@
-"""Idempotency keys: each names a call for an hour, which takes effect once and is answered the same."""
+"""Idempotency keys: each names a call for an hour or more; it takes effect once, with one answer."""
 
 import hashlib
 import secrets
@@ -13,7 +13,7 @@ from acker.store.operation import Operation, Request, command
 from acker.store.replies import pairs
 
 KEY_SECONDS = int(HORIZON)
-"""Seconds for which a key is remembered."""
+"""Seconds for which a key is remembered, at least."""
 NAME_BYTES = 16
 """Bytes of the name under which the store remembers a key."""
 
@@ -22,7 +22,8 @@ NAME_BYTES = 16
 class Key:
     """A key as the store remembers it.
 
-    writer: random, the key's own. seconds: for which it is remembered. answer: the first that was noted.
+    writer: the key's random writer. seconds: time for which the key is remembered. answer: the first noted
+    one.
     """
 
     record: bytes
@@ -31,7 +32,7 @@ class Key:
     answer: bytes | None
 
     def writer_of(self, number: int) -> bytes:
-        """The writer of a call that is sent for the key, by its number: it has that call only."""
+        """The writer of the key's call of that number, and of no other call."""
         return hashlib.sha256(b"%b %d" % (self.writer, number)).digest()[:NAME_BYTES]
 
     def noting(self, answer: int) -> list[Request]:
@@ -49,14 +50,20 @@ def name_of(core: Core, key: str) -> str:
     return hashlib.sha256(given).hexdigest()[: 2 * NAME_BYTES]
 
 
-def take(core: Core, key: str, call: str) -> Operation[Key]:
-    """Takes a key for a call; KeyConflict where it was used for another one."""
+def is_taken(core: Core, key: str) -> Operation[bool]:
+    """True if a call has taken a key, whatever call."""
+    [known] = yield [command("EXISTS", keys.idempotency_key(core.config.name, name_of(core, key)))]
+    return bool(known)
+
+
+def take(core: Core, key: str, call: str, life: int = KEY_SECONDS) -> Operation[Key]:
+    """Takes a key for a call, and for so many seconds; raises KeyConflict if it was used for another call."""
     record = keys.idempotency_key(core.config.name, name_of(core, key))
     digest = hashlib.sha256(call.encode()).hexdigest().encode()
     [_, _, _, seconds, stored] = yield [
         command("HSETNX", record, "digest", digest),
         command("HSETNX", record, "writer", secrets.token_bytes(NAME_BYTES)),
-        _lives(record),
+        _lives(record, life),
         command("TTL", record),
         command("HGETALL", record),
     ]
@@ -66,5 +73,5 @@ def take(core: Core, key: str, call: str) -> Operation[Key]:
     return Key(record, bytes(known[b"writer"]), seconds, known.get(b"answer"))
 
 
-def _lives(record: bytes) -> Request:
-    return command("EXPIRE", record, KEY_SECONDS, "NX")
+def _lives(record: bytes, life: int = KEY_SECONDS) -> Request:
+    return command("EXPIRE", record, life, "NX")

@@ -1,6 +1,8 @@
-"""Marks: which step has acked tuples of which slabs, when and in which batch.
+"""Marks: the last ack of each step in each slab, with its time and batch.
 
 See lua/ledger/includes/marks.lua.
+
+Terms: a slab is the trees that one call tracked together.
 """
 
 import hashlib
@@ -12,7 +14,7 @@ from acker.ledger.settings.settings import check_number
 from acker.store.records import Bounds
 
 MOST_STEPS = 255
-"""Steps of a topology that have a number of their own; later ones share 0."""
+"""Most steps of a topology with a number; later steps share 0."""
 MOST_NUMBER = (1 << 32) - 1
 _NO_BATCH = (1 << 32) - 1
 _BY = struct.Struct("<II")
@@ -27,9 +29,9 @@ def number_of(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Who acks or fails tuples, as the store notes it.
+    """A step that acks or fails tuples, as the store notes it.
 
-    step: the number of the step, 0 to 2^32 - 1 (`number_of`). batch: of its query, -1 for none;
+    step: the number of the step, 0 to 2^32 - 1 (`number_of`). batch: the batch of its query, -1 for none;
     0 to 2^32 - 2 are distinct.
     """
 
@@ -41,20 +43,20 @@ class Mark:
         check_number(self.batch, "batch of a mark", -1, 2**63 - 1, int)
 
     def packed(self) -> bytes:
-        """What lua/ledger/includes/marks.lua takes: 8 bytes."""
+        """The mark as lua/ledger/includes/marks.lua takes it: 8 bytes."""
         return _BY.pack(self.step, min(self.batch, _NO_BATCH - 1) if self.batch >= 0 else _NO_BATCH)
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A mark as it was found. at: Unix seconds by the server's clock. batch: -1 for none."""
+    """A stored mark. at: Unix seconds by the server's clock. batch: -1 for none."""
 
     at: float
     batch: int
 
     @classmethod
     def parse(cls, value: bytes | None) -> Self | None:
-        """A mark of a slab; None where there is none, or none that can be read."""
+        """Parses a mark of a slab; None if there is none, or it cannot be read."""
         if value is None or len(value) != _MARK.size:
             return None
         ms, batch = _MARK.unpack(value)

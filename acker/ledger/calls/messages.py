@@ -1,4 +1,8 @@
-"""The acker's own messages, many of them in one call: for a service, whose clients speak any language."""
+"""Messages to the acker, many in one call: for a service with clients in any language.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
+call tracked together; a delta is the XOR of the ids that a call adds to a tree.
+"""
 
 import secrets
 import time
@@ -17,7 +21,7 @@ from acker.ledger.calls.idempotency_keys import NAME_BYTES
 from acker.ledger.calls.marks import Mark
 from acker.ledger.calls.parts import COSTS, FAIL, RESET, TRACK, UPDATE
 from acker.ledger.calls.traces import Event
-from acker.ledger.settings.config import check_message_id
+from acker.ledger.settings.config import check_message_id, check_spout
 from acker.ledger.slabs import causes, sections
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.slabs.slabs import NewSlab
@@ -26,12 +30,12 @@ from acker.store.operation import Operation
 T = TypeVar("T")
 
 _LAST_SECONDS = 60
-"""Seconds before a key is forgotten in which it is not used any more: its writers may be, a little later."""
+"""Seconds before a key's end in which it is not used: its writers may be forgotten soon after."""
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A tree to be tracked. Those of one slab have the indexes 0, 1, 2 ..., in any order."""
+    """A tree to be tracked. Trees of one slab have the indexes 0, 1, 2 ..., in any order."""
 
     anchor: int
     value: int
@@ -43,8 +47,8 @@ class Track:
 class Messages:
     """Messages for one topology: trees, (anchor, delta), (anchor, cause), and anchors to be reset.
 
-    A cause is text, as of `acker.ledger.slabs.causes`. The number of the step that acks or fails may stand as
-    a third (`acker.ledger.calls.marks`).
+    A cause is a text of `acker.ledger.slabs.causes`. The number of the acking or failing step may stand third
+    (`acker.ledger.calls.marks`).
     """
 
     tracks: Sequence[Track] = ()
@@ -59,7 +63,7 @@ class Messages:
 
 @dataclass(slots=True)
 class Sent:
-    """What became of messages. letters: for each slab, by its first anchor, as `Core.track` gives them."""
+    """The result of messages. letters: the letter of `Core.track` for each slab, by its first anchor."""
 
     letters: dict[int, str] = field(default_factory=dict)
     updated: Updated = field(default_factory=Updated)
@@ -68,13 +72,12 @@ class Sent:
 
 
 def send(core: Core, messages: Messages, key: str | None = None) -> Operation[Sent]:
-    """Sends messages, under a key of the caller's if there is one.
+    """Sends messages, under the caller's idempotency key if there is one.
 
-    They take effect in parts (`acker.ledger.calls.parts`). Where the operation does not come to its end, some
-    may have, and others not: sent again under the same key, all have, each once.
-    Raises ValidationError before anything has changed; AckerError where there are too many spouts;
-    KeyConflict for a key that was used for other messages; UnreadableRecord where slabs had to be passed
-    over, when all else is done.
+    They take effect in parts (`acker.ledger.calls.parts`). If the operation does not end, some parts may have
+    taken effect: a resend under the same key completes all of them, each once.
+    Raises ValidationError before anything has changed; SpoutsFull if there are too many spouts; KeyConflict
+    for a key of other messages; UnreadableRecord if slabs were passed over, after the rest was done.
     """
     slabs = _slabs(messages.tracks)
     if not core.config.ackers:
@@ -90,7 +93,9 @@ def send(core: Core, messages: Messages, key: str | None = None) -> Operation[Se
         name = idempotency_keys.name_of(core, key)
         taken = yield from idempotency_keys.take(core, key, f"{COSTS} {messages.text()}")
         if taken.seconds < _LAST_SECONDS:
-            raise KeyConflict("the key was used nearly an hour ago: the store is about to forget what for")
+            raise KeyConflict(
+                "the idempotency key is about to expire (it is kept for an hour): use a new key"
+            )
         forgotten_at = time.monotonic() + taken.seconds - _LAST_SECONDS
         for number, call in enumerate(submission.calls):
             call.stamp = taken.writer_of(number), 1
@@ -102,7 +107,7 @@ def send(core: Core, messages: Messages, key: str | None = None) -> Operation[Se
 
 
 def _events(core: Core, messages: Messages, name: str, sent: Sent) -> list[Event]:
-    """What becomes of traced trees by messages that were sent: the same under the same key."""
+    """The events of traced trees by sent messages, the same under the same key."""
     tracks = [
         track for track in messages.tracks
         if sent.letters[ids.anchor_at(ids.slab_of(track.anchor), 0)] in "AD"
@@ -110,34 +115,35 @@ def _events(core: Core, messages: Messages, name: str, sent: Sent) -> list[Event
     acks, fails = _with_steps(messages.acks), _with_steps(messages.fails)
     resets = messages.resets if sent.slabs_reset else ()
     named = [*(one.anchor for one in tracks), *(one[0] for one in acks), *(one[0] for one in fails), *resets]
-    picked = set(traces.picked(core, ids.as_ids(named)).tolist())
+    traced = set(traces.select(core, ids.as_ids(named)).tolist())
     events = [
-        Event(one.anchor, "tracked", "tracked", spout=one.spout) for one in tracks if one.anchor in picked
+        Event(one.anchor, "tracked", "tracked", spout=one.spout) for one in tracks if one.anchor in traced
     ]
     for anchor, _, step in acks:
-        if anchor in picked:
+        if anchor in traced:
             by = None if step is None else Mark(step)
             events.append(Event(anchor, "acked", f"acked {name}" + ("" if step is None else f" {step}"), by))
     for anchor, cause, step in fails:
-        if anchor in picked:
+        if anchor in traced:
             by = None if step is None else Mark(step)
             events.append(Event(anchor, "failed", "failed", by, reason=Cause.parse(cause).reason))
     return events + (traces.resets(core, ids.as_ids(resets)) if resets else [])
 
 
 def _slabs(tracks: Sequence[Track]) -> dict[str, list[NewSlab]]:
-    """The slabs that tracks come to, by spout."""
-    found: dict[bytes, list[Track]] = {}
+    """The slabs of tracks, by spout."""
+    by_slab: dict[bytes, list[Track]] = {}
     for track in tracks:
-        found.setdefault(ids.slab_of(track.anchor), []).append(track)
+        by_slab.setdefault(ids.slab_of(track.anchor), []).append(track)
     slabs: dict[str, list[NewSlab]] = {}
-    for members in found.values():
+    for members in by_slab.values():
         members.sort(key=lambda track: ids.index_of(track.anchor))
         if [ids.index_of(track.anchor) for track in members] != list(range(len(members))):
             raise ValidationError(
                 f"anchor {members[0].anchor}: expected the trees of its slab with the indexes 0, 1, 2 ..., "
                 f"each once, got {[ids.index_of(track.anchor) for track in members][:5]}"
             )
+        check_spout(members[0].spout)
         if len({track.spout for track in members}) > 1:
             raise ValidationError(f"anchor {members[0].anchor}: the trees of a slab belong to one spout")
         slabs.setdefault(members[0].spout, []).append(
@@ -151,7 +157,7 @@ def _slabs(tracks: Sequence[Track]) -> dict[str, list[NewSlab]]:
 
 
 def _submission(core: Core, wanted: Messages, slabs: Mapping[str, Sequence[NewSlab]]) -> Submission[Sent]:
-    """Messages in parts, which are the same, and in the same order, whenever they are made."""
+    """Messages in parts: always the same parts in the same order."""
     fails = [(anchor, causes.checked_text(cause), step) for anchor, cause, step in _with_steps(wanted.fails)]
     everywhere = np.unique(sections.everywhere(ids.as_ids(wanted.resets))).tolist()
     messages = [
@@ -190,7 +196,7 @@ def _submission(core: Core, wanted: Messages, slabs: Mapping[str, Sequence[NewSl
         letters: dict[int, str] = {}
         for firsts, submission in tracks:
             letters |= dict(zip(firsts, submission.result(), strict=True))
-        found = Sent(
+        sent = Sent(
             letters,
             Updated(*sums(of_kind[UPDATE], 2)),
             Failed(*sums(of_kind[FAIL], 3)),
@@ -199,13 +205,13 @@ def _submission(core: Core, wanted: Messages, slabs: Mapping[str, Sequence[NewSl
         refused = [first for first, letter in letters.items() if letter == "U"]
         if refused:
             raise UnreadableRecord(unreadable(refused), refused)
-        return found
+        return sent
 
     return Submission(sent, result)
 
 
 def _answer(whole: Call, members: Sequence[Call]) -> None:
-    """Gives calls that were sent as one the replies of each."""
+    """Gives each call its reply from the replies of calls that were sent as one."""
     for call, reply in zip(members, (whole.reply or b"").split(b"\n"), strict=True):
         if reply.startswith(b"!"):
             raise StoreError(reply[1:].decode("utf-8", "replace"))

@@ -1,8 +1,11 @@
 """Cuts messages into parts, each of which takes effect as a whole.
 
-A part is of one shard, and is little work for the server. All that is for a slab lies in one part. Where that
-is too much for one, its track and its resets lie in one part, and in another all acks and fails of each tree.
-So nobody sees a tree with a part of its acks and fails.
+A part belongs to one shard, and is little work for the server. All messages for a slab lie in one part. If
+they are too many, the slab's track and resets lie in one part, and all acks and fails of each tree in
+another. So no reader sees a tree with only some of its acks and fails.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
+call tracked together; a delta is the XOR of the ids that a call adds to a tree.
 """
 
 from collections import Counter
@@ -26,18 +29,18 @@ _ACK, _DENSE = 1 / encoding.CALL_TREES, encoding.DENSE_WORDS / encoding.CALL_WOR
 _FAIL, _FAIL_OF_MANY = 1 / encoding.CALL_FAILS, 1 / encoding.CALL_MANY
 _RESET = 1 / encoding.CALL_RESETS
 COSTS = "1", _SCRIPT, _SLAB, _WORD, _BYTE, _ACK, _DENSE, _FAIL, _FAIL_OF_MANY, _RESET
-"""The rule by which messages are cut: a version, and costs of the 1 that a part may cost.
+"""The rule of cutting: a version, and the costs of messages. A part may cost 1.
 
-1 is a call of one kind that is as large as it may be. A key is taken for messages that are cut in this way,
-so a version that cuts in another refuses it.
+The largest call of one kind costs 1. An idempotency key belongs to messages that are cut by this rule, so a
+version with another rule refuses the key.
 """
 
 
 class Message(NamedTuple):
     """A message, with its place and its cost.
 
-    place: shard, slab, and index of the tree; -1 for what is of the whole slab. kind: what it does, and the
-    spout or the number of the step that does it. content: a slab, or an anchor and what is done to it.
+    place: shard, slab, and index of the tree; -1 for the whole slab. kind: the kind of message, and the spout
+    or the number of the step. content: a slab, or an anchor and its delta or cause.
     """
 
     place: tuple[int, bytes, int]
@@ -56,7 +59,7 @@ def tracks(core: Core, spout: str, slabs: Iterable[NewSlab]) -> Iterator[Message
 
 
 def others(core: Core, kind: int, messages: Sequence[tuple[int, Any, int | None]]) -> Iterator[Message]:
-    """Messages of another kind: anchor, what is done to it, and the number of the step that does it."""
+    """Messages of another kind: anchor, delta or cause, and the number of the step."""
     ids.check_anchors(ids.as_ids([anchor for anchor, _, _ in messages]))
     names = [ids.slab_of(anchor) for anchor, _, _ in messages]
     of_slab, cost = Counter(names), _COST_OF[kind]
@@ -70,7 +73,7 @@ _COST_OF: dict[int, Callable[[bool, int], float]] = {
     FAIL: lambda alone, count: _FAIL + (0 if alone else _FAIL_OF_MANY / count),
     RESET: lambda _, count: _ACK + _RESET / count,
 }
-"""The cost of a message by its kind. alone: its tree is a slab of one; count: of messages for its slab."""
+"""The cost of a message by its kind. alone: True for a slab of one; count: messages for its slab."""
 
 
 def _shard(core: Core, slab: bytes) -> int:
@@ -95,7 +98,7 @@ def cut(messages: Iterable[Message]) -> Iterator[list[Message]]:
 
 
 def _units(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """The messages of each slab, or of each tree where those of its slab are too many for a part."""
+    """The messages of each slab, or of each tree if the messages of its slab are too many for a part."""
     for _, group in groupby(messages, lambda message: message.place[1]):
         of_slab = list(group)
         if _cost(of_slab, frozenset()) <= 1:
@@ -105,7 +108,7 @@ def _units(messages: Sequence[Message]) -> Iterator[list[Message]]:
 
 
 def _cost(unit: Sequence[Message], kinds: frozenset[tuple[int, Any]]) -> float:
-    """The cost of messages. kinds: of those that the part has already."""
+    """The cost of messages. kinds: kinds that the part has already."""
     more = {message.kind for message in unit} - kinds
     return sum(message.cost for message in unit) + len(more) * _SCRIPT
 
@@ -115,7 +118,7 @@ def _place_of(message: Message) -> tuple[int, bytes, int]:
 
 
 def by_kind(part: Sequence[Message]) -> list[tuple[int, Any, list[Any]]]:
-    """The kinds of messages that a part has, in order: what they do, who does it, and their contents."""
+    """The kinds of messages of a part, in order: kind, spout or step, and contents."""
     contents: dict[tuple[int, Any], list[Any]] = {}
     for message in part:
         contents.setdefault(message.kind, []).append(message.content)
@@ -124,7 +127,7 @@ def by_kind(part: Sequence[Message]) -> list[tuple[int, Any, list[Any]]]:
 
 
 def calls(core: Core, kind: int, step: int | None, contents: Sequence[tuple[int, Any]]) -> list[Call]:
-    """The calls that do what messages of one kind say; not of tracks."""
+    """The calls for messages of one kind, except tracks."""
     mark = None if step is None else Mark(step)
     anchors = ids.as_ids([anchor for anchor, _ in contents])
     if kind == UPDATE:
@@ -132,5 +135,5 @@ def calls(core: Core, kind: int, step: int | None, contents: Sequence[tuple[int,
         return core.update(anchors, deltas, 0, mark, 0 if mark is None else len(contents)).calls
     if kind == FAIL:
         return core.fail_each(anchors, [cause for _, cause in contents], mark).calls
-    named = encoding.reset_calls(anchors, core.config.ackers)  # already of all sections
+    named = encoding.reset_calls(anchors, core.config.ackers)  # all sections are named already
     return [scripts.reset_timeout(core.shards[call.shard], call) for call in named]

@@ -1,7 +1,11 @@
 """The ledger's scripts as functions: each puts KEYS and ARGV in the order that its header in lua/ gives.
 
-A script of a shard makes a `Call`: `Core.request` puts the shard's keys, spouts and stamp before its own.
-What is answered stands in the header too.
+A script of a shard makes a `Call`: `Core.request` puts the shard's keys, spouts and stamp first. The header
+also tells the reply.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a delta is
+the XOR of the ids that a call adds to a tree; the nursery is the first of three time buckets, through which a
+tree goes until it expires.
 """
 
 from collections.abc import Sequence
@@ -27,17 +31,17 @@ def track(
     staged: bytes | None = None,
 ) -> Call:
     """Tracks slabs: name, ack values and packed message ids of each. staged: of roots, with `how`."""
-    own = [shard.outcomes(spout), *shard.vectors([name for name, _, _ in slabs])]
+    keys = [shard.outcomes(spout), *shard.vectors([name for name, _, _ in slabs])]
     args: list[Word] = [spout, limit, config.outcomes_kept, how, emitted]
     args += [word for _, values, message_ids in slabs for word in (values, message_ids)]
-    own += [staged] if staged is not None else []
-    return Call(shard.number, scripts.get("track"), own, args, tracks=spout, waits=True)
+    keys += [staged] if staged is not None else []
+    return Call(shard.number, scripts.get("track"), keys, args, tracks=spout, waits=True)
 
 
 def stage_ids(
     config: TopologyConfig, shard: Shard, slab: bytes, *, limit: int, count: int, number: int, piece: bytes
 ) -> Call:
-    """Sends a piece of a slab's message ids ahead of its track. count: of its trees. limit: as of `track`."""
+    """Sends a piece of a slab's message ids ahead of its track. count: its trees. limit: see `track`."""
     args: list[Word] = [config.waiting_bytes, limit, count, number, piece]
     return Call(shard.number, scripts.get("stage_ids"), [shard.vector(slab)], args)
 
@@ -45,48 +49,50 @@ def stage_ids(
 def update(
     config: TopologyConfig,
     shard: Shard,
-    what: UpdateCall,
+    part: UpdateCall,
     emitted: int = 0,
     by: Mark | None = None,
     acked: int = 0,
 ) -> Call:
-    """XORs deltas into ack values. by: who acks, and `acked` how many tuples."""
-    own = [*([] if by is None else shard.of_steps()), *shard.vectors(what.slabs)]
-    args: list[Word] = [config.waiting_bytes, emitted, b"" if by is None else by.packed(), acked, what.trees]
-    args += [what.counts, what.indexes, what.deltas, what.ones, *what.vectors, *what.singles]
-    return Call(shard.number, scripts.get("update"), own, args)
+    """XORs deltas into ack values. by: the acking step. acked: its acked tuples."""
+    keys = [*([] if by is None else shard.of_steps()), *shard.vectors(part.slabs)]
+    args: list[Word] = [config.waiting_bytes, emitted, b"" if by is None else by.packed(), acked, part.trees]
+    args += [part.counts, part.indexes, part.deltas, part.ones, *part.vectors, *part.singles]
+    return Call(shard.number, scripts.get("update"), keys, args)
 
 
 def fail(
     config: TopologyConfig,
     shard: Shard,
-    what: TreesCall,
+    part: TreesCall,
     *,
     staged: bytes | None = None,
-    made: bytes | None = None,
+    applied: bytes | None = None,
     number: int | None = None,
     by: Mark | None = None,
+    stay: int = 0,
 ) -> Call:
-    """Fails trees, as `acker.ledger.calls.encoding.fail_calls` cuts them. by: who fails them.
+    """Fails trees, as `acker.ledger.calls.encoding.fail_calls` cuts them. by: the failing step.
 
-    staged, made, number: of a commit, which has `made` only where its inputs are acked.
+    staged, applied, number: of a commit, which has `applied` only where its inputs are acked.
+    stay: ms for which its fails wait for their track; 0 for three rotations.
     """
-    own = [] if by is None else [shard.step_counts]
-    own += shard.vectors(what.slabs) + [key for key in (staged, made) if key is not None]
-    args: list[Word] = [config.waiting_bytes, what.reasons, what.why, what.counts, what.indexes]
+    keys = [] if by is None else [shard.step_counts]
+    keys += shard.vectors(part.slabs) + [key for key in (staged, applied) if key is not None]
+    args: list[Word] = [config.waiting_bytes, part.reasons, part.why, part.counts, part.indexes]
     args += [config.outcomes_kept, b"" if by is None else by.packed()]
-    args += [] if number is None else [number]
-    return Call(shard.number, scripts.get("fail"), own, args)
+    args += [] if number is None else [number, stay]
+    return Call(shard.number, scripts.get("fail"), keys, args)
 
 
-def reset_timeout(shard: Shard, what: TreesCall) -> Call:
+def reset_timeout(shard: Shard, part: TreesCall) -> Call:
     """Sends slabs back to the nursery."""
-    own = shard.vectors(what.slabs)
-    return Call(shard.number, scripts.get("reset_timeout"), own, [what.counts, what.indexes])
+    keys = shard.vectors(part.slabs)
+    return Call(shard.number, scripts.get("reset_timeout"), keys, [part.counts, part.indexes])
 
 
 def apply_calls(shard: Shard, calls: Sequence[Call]) -> Call:
-    """Several calls of a shard as one, which takes effect once as a whole."""
+    """Combines calls of a shard into one, which takes effect once as a whole."""
     args: list[Word] = []
     for call in calls:
         args += [call.script.name, len(call.keys), len(call.args), *call.args]
@@ -96,22 +102,22 @@ def apply_calls(shard: Shard, calls: Sequence[Call]) -> Call:
 
 
 def count_unreadable(shard: Shard, records: int) -> Call:
-    """Counts records that could not be read."""
+    """Counts unreadable records."""
     return Call(shard.number, scripts.get("count_unreadable"), [], [records])
 
 
 def note_trace(
     shard: Shard, anchor: int, events: Sequence[tuple[str, str]], most_events: int, most: int, ttl: int
 ) -> Request:
-    """Adds events to a trace: key of each, and what it is."""
+    """Adds events to a trace: the key and the text of each."""
     args: list[Word] = [anchor, most_events, most, ttl]
     args += [word for event in events for word in event]
     return script("note_trace", [shard.traces, shard.trace(anchor)], args)
 
 
-def take_turn(shard: Shard) -> Call:
+def reserve_sequence(shard: Shard) -> Call:
     """Takes the next number of a writer."""
-    return Call(shard.number, scripts.get("take_turn"), [], [])
+    return Call(shard.number, scripts.get("reserve_sequence"), [], [])
 
 
 def check_outcomes(outcomes: bytes, entries: Sequence[tuple[bytes, bytes]]) -> Request:

@@ -1,8 +1,10 @@
-"""Traces: what became of one tree in N, event by event. Which trees, their anchors alone decide.
+"""Traces: the history of one tree in N, event by event. The anchors alone select the trees.
 
-So every process picks the same ones, and nothing travels with them. Events are kept beside the ledger and
-have no part in it: one that cannot be written is left out, and a trace may lack the last events of a process
-that has died.
+So every process selects the same trees, and nothing travels with them. Events are kept beside the ledger and
+are no part of it: an event that cannot be written is left out, and a trace may lack the last events of a dead
+process.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree.
 """
 
 import logging
@@ -24,13 +26,13 @@ from acker.store.operation import Operation, command
 from acker.store.records import Codec, Count
 
 MOST_EVENTS = 64
-"""Of a trace."""
+"""Most events of a trace."""
 MOST_TRACES = 10_000
-"""Of a shard, at a time: where there are as many, no further tree of it is traced."""
+"""Most traces of a shard at a time: beyond that no further tree is traced."""
 SECONDS = 86_400
-"""For which a trace is kept, from its first event on."""
+"""Seconds for which a trace is kept from its first event on."""
 EXPORTED = "exported"
-"""An event that no tree has: somebody has exported the trace."""
+"""An event that is no tree's: a process has exported the trace."""
 STORED: Codec[tuple[str, Mark | None, str, str, int, str]] = Codec(
     tuple[str, Mark | None, str, str, Count, str], "an event of a trace", 1 << 16
 )
@@ -42,11 +44,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What became of a tree. kind: tracked, emitted, reset (its timeout), acked or failed.
+    """An event of a tree. kind: tracked, emitted, reset (its timeout), acked or failed.
 
-    key: tells it from other events of the tree; the same again changes nothing. by: who did it, where known.
-    spout, stream, rows: whose tree it is, into which stream rows of it went or of which they were, how many.
-    reason: of a fail.
+    key: distinguishes it from other events of the tree; the same key again changes nothing. by: the step, if
+    it is known. spout: the tree's spout. stream, rows: the stream that its rows went into or came from, and
+    their number. reason: the reason of a fail.
     """
 
     anchor: int
@@ -59,12 +61,12 @@ class Event:
     reason: str = ""
 
     def text(self) -> str:
-        """The event as it is stored, without its time, which is the store's."""
+        """The event as it is stored, without its time, which the store adds."""
         return STORED.dump((self.kind, self.by, self.spout, self.stream, self.rows, self.reason[:200]))
 
 
-def picked(core: Core, anchors: Ids) -> Ids:
-    """Those of some anchors whose trees are traced, each once, ascending."""
+def select(core: Core, anchors: Ids) -> Ids:
+    """The anchors of traced trees among some anchors, each once, ascending."""
     every = core.config.traces
     if not every or not len(anchors):
         return anchors[:0]
@@ -75,17 +77,17 @@ def picked(core: Core, anchors: Ids) -> Ids:
     return chosen
 
 
-def of(
+def make_events(
     core: Core, kind: str, key: str, anchors: Ids, by: Mark | None = None, spout: str = "", reason: str = ""
 ) -> list[Event]:
-    """The same event of each of some trees, as far as they are traced."""
-    found = picked(core, anchors).tolist()
+    """The same event for each traced tree of some trees."""
+    found = select(core, anchors).tolist()
     return [Event(anchor, kind, key, by, spout=spout, reason=reason) for anchor in found]
 
 
 def failed(core: Core, anchors: Ids, causes: Sequence[bytes], by: Mark | None = None) -> list[Event]:
-    """The events of traced trees that are failed, each for its cause (`acker.ledger.slabs.causes`)."""
-    chosen = set(picked(core, anchors).tolist())
+    """The events of failed traced trees, each with its cause (`acker.ledger.slabs.causes`)."""
+    chosen = set(select(core, anchors).tolist())
     if not chosen:
         return []
     of_each = zip(anchors.tolist(), causes, strict=True)
@@ -97,13 +99,13 @@ def failed(core: Core, anchors: Ids, causes: Sequence[bytes], by: Mark | None = 
 
 
 def resets(core: Core, anchors: Ids, by: Mark | None = None) -> list[Event]:
-    """The events of traced trees whose timeout was reset: the first one of a step and batch is kept."""
+    """The events of traced trees with a reset timeout: the first event of a step and batch is kept."""
     who = f" {by.step} {by.batch}" if by is not None else ""
-    return of(core, "reset", f"reset{who}", anchors, by)
+    return make_events(core, "reset", f"reset{who}", anchors, by)
 
 
 def note(core: Core, events: Sequence[Event]) -> Operation[None]:
-    """Adds events to traces. What cannot be written is logged, and left out."""
+    """Adds events to traces. An event that cannot be written is logged, and left out."""
     if not events:
         return
     by_shard: dict[int, dict[int, list[Event]]] = {}
@@ -123,7 +125,7 @@ def note(core: Core, events: Sequence[Event]) -> Operation[None]:
 
 
 def claim(core: Core, anchor: int) -> Operation[bool]:
-    """Whether a tree's trace is the caller's to export: it is once, for one of all who ask."""
+    """Claims the export of a tree's trace; returns True once, to one of all callers."""
     shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
     what = [(EXPORTED, STORED.dump((EXPORTED, None, "", "", 0, "")))]
     [new] = yield [scripts.note_trace(shard, anchor, what, MOST_EVENTS + 1, MOST_TRACES, SECONDS)]
@@ -131,17 +133,17 @@ def claim(core: Core, anchor: int) -> Operation[bool]:
 
 
 def unclaim(core: Core, anchor: int) -> Operation[None]:
-    """Leaves the export of a trace to others again."""
+    """Gives back the claim to export a trace."""
     shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
     yield [command("HDEL", shard.trace(anchor), EXPORTED)]
 
 
 def pack(anchors: Ids, counts: npt.NDArray[np.int64]) -> bytes:
-    """Traced trees of what is staged, and how many tuples each has there: 12 bytes each."""
+    """Packs traced trees of staged rows, and the number of tuples of each: 12 bytes each."""
     return b"".join(_STAGED.pack(*pair) for pair in zip(anchors.tolist(), counts.tolist(), strict=True))
 
 
 def unpack(staged: bytes | None) -> list[tuple[int, int]]:
-    """The inverse of `pack`; nothing where it cannot be read."""
+    """The inverse of `pack`; empty if it cannot be read."""
     whole = staged is not None and len(staged) % _STAGED.size == 0
     return list(_STAGED.iter_unpack(staged)) if whole and staged else []

@@ -1,4 +1,7 @@
-"""What a ledger has counted, over all its shards."""
+"""The counters of a ledger, over all its shards.
+
+Terms: a tree is all that comes of one record.
+"""
 
 import logging
 from typing import NamedTuple
@@ -11,7 +14,7 @@ from acker.store.replies import whole
 
 
 class Counter(NamedTuple):
-    """Something that is counted. unit: in its metric's name, or "". words: what it is."""
+    """A counter. unit: the unit in its metric's name, or "". words: its description."""
 
     unit: str
     words: str
@@ -19,27 +22,32 @@ class Counter(NamedTuple):
 
 COUNTERS = {
     "tracked": Counter("trees", "Trees that a spout tracked."),
-    "acked": Counter("trees", "Trees of which all was acked."),
+    "acked": Counter("trees", "Trees whose tuples were all acked."),
     "failed": Counter("trees", "Trees that were failed."),
     "expired": Counter("trees", "Trees that were not done in time."),
-    "rejected": Counter("trees", "Trees that were not tracked, for there was no room for them."),
+    "rejected": Counter("trees", "Trees that were not tracked, because there was no room."),
     "late": Counter("messages", "Messages for trees that were finished."),
     "orphaned": Counter("trees", "Messages for trees that were never tracked, dropped in the end."),
     "duplicates": Counter("", "Calls and slabs that came again, and changed nothing."),
     "rotations": Counter("", "Rotations of all shards together."),
 }
-"""What a ledger counts, in the order in which its history stores it."""
-UNREADABLE = Counter("records", "Records that could not be read, and were passed over.")
+"""The counters of a ledger, in the order of its history."""
+UNREADABLE = Counter("records", "Unreadable records that were passed over.")
 
 _log = logging.getLogger(__name__)
 
 
 def pass_over(core: Core, what: str, count: int = 1) -> Operation[None]:
-    """Logs that a record of the topology cannot be read, and counts it: it counts as missing from now on.
+    """Logs and counts an unreadable record of the topology: it counts as missing from now on.
 
-    count: how many, for `what` may name several; 0 where they were counted before.
+    count: number of records named by `what`; 0 if they were counted before.
     """
     _log.error("%s: %s cannot be read", core.config.name, what)
+    yield from count_missing(core, count)
+
+
+def count_missing(core: Core, count: int = 1) -> Operation[None]:
+    """Counts unreadable records of the topology that were logged (`acker.store.records.passing_over`)."""
     if count and core.shards:
         yield from idempotence.send(core, core.count_unreadable(int(count)))
 

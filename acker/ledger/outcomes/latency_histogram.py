@@ -1,6 +1,8 @@
 """The latency histogram: fixed buckets on a logarithmic scale, eight to each doubling: 9 % of error at most.
 
 The scripts write it (lua/ledger/includes/outcomes.lua); here it is read. The idea is HdrHistogram's.
+
+Terms: a tree is all that comes of one record.
 """
 
 import math
@@ -20,7 +22,7 @@ MOST_BUCKET = 255
 
 
 def bucket_of(milliseconds: int) -> int:
-    """The bucket that a latency is counted in."""
+    """The bucket that counts a latency."""
     return math.floor(math.log(milliseconds + 1) / math.log(2) * PER_DOUBLING)
 
 
@@ -30,14 +32,14 @@ def bounds(bucket: int) -> tuple[float, float]:
 
 
 def counts(reply: Reply) -> list[tuple[int, int]]:
-    """The buckets of a stored histogram and the trees in each. UnreadableRecord where that is none."""
-    found = []
+    """The buckets of a stored histogram and the trees in each. Raises UnreadableRecord."""
+    buckets = []
     for name, value in pairs(reply).items():
         bucket, trees = whole(name, "a latency's bucket"), whole(value, "a latency's count")
         if bucket < 0 or trees < 0:
             raise UnreadableRecord(f"a latency: expected numbers from 0, got {trees} in bucket {bucket}")
-        found.append((min(bucket, MOST_BUCKET), trees))
-    return found
+        buckets.append((min(bucket, MOST_BUCKET), trees))
+    return buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,15 @@ class Latency:
     p99: float | None
 
     @classmethod
-    def of(cls, counts: Mapping[int, int]) -> "Latency":
+    def from_histogram(cls, counts: Mapping[int, int]) -> "Latency":
         """The latencies of a histogram."""
         return cls(*(percentile(counts, fraction) for fraction in (0.5, 0.95, 0.99)))
 
 
 def percentile(counts: Mapping[int, int], fraction: float) -> float | None:
-    """The latency in seconds below which `fraction` (0 to 1) of all lie; None where there are none.
+    """The latency in seconds with `fraction` (0 to 1) of all latencies below it; None if there are none.
 
-    Bounds the bucket it is interpolated linearly.
+    It is interpolated linearly between the bounds of its bucket.
     """
     total = sum(counts.values())
     if total == 0:
@@ -79,7 +81,7 @@ def percentiles(
     passed = np.cumsum(counts, axis=1)
     totals = passed[:, -1]
     rows = np.arange(len(counts))
-    found: list[list[float | None]] = []
+    result: list[list[float | None]] = []
     for fraction in fractions:
         rank = np.maximum(fraction * totals, 1e-9)  # the first tree, and not the first bucket
         place = (passed < rank[:, None]).argmin(axis=1)
@@ -89,7 +91,7 @@ def percentiles(
         low, high = 2 ** (bucket / PER_DOUBLING) - 1, 2 ** ((bucket + 1) / PER_DOUBLING) - 1
         share = np.divide(np.maximum(0, rank - before), inside, out=np.zeros(len(counts)), where=inside > 0)
         seconds = (low + (high - low) * share) / 1000
-        found.append(
+        result.append(
             [value if total else None for value, total in zip(seconds.tolist(), totals.tolist(), strict=True)]
         )
-    return found
+    return result

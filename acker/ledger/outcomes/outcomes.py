@@ -1,6 +1,6 @@
 """Outcomes as the ledger keeps them for a spout: stream entries, each of many trees of one status.
 
-An entry is kept until it is confirmed; a spout that starts anew reads all that it has not confirmed.
+An entry is kept until it is confirmed; a new spout reads all unconfirmed entries.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from acker.errors import AckerError, UnreadableRecord, ValidationError
+from acker.errors import AckerError, ValidationError
 from acker.ledger import ids
 from acker.ledger.calls import scripts as calls_scripts
 from acker.ledger.calls.calls import Call
@@ -25,7 +25,7 @@ from acker.store.replies import pairs
 Status: TypeAlias = Literal["acked", "failed", "expired", "rejected"]
 
 READ_ENTRIES = 100
-"""Most entries that one read takes from a shard."""
+"""Most entries of one read from a shard."""
 CONFIRM_ENTRIES = 50
 CONFIRM_SHARDS = 16
 _READ_SHARDS = 32
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 class SlabOutcome:
     """Trees of one slab that ended for one cause: indexes (None: all), and their latency in seconds.
 
-    said: the cause as it is kept. There may be one for each tree, and a reader looks at few of what it reads.
+    said: the stored cause. There may be one for each tree, and a reader decodes few of them.
     """
 
     __slots__ = ("_cause", "indexes", "latency", "said", "slab")
@@ -49,13 +49,13 @@ class SlabOutcome:
 
     @property
     def cause(self) -> Cause:
-        """Why they ended."""
+        """The cause of their end."""
         if self._cause is None:
             self._cause = Cause.decode(self.said)
         return self._cause
 
-    def of(self, count: int) -> Sequence[int]:
-        """Their indexes in a slab of `count` trees; what is beyond them is nobody's."""
+    def indexes_in(self, count: int) -> Sequence[int]:
+        """Their indexes in a slab of `count` trees; indexes beyond it are ignored."""
         if self.indexes is None:
             return range(count)
         return (
@@ -63,11 +63,11 @@ class SlabOutcome:
         )
 
 
-class Receipt(NamedTuple):
-    """Where an entry is, and a digest of what it says.
+class Confirmation(NamedTuple):
+    """The place of an entry, and a digest of its content.
 
-    A store that lost its latest moments, and whose clock is behind, gives an id again: what was read under it
-    tells the one entry from the other.
+    A store that lost its latest writes, and whose clock is behind, gives an id again: the digest
+    distinguishes the two entries.
     """
 
     shard: int
@@ -77,22 +77,22 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a spout's outcomes: where it is, what it says and when (Unix seconds)."""
+    """An entry of a spout's outcomes: its place, content and time (Unix seconds)."""
 
-    receipt: Receipt
+    confirmation: Confirmation
     status: Status
     at: float
     slabs: tuple[SlabOutcome, ...]
 
 
 def digest(fields: Mapping[bytes, bytes]) -> bytes:
-    """What tells an entry from another of its id (lua/ledger/outcomes/confirm.lua has the same)."""
+    """The digest that distinguishes entries of one id (lua/ledger/outcomes/confirm.lua computes it, too)."""
     said = b"".join(fields.get(name, b"") for name in (b"at", b"status", b"whole", b"part"))
     return hashlib.sha1(said, usedforsecurity=False).hexdigest()[:16].encode()
 
 
 def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
-    """An entry from its stream fields; UnreadableRecord where they are not an entry of this version."""
+    """Parses an entry's stream fields; raises UnreadableRecord if they are no entry of this version."""
     with records.reading(f"outcome {entry_id!r} of shard {shard}"):
         values = pairs(fields)
         slabs = []
@@ -120,14 +120,14 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
         status = values[b"status"].decode()
         if status not in ("acked", "failed", "expired"):
             raise ValueError(status)
-        receipt = Receipt(shard, entry_id, digest(values))
-        return Entry(receipt, status, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
+        confirmation = Confirmation(shard, entry_id, digest(values))
+        return Entry(confirmation, status, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
 
 
 def split_reasons(packed: bytes) -> list[bytes]:
     """The reasons of an entry (lua/ledger/includes/outcomes.lua).
 
-    ValueError and struct.error for anything else.
+    Raises ValueError or struct.error for anything else.
     """
     reasons, at = [], 0
     while at < len(packed):
@@ -140,7 +140,7 @@ def split_reasons(packed: bytes) -> list[bytes]:
 
 
 def _by_reason(indexes: tuple[int, ...], numbers: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Trees of a slab by the number of their reason. numbers: one for each; none where all have the first."""
+    """Trees of a slab by the number of their reason. numbers: one for each; empty if all have the first."""
     if not numbers:
         return {0: indexes}
     found: dict[int, list[int]] = {}
@@ -150,33 +150,31 @@ def _by_reason(indexes: tuple[int, ...], numbers: Sequence[int]) -> dict[int, tu
 
 
 def id_parts(entry_id: bytes) -> tuple[int, int]:
-    """What the id of an entry is made of: milliseconds, and a number among those of one."""
+    """The parts of an entry's id: milliseconds, and a number within the millisecond."""
     milliseconds, _, sequence = entry_id.partition(b"-")
     return int(milliseconds), int(sequence)
 
 
-def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[Receipt]]:
-    """Entries of a shard's stream; and the places of others, which cannot be read, for `drop`."""
-    found, unreadable = list[Entry](), list[Receipt]()
+def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[Confirmation]]:
+    """Entries of a shard's stream, and the places of unreadable ones, for `drop`."""
+    readable, unreadable = list[Entry](), list[Confirmation]()
     for entry_id, fields in entries:
-        try:
-            found.append(parse(shard, entry_id, fields))
-        except UnreadableRecord as error:
-            _log.error("%s", error)
-            said = digest(pairs(fields))
-            unreadable.append(Receipt(shard, entry_id, b"!" + said))
-    return found, unreadable
+        with records.passing_over("outcomes"):
+            readable.append(parse(shard, entry_id, fields))
+            continue
+        unreadable.append(Confirmation(shard, entry_id, b"!" + digest(pairs(fields))))
+    return readable, unreadable
 
 
 class OutcomeReader:
     """Reads a spout's outcomes, from the oldest that is not confirmed: each once, while the store keeps them.
 
-    A store that lost its latest moments may hold new entries before the one it was read to, or again
-    some that were confirmed. So each reading counts: where a shard holds more entries than were read and
-    not confirmed since (`confirmed`), or the newest of these is not there as it was read, all of that shard
-    are read again, reported before or not.
+    A store that lost its latest writes may hold new entries before the last read one, or confirmed entries
+    again. So each reading counts the entries of each shard. If a shard holds more entries than were read and
+    not confirmed since (`confirmed`), or the newest of these has changed, all entries of the shard are read
+    again, whether reported before or not.
 
-    An entry that cannot be read is dropped and counted: the spout's own timer tells of its trees.
+    An unreadable entry is dropped and counted: the spout's own timer reports its trees.
     """
 
     def __init__(self, core: Core, spout: str) -> None:
@@ -184,25 +182,25 @@ class OutcomeReader:
         self.spout = spout
         self._last = [b"0-0"] * len(core.shards)
         self._given: list[dict[bytes, bytes]] = [{} for _ in core.shards]
-        """Entries that were read and not confirmed, in their order, and what tells each from another."""
-        self._unreadable: list[Receipt] = []
+        """Unconfirmed read entries in their order, with their digests."""
+        self._unreadable: list[Confirmation] = []
         self.behind = True
-        """Whether there may have been more than it has read, when it read last."""
+        """True if the last read may have left entries."""
 
     def keys(self) -> list[bytes]:
         """The streams of all shards."""
         return [shard.outcomes(self.spout) for shard in self.core.shards]
 
     @property
-    def position(self) -> list[bytes]:
-        """The last entry that was read of each shard: set again, what came after it is read again."""
+    def offset(self) -> list[bytes]:
+        """The last read entry of each shard: if it is set back, later entries are read again."""
         return list(self._last)
 
-    @position.setter
-    def position(self, last: list[bytes]) -> None:
+    @offset.setter
+    def offset(self, last: list[bytes]) -> None:
         self._last, self.behind = list(last), True
         for given, before in zip(self._given, last, strict=True):
-            # An entry that is read again counts as read then; the store may not have it any more.
+            # An entry that is read again counts as read then; the store may no longer have it.
             for entry_id in list(given):
                 if id_parts(entry_id) > id_parts(before):
                     del given[entry_id]
@@ -216,20 +214,20 @@ class OutcomeReader:
         )
 
     def take(self, reply: Reply) -> list[Entry]:
-        """The entries that `blocking` was answered with. The next `read` drops unreadable ones."""
+        """The entries of the reply to `blocking`. The next `read` drops unreadable ones."""
         self.behind = True
         if not reply:
             return []
         numbers = {key: number for number, key in enumerate(self.keys())}
         return self._taken((numbers[key], entries) for key, entries in reply)
 
-    def confirmed(self, receipts: Iterable[Receipt]) -> None:
+    def confirmed(self, confirmations: Iterable[Confirmation]) -> None:
         """Notes that the store has confirmed entries."""
-        for receipt in receipts:
-            self._given[receipt.shard].pop(receipt.id, None)
+        for confirmation in confirmations:
+            self._given[confirmation.shard].pop(confirmation.id, None)
 
     def begin_again(self, shards: Iterable[int]) -> None:
-        """Has the next readings begin with the oldest entries of shards."""
+        """Makes the next readings begin with the oldest entries of shards."""
         self.behind = True
         for shard in shards:
             self._last[shard], self._given[shard] = b"0-0", {}
@@ -237,21 +235,21 @@ class OutcomeReader:
     def read(self) -> Operation[list[Entry]]:
         """The next entries of all shards, without waiting."""
         self.behind = False
-        found = yield from self._read(range(len(self._last)))
+        entries = yield from self._read(range(len(self._last)))
         if self._unreadable and (yield from drop(self.core, self.spout, self._unreadable)):
             self.confirmed(self._unreadable)
             self._unreadable = []
-        return found
+        return entries
 
     def _read(self, shards: Sequence[int]) -> Operation[list[Entry]]:
         streams = self.keys()
-        found: list[Entry] = []
+        fresh: list[Entry] = []
         missed: list[int] = []
         for first in range(0, len(shards), _READ_SHARDS):
             part = shards[first : first + _READ_SHARDS]
             given = [dict(self._given[shard]) for shard in part]
             newest = [(place, list(its.items())[-1]) for place, its in enumerate(given) if its]
-            # Counted first: an entry that comes in between is among those read, and not counted.
+            # Counted first: an entry that comes in between is read, and not counted.
             requests = [command("XLEN", streams[shard]) for shard in part]
             requests += [
                 command("XRANGE", streams[shard], b"(" + self._last[shard], b"+", b"COUNT", READ_ENTRIES)
@@ -267,7 +265,7 @@ class OutcomeReader:
                 more = replies[place] > len(given[place]) + len(entries)
                 if place in lost or (len(entries) < READ_ENTRIES and more):
                     missed.append(shard)
-            found += self._taken((shard, entries) for shard, entries in zip(part, entries_of, strict=True))
+            fresh += self._taken((shard, entries) for shard, entries in zip(part, entries_of, strict=True))
         if missed:
             self.begin_again(missed)
             streams = [streams[shard] for shard in missed]
@@ -275,31 +273,32 @@ class OutcomeReader:
                 command("XRANGE", stream, b"-", b"+", b"COUNT", READ_ENTRIES) for stream in streams
             ]
             again = self._taken(zip(missed, entries_of, strict=True))
-            found = [entry for entry in found if entry.receipt.shard not in missed] + again
-        return found
+            fresh = [entry for entry in fresh if entry.confirmation.shard not in missed] + again
+        return fresh
 
     def _taken(self, read: Iterable[tuple[int, Reply]]) -> list[Entry]:
-        """The entries of shards, which count as read from now on."""
-        found: list[Entry] = []
+        """The entries of shards, which count as read from here on."""
+        taken: list[Entry] = []
         for shard, entries in read:
             readable, unreadable = parse_all(shard, entries)
-            receipts = sorted(
-                [one.receipt for one in readable] + unreadable, key=lambda one: id_parts(one.id)
+            confirmations = sorted(
+                [entry.confirmation for entry in readable] + unreadable,
+                key=lambda confirmation: id_parts(confirmation.id),
             )
-            found += readable
+            taken += readable
             self._unreadable += unreadable
             self.behind = self.behind or len(entries) == READ_ENTRIES
             if entries:
                 self._last[shard] = entries[-1][0]
-                self._given[shard] |= {one.id: one.digest.removeprefix(b"!") for one in receipts}
-        return found
+                self._given[shard] |= {item.id: item.digest.removeprefix(b"!") for item in confirmations}
+        return taken
 
 
-def confirming(core: Core, spout: str, entries: Sequence[Receipt]) -> list[Call]:
-    """The calls that confirm entries, in their order; each may leave some over (`confirm`)."""
-    by_shard: dict[int, list[Receipt]] = {}
-    for receipt in entries:
-        by_shard.setdefault(receipt.shard, []).append(receipt)
+def confirming(core: Core, spout: str, entries: Sequence[Confirmation]) -> list[Call]:
+    """The calls that confirm entries, in their order; each may leave entries over (`confirm`)."""
+    by_shard: dict[int, list[Confirmation]] = {}
+    for confirmation in entries:
+        by_shard.setdefault(confirmation.shard, []).append(confirmation)
     return [
         scripts.confirm(
             core.shards[shard], spout, [(one.id, one.digest) for one in its[first : first + CONFIRM_ENTRIES]]
@@ -309,12 +308,12 @@ def confirming(core: Core, spout: str, entries: Sequence[Receipt]) -> list[Call]
     ]
 
 
-def confirm(core: Core, spout: str, entries: Sequence[Receipt]) -> Operation[int]:
-    """Confirms entries; returns how many trees. Confirming again changes nothing."""
+def confirm(core: Core, spout: str, entries: Sequence[Confirmation]) -> Operation[int]:
+    """Confirms entries; returns the number of trees. Confirming again changes nothing."""
     trees, most = 0, CONFIRM_ENTRIES
-    left: dict[int, list[Receipt]] = {}
-    for receipt in entries:
-        left.setdefault(receipt.shard, []).append(receipt)
+    left: dict[int, list[Confirmation]] = {}
+    for confirmation in entries:
+        left.setdefault(confirmation.shard, []).append(confirmation)
     while left:
         shards = list(left)[:CONFIRM_SHARDS]
         replies = yield from core.ask(
@@ -335,15 +334,15 @@ def confirm(core: Core, spout: str, entries: Sequence[Receipt]) -> Operation[int
 
 
 def log_unreadable(core: Core, shard: int, names: Sequence[bytes]) -> None:
-    """Logs what a shard could not read of what it was to confirm."""
+    """Logs the slabs that a shard could not read in a confirmation."""
     for name in names:
         _log.error("%s, shard %d: %r cannot be read", core.config.name, shard, bytes(name))
 
 
-def drop(core: Core, spout: str, unreadable: Sequence[Receipt]) -> Operation[bool]:
-    """Drops entries that cannot be read, and counts them (`parse_all` names them).
+def drop(core: Core, spout: str, unreadable: Sequence[Confirmation]) -> Operation[bool]:
+    """Drops and counts unreadable entries (`parse_all` names them).
 
-    Returns whether that was done: where the store refuses it now, what can be read is reported all the same.
+    Returns True if that was done: if the store refuses it now, readable entries are reported all the same.
     """
     try:
         yield from confirm(core, spout, unreadable)
@@ -354,23 +353,20 @@ def drop(core: Core, spout: str, unreadable: Sequence[Receipt]) -> Operation[boo
 
 
 def pieces(core: Core, slab: bytes, packed: bytes, count: int) -> Operation[list[tuple[bytes | None, int]]]:
-    """A slab's message ids as kept, each piece with its number of trees.
-
-    See lua/ledger/includes/id_pieces.lua.
-    """
+    """A slab's message ids, each piece with its number of trees (lua/ledger/includes/id_pieces.lua)."""
     if packed or count <= headers.PIECE_TREES:
         return [(packed, count)]
     key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids
-    found = yield [command("HGET", key, piece) for piece in headers.piece_fields(slab, count)]
-    return [(own, headers.piece_trees(count, number)) for number, own in enumerate(found)]
+    replies = yield [command("HGET", key, piece) for piece in headers.piece_fields(slab, count)]
+    return [(piece, headers.piece_trees(count, number)) for number, piece in enumerate(replies)]
 
 
 def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, list[bytes]]]:
-    """The message ids of slabs that are not forgotten yet: slab -> one for each tree.
+    """The message ids of remembered slabs: slab -> one for each tree.
 
-    Message ids that cannot be read are dropped and counted, and left out.
+    Unreadable message ids are dropped, counted and left out.
     """
-    found: dict[bytes, list[bytes]] = {}
+    by_slab: dict[bytes, list[bytes]] = {}
     unreadable: dict[bytes, int] = {}
     for first in range(0, len(slabs), 64):
         part = slabs[first : first + 64]
@@ -385,10 +381,10 @@ def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, lis
             if header is not None and packed is not None:
                 in_pieces = yield from pieces(core, slab, packed, header.count)
                 try:
-                    found[slab] = [
+                    by_slab[slab] = [
                         one
-                        for own, count in in_pieces
-                        for one in headers.unpack_message_ids(own or b"", count)
+                        for piece, count in in_pieces
+                        for one in headers.unpack_message_ids(piece or b"", count)
                     ]
                 except ValidationError as error:
                     _log.error("slab %s: %s", slab.hex(), error)
@@ -397,4 +393,4 @@ def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, lis
         key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids
         [there] = yield [command("HDEL", key, slab, *headers.piece_fields(slab, count))]
         yield from counts.pass_over(core, f"message ids of slab {slab.hex()}", bool(there))
-    return found
+    return by_slab

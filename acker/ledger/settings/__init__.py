@@ -1,1 +1,1 @@
-"""Settings of a topology, and where topologies and their settings are stored."""
+"""Topologies and their settings, and the store of both."""

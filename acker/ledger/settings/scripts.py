@@ -22,17 +22,22 @@ def _configuring(name: str, config: TopologyConfig, fields: Mapping[str, int | s
     return script(name, [keys.config(config.name)], args, config.wait)
 
 
-def read_life(topology: str, life: str) -> Request:
+def read_epoch(topology: str, epoch: str) -> Request:
     """Reads the name that a topology has in this store, and gives it that one where it has none."""
-    return script("read_life", [keys.config(topology)], [life])
+    return script("read_epoch", [keys.config(topology)], [epoch])
 
 
 def register_spout(config: TopologyConfig, spout: str, most: int) -> Request:
-    """Notes a spout of a topology, which may have so many."""
+    """Registers a spout of a topology, unless it has its most spouts."""
     own = [keys.config(config.name)]
     return script("register_spout", own, [keys.SPOUT_FIELD + spout, most], config.wait)
 
 
-def forget_spout(config: TopologyConfig, spout: str) -> Request:
-    """Takes a spout from those of its topology."""
-    return script("forget_spout", [keys.config(config.name)], [keys.SPOUT_FIELD + spout], config.wait)
+def remove_spout(config: TopologyConfig, spout: str) -> Request:
+    """Removes a spout from its topology."""
+    return script("remove_spout", [keys.config(config.name)], [keys.SPOUT_FIELD + spout], config.wait)
+
+
+def clear_removed(shard: keys.Shard, removed: bytes) -> Request:
+    """Lets a shard of a removed topology take calls again."""
+    return script("clear_removed", [shard.clock], [removed])

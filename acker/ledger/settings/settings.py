@@ -1,7 +1,7 @@
-"""Settings, each listed once: its default, what it can be, and in words what it does.
+"""Settings, each listed once: its default, its values, and its description.
 
 They are the fields of a dataclass. Its checks, the API's models, the options of the data source, the help of
-the command line and the tables in docs/ all take them from there.
+the command line and the tables in docs/ all read these fields.
 """
 
 from dataclasses import MISSING, dataclass, field, fields
@@ -19,8 +19,9 @@ N = TypeVar("N", int, float)
 class Setting:
     """A setting: a number of a kind from `low` to `high`, one of `choices`, a flag, or a text.
 
-    default: None where it does nothing unless it is given, MISSING where it has to be. words: what it does,
-    in its unit. text: what a text is. uses: what it is only for; empty: for all.
+    default: None if it has no effect unless it is given, MISSING if it is required. words: its description,
+        with
+    the unit. text: the meaning of a text. uses: its only uses; empty: all uses.
     """
 
     default: object
@@ -34,7 +35,7 @@ class Setting:
 
     @property
     def values(self) -> str:
-        """The values that it can have, in words."""
+        """Its possible values, in words."""
         numbers = "" if self.kind in (bool, str) else f"{self.low:,.16g} to {self.high:,.16g}"
         return self.text or numbers or ", ".join(self.choices)
 
@@ -48,14 +49,14 @@ class Setting:
         return f"{self.default:,.16g}" if isinstance(self.default, int | float) else str(self.default or "")
 
     def check(self, value: object, name: str) -> None:
-        """Raises ValidationError unless a number or choice is one that it can be, or its default None."""
+        """Raises ValidationError unless a number or choice is a possible value, or its default None."""
         if self.choices and self.kind is str and value not in self.choices:
             raise ValidationError(f"{name}: expected {_either(self.choices)}, got {shown(value)}")
         if self.kind in (int, float) and (value, self.default) != (None, None):
             check_number(value, name, self.low, self.high, self.kind)
 
     def parse(self, given: str, name: str) -> object:
-        """The value of an option that is given as text. Raises ValidationError."""
+        """Parses the text of an option. Raises ValidationError."""
         kinds = {int: f"a whole number from {self.values}", float: f"a number from {self.values}"}
         try:
             value = parse_flag(given) if self.kind is bool else self.kind(given)
@@ -85,7 +86,7 @@ def choice(choices: tuple[str, ...], words: str, **more: Any) -> str:
 
 
 def text(default: object, what: str, words: str, *, shown: bool = True, **more: Any) -> Any:
-    """A field that is a text, as a name; default: a str, or MISSING. shown: whether it is in the repr."""
+    """A field that is a text, such as a name. default: a str, or MISSING. shown: True if the repr has it."""
     return _field(Setting(default, words, str, text=what, **more), shown)
 
 
@@ -93,7 +94,7 @@ def _field(setting: Setting, shown: bool = True) -> Any:
     return field(default=setting.default, repr=shown, metadata={"setting": setting})
 
 
-def of(kind: type[Any]) -> dict[str, Setting]:
+def settings_of(kind: type[Any]) -> dict[str, Setting]:
     """The settings of a dataclass, in their order."""
     return {one.name: one.metadata["setting"] for one in fields(kind) if "setting" in one.metadata}
 

@@ -1,7 +1,7 @@
-"""Topologies as a store knows them: their names, and for each its configuration and its spouts.
+"""Topologies of a store: their names, and the configuration and the spouts of each.
 
-What stands here is kept beside the shards, and read when a topology is opened; `acker.ledger.calls.core`
-works on the shards.
+The store keeps these beside the shards, and a program reads them when it opens a topology;
+`acker.ledger.calls.core` works on the shards.
 """
 
 import secrets
@@ -30,48 +30,51 @@ from acker.store.replies import pairs
 
 _TIMEOUT = "message_timeout"
 _STORED_TIMEOUT = "message_timeout_ms"
+_LATER = ("stamp_ttl", "external_waiting_bytes")
+"""Settings that topologies made before them lack, which have the default there."""
+REMOVED = "removed"
+"""The field of a shard's clock that only a removed topology has."""
+_REMEMBERED = 86_400
+"""Seconds for which a shard of a removed topology refuses calls: far longer than a call is sent again."""
+_FLIGHT = 64
+"""Most shards in one batch of requests."""
 _COUNTED_MS = 50
-"""Milliseconds in which replicas that are there say that they have what their server has."""
+"""Milliseconds in which connected replicas confirm the writes of their server."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTopology:
-    """A topology as it is stored, and the names of its spouts."""
+    """A stored topology, and the names of its spouts."""
 
     config: TopologyConfig
     spouts: frozenset[str]
 
 
 def names() -> Operation[list[str]]:
-    """The names of all topologies, sorted; what is no name of one is left out."""
+    """The names of all topologies, sorted, without malformed names."""
     [found] = yield [command("SMEMBERS", keys.TOPOLOGIES)]
     return sorted(filter(is_name, (name.decode("utf-8", "replace") for name in found)))
 
 
 def register(name: str, asked: Settings, create: bool = True) -> Operation[StoredTopology]:
-    """Stores the configuration of a topology at its first use, compares with what is stored after that.
+    """Stores the configuration of a topology at its first use, and later compares with the stored one.
 
     Raises ValidationError for bad values, TopologyConfigError for other values than the stored ones,
-    UnknownTopology where there is none and `create` is False, and UnreadableRecord.
+    UnknownTopology if there is no topology and `create` is False, and UnreadableRecord.
     """
     check_name(name, "topology")
-    given = check_settings(asked)  # each alone: how they agree is known only with the stored ones
+    given = check_settings(asked)  # each alone: their combination is checked with the stored ones
     key = keys.config(name)
     stored, listed = yield [command("HGETALL", key), command("SISMEMBER", keys.TOPOLOGIES, name)]
-    if create:
-        requests = [] if listed else [command("SADD", keys.TOPOLOGIES, name)]
-        if "schema" not in _fields(stored):
-            wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
-            yield from _check_wait(wanted)
-            fields = {"schema": wanted.schema} | _stored(wanted, SETTINGS)
-            requests.append(scripts.open_topology(wanted, fields))
-            replies = yield requests
-            stored = replies[-1]
-        elif requests:
-            yield requests
+    begun = "schema" in _fields(stored)
+    if create and not begun:
+        wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
+        yield from _check_wait(wanted)
+        fields = {"schema": wanted.schema} | _stored(wanted, SETTINGS)
+        [stored] = yield [scripts.open_topology(wanted, fields)]
     values = _fields(stored)
     if "schema" not in values:
-        raise UnknownTopology.named(name, (yield from _meant(name)))
+        raise UnknownTopology.for_name(name, (yield from _meant(name)))
     schema = values["schema"]
     if schema != str(SCHEMA_VERSION):
         stored_schema = int(schema) if schema.isascii() and schema.isdigit() else schema
@@ -85,48 +88,72 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
     }
     if differences:
         raise TopologyConfigError(name, differences)
+    if create and not (begun and listed):
+        yield from _clear_removed(config)
+        # Last of all: each opener finishes a topology that is not listed, whose creator may have stopped.
+        yield [command("SADD", keys.TOPOLOGIES, name)]
     return StoredTopology(config, _spouts(values))
 
 
+def _clear_removed(config: TopologyConfig) -> Operation[None]:
+    """Lets the shards of a topology made anew take calls, where one of its name was removed lately."""
+    count = config.ackers
+    shards = [keys.Shard(config.name, number, count) for number in range(count)]
+    marks = list[Reply]()
+    for first in range(0, count, _FLIGHT):
+        marks += yield [command("HGET", shard.clock, REMOVED) for shard in shards[first : first + _FLIGHT]]
+    marked = [(shard, mark) for shard, mark in zip(shards, marks, strict=True) if mark is not None]
+    for first in range(0, len(marked), _FLIGHT):
+        yield [scripts.clear_removed(*one) for one in marked[first : first + _FLIGHT]]
+
+
+def mark_removed(shard: keys.Shard) -> list[Request]:
+    """Requests after which a shard refuses all calls for a day (lua/ledger/includes/shard.lua)."""
+    return [
+        command("HSET", shard.clock, REMOVED, secrets.token_hex(8)),
+        command("EXPIRE", shard.clock, _REMEMBERED),
+    ]
+
+
 def changed(stored: TopologyConfig, asked: Settings) -> TopologyConfig:
-    """A configuration with other settings; None leaves one as it is. Raises ValidationError."""
+    """A configuration with other settings; None keeps a setting. Raises ValidationError."""
     return replace(stored, **check_settings(asked))  # type: ignore[arg-type]
 
 
 def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConfig]:
-    """Changes settings of a topology, all of them at once or none; returns the configuration as it is then.
+    """Changes settings of a topology, all of them at once or none; returns the new configuration.
 
-    Whether that is safe now is for the caller to know (`acker.inspect.operate.configure`). Raises
-    ValidationError, and UnknownTopology where it was removed meanwhile.
+    The caller checks that the change is safe now (`acker.inspect.operate.configure`). Raises ValidationError,
+    and UnknownTopology if the topology was removed meanwhile.
     """
     wanted = changed(stored, asked)
     yield from _check_wait(wanted)
-    # Settings that stay as they are may be others by now.
+    # Unchanged settings may have other values by now.
     fields = _stored(wanted, [one for one in SETTINGS if getattr(wanted, one) != getattr(stored, one)])
     if not fields:
         return stored
     [reply] = yield [scripts.configure(wanted, fields)]
     values = _fields(reply)
     if "schema" not in values:
-        raise UnknownTopology.named(stored.name)
+        raise UnknownTopology.for_name(stored.name)
     return _config(stored.name, values)
 
 
 def _check_wait(wanted: TopologyConfig) -> Operation[None]:
-    """Raises StoreError where a server lacks the command, the file or the replicas that a track waits for.
+    """Raises StoreError if a server lacks the command, the file or the replicas that a track waits for.
 
-    Replicas are counted at once: a wait for some that are not there would last until the store's time is up.
+    Replicas are counted at once: a wait for missing ones would last until the store's time-out.
     """
     shards = (keys.Shard(wanted.name, number, wanted.ackers) for number in range(wanted.ackers))
-    places = [keys.config(wanted.name), *(one.clock for one in shards)]
+    places = [keys.config(wanted.name), *(shard.clock for shard in shards)]
     if wanted.wait_fsync:
-        yield [Request(one, ["WAITAOF", 1, 0, 1]) for one in places]
+        yield [Request(key, ["WAITAOF", 1, 0, 1]) for key in places]
     if wanted.wait_replicas:
-        found = yield [Request(one, ["WAIT", wanted.wait_replicas, _COUNTED_MS]) for one in places]
-        fewest = min(cast(list[int], found))
+        replicas = yield [Request(key, ["WAIT", wanted.wait_replicas, _COUNTED_MS]) for key in places]
+        fewest = min(cast(list[int], replicas))
         if fewest < wanted.wait_replicas:
             raise StoreError(
-                f"wait_replicas: expected at most {fewest}, for so many replicas of the store's server "
+                f"wait_replicas: expected at most {fewest}, because so many replicas of the store's server "
                 f"answer now, got {wanted.wait_replicas}"
             )
 
@@ -138,40 +165,40 @@ def _stored(config: TopologyConfig, settings: Collection[str]) -> dict[str, int 
 
 
 def register_again(config: TopologyConfig) -> Operation[StoredTopology]:
-    """Stores a configuration again, in a store that lost it. TopologyConfigError where there is another."""
+    """Stores a configuration again in a store that lost it. Raises TopologyConfigError for another one."""
     return (yield from register(config.name, config.settings))
 
 
 def spouts(name: str) -> Operation[frozenset[str] | None]:
-    """The spouts of a topology; None where the store does not know the topology."""
+    """The spouts of a topology; None if the store does not hold the topology."""
     [stored] = yield [command("HGETALL", keys.config(name))]
     values = _fields(stored)
     return _spouts(values) if "schema" in values else None
 
 
-def life(topology: str) -> Operation[str]:
+def epoch(topology: str) -> Operation[str]:
     """A random name that the topology has in this store, until the store loses it; "" where it is not."""
-    [found] = yield [scripts.read_life(topology, secrets.token_hex(8))]
+    [found] = yield [scripts.read_epoch(topology, secrets.token_hex(8))]
     return bytes(found).decode()
 
 
 def register_spout(config: TopologyConfig, name: str) -> Operation[None]:
-    """Notes a spout among those of its topology; SpoutsFull where there are 64 others already."""
+    """Registers a spout of its topology; raises SpoutsFull if there are 64 others already."""
     [reply] = yield [scripts.register_spout(config, name, MAX_SPOUTS)]
     if isinstance(reply, redis.ResponseError):
         raise SpoutsFull(
-            f"spout {name!r} of topology {config.name!r}: {str(reply).removeprefix('ACKER ')}; one that owes "
-            f"nothing is removed by `acker remove {config.name} --spout NAME --yes`"
+            f"spout {name!r} of topology {config.name!r}: {str(reply).removeprefix('ACKER ')}. Remove "
+            f"an unused one with `acker remove {config.name} --spout NAME --yes`"
         )
 
 
-def forget_spout(config: TopologyConfig, name: str) -> Operation[None]:
-    """Takes a spout from those of its topology."""
-    yield [scripts.forget_spout(config, name)]
+def remove_spout(config: TopologyConfig, name: str) -> Operation[None]:
+    """Removes a spout from its topology."""
+    yield [scripts.remove_spout(config, name)]
 
 
 def _meant(name: str) -> Operation[str]:
-    """Which topology was probably meant, where the store's user may list them."""
+    """A suggestion for an unknown topology, if the store's user may list the topologies."""
     try:
         return meant(name, (yield from names()))
     except AckerError:
@@ -183,14 +210,14 @@ def _config(name: str, values: dict[str, str]) -> TopologyConfig:
         others = {
             setting: values[setting] if known.kind is str else int(values[setting])
             for setting, known in SETTINGS.items()
-            if setting != _TIMEOUT
+            if setting != _TIMEOUT and (setting in values or setting not in _LATER)
         }
         timeout = int(values[_STORED_TIMEOUT]) / 1000
         return TopologyConfig(name, message_timeout=timeout, **others)  # type: ignore[arg-type]
 
 
 def _spouts(values: dict[str, str]) -> frozenset[str]:
-    """The spouts of a configuration; what is no name of one is left out."""
+    """The spouts of a configuration, without malformed names."""
     found = (field[len(keys.SPOUT_FIELD) :] for field in values if field.startswith(keys.SPOUT_FIELD))
     return frozenset(filter(is_name, found))
 

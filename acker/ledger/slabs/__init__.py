@@ -1,1 +1,1 @@
-"""Ids, slabs of trees, and the reasons for which trees fail."""
+"""Slabs of trees, their spouts, and causes of fails."""

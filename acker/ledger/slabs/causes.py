@@ -1,8 +1,9 @@
-"""Causes: why a tree was failed, by which step, and whether another attempt is of use.
+"""Causes of failed trees: the reason, the step, and a mark of another attempt.
 
-The ledger keeps a cause as one text, which it never looks into: the reason alone where there is nothing else
-to say. Otherwise a NUL follows, "!" where no attempt is to follow, the name of the step, and after a space
-its batch.
+The ledger keeps a cause as one text and never parses it: the reason alone if there is nothing else. Otherwise
+a NUL follows, "!" if no attempt is to follow, the name of the step, and after a space its batch.
+
+Terms: a tree is all that comes of one record.
 """
 
 import functools
@@ -15,18 +16,18 @@ from acker.errors import FailedException, class_name, is_interrupt, text_of
 from acker.ledger.fields import HIDDEN, Batch
 from acker.ledger.settings.config import bounded_reason, check_reason
 
-REASON = "Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known."
-STEP = "The bolt that has failed it; empty where that is not known."
-BATCH = "The batch of its query; -1 where that is not known."
+REASON = "Of a failure: its free text. Of an expired tree: its last known place."
+STEP = "The bolt that failed it; empty if that is unknown."
+BATCH = "The batch of its query; -1 if that is unknown."
 _END = "\0"
 _FOR_GOOD = "!"
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a tree was failed.
+    """The cause of a failed tree.
 
-    retry: True where another attempt is of use. Without, the record has failed for good.
+    retry: True if another attempt is of use. If not, the record has failed for good.
     """
 
     reason: Annotated[str, REASON] = ""
@@ -42,12 +43,12 @@ class Cause:
         return f"{said}{ending(retry=self.retry)}{text_by(self.step, self.batch)}"
 
     def encode(self) -> bytes:
-        """The same as the ledger keeps it."""
+        """The cause as the ledger keeps it."""
         return self.text().encode("utf-8", "replace")
 
     @classmethod
     def parse(cls, text: str) -> "Cause":
-        """The cause that `text` made a text of."""
+        """The inverse of `text`."""
         if _END not in text:
             return cls(text)
         reason, _, rest = text.rpartition(_END)
@@ -56,23 +57,23 @@ class Cause:
 
     @classmethod
     def decode(cls, stored: bytes) -> "Cause":
-        """The cause that the ledger has kept so."""
+        """The inverse of `encode`."""
         return cls.parse(stored.decode("utf-8", "replace"))
 
 
 def said_by(error: BaseException) -> str:
-    """The reason that an exception is: its type and text; of FailedException, its text alone."""
+    """The reason for an exception: its type and text, or the text alone of a FailedException."""
     text, kind = text_of(error), class_name(error)
-    if issubclass(type(error), FailedException):  # an object's own word for its class may raise
+    if issubclass(type(error), FailedException):  # an object's `__class__` may raise
         return text or "failed"
     return f"{kind}: {text}" if text else kind
 
 
 def log_error(log: logging.Logger, error: BaseException | None, message: str, *args: object) -> None:
-    """Logs an error of the user's, with its trace, if there is one.
+    """Logs an error of user code, with its trace if there is one.
 
-    Handlers of logs are the user's, too, and so are the attributes that a trace shows: what they raise is
-    dropped, for the caller has still to do what comes of the error.
+    Handlers of logs, and attributes that a trace shows, are user code, too: their errors are dropped, because
+    the caller still has to handle the first error.
     """
     try:
         log.warning(message, *args, exc_info=error)
@@ -82,25 +83,25 @@ def log_error(log: logging.Logger, error: BaseException | None, message: str, *a
 
 
 def text_by(step: str, batch: int) -> str:
-    """A step, and its batch where it is known, as text."""
+    """A step, and its batch if it is known, as text."""
     return f"{step} {batch}" if step and batch >= 0 else step
 
 
 @functools.lru_cache(maxsize=256)
 def parse_by(text: str) -> tuple[str, int]:
-    """The inverse of `text_by`; batch -1 where there is none, or it is no number of Spark's (64 bits)."""
+    """The inverse of `text_by`; batch -1 if there is none, or if it is no 64-bit number."""
     step, _, batch = text.partition(" ")
     number = int(batch) if batch.isascii() and batch.isdigit() and len(batch) < 20 else -1
     return step, number if number < 1 << 63 else -1
 
 
 def ending(*, retry: bool) -> str:
-    """What follows a reason in a cause's text, before the name of the step."""
+    """The text between a reason and the name of the step, in a cause's text."""
     return _END if retry else _END + _FOR_GOOD
 
 
 def checked(reason: object, step: str = "", *, retry: bool = True) -> bytes:
-    """A cause as the ledger keeps it. Raises ValidationError for a reason that is no str of at most 1 KiB."""
+    """A cause as the ledger keeps it. Raises ValidationError if the reason is no str of at most 1 KiB."""
     return Cause(check_reason(reason).decode(), step, retry).encode()
 
 
@@ -111,14 +112,14 @@ def checked_text(text: str) -> bytes:
 
 
 def texts(reasons: Iterable[str | None], step: str, batch: int = -1) -> list[str]:
-    """Texts of causes, with the name of a step and its batch in each that names none."""
+    """Texts of causes, completed with the name of a step and its batch if a text names none."""
     given, by = [text or "" for text in reasons], text_by(step, batch)
     complete = {text: _named(text, by) for text in set(given)}
     return [complete[text] for text in given]
 
 
 def _named(text: str, by: str) -> str:
-    """A cause's text with its step and batch: the same as by way of `Cause`, at a fourth of the time."""
+    """A cause's text with its step and batch: the same as by `Cause`, in a fourth of the time."""
     reason, end, rest = text.rpartition(_END)
     if end and parse_by(rest.removeprefix(_FOR_GOOD))[0]:
         return text

@@ -1,9 +1,7 @@
-"""Which spouts a shard tells outcomes to, as it has them: by numbers of its own.
+"""The registry of a shard: its spouts by number.
 
-See lua/ledger/includes/shard.lua.
-
-A number is good in that shard only, and never given twice there. Nobody else keeps one: a spout goes
-by its name everywhere else, in the keys of its outcomes too.
+See lua/ledger/includes/shard.lua. A number is valid in that shard only, and never given twice there.
+Everywhere else a spout goes by its name, even in the keys of its outcomes.
 """
 
 import re
@@ -14,7 +12,7 @@ _REGISTRY = re.compile(r"(\d+),\d+((?:/\d+:[A-Za-z0-9._-]{1,64})*)")
 
 @lru_cache(maxsize=4096)
 def spouts(registry: bytes) -> tuple[tuple[int, str], ...]:
-    """Number and name of each spout of a shard, in their order; none where they cannot be read."""
+    """Number and name of each spout of a shard, in their order; empty if they cannot be read."""
     found = _REGISTRY.fullmatch(registry.decode("utf-8", "replace"))
     if found is None:
         return ()
@@ -23,13 +21,13 @@ def spouts(registry: bytes) -> tuple[tuple[int, str], ...]:
 
 
 def readable(registry: bytes) -> bool:
-    """Whether it says which spouts a shard has: as many as it counts, which may be none."""
+    """True if a registry lists as many spouts as it counts, which may be none."""
     count = registry.partition(b",")[0]
     return not registry or count == b"%d" % len(spouts(registry))
 
 
 def with_spout(registry: bytes, name: str) -> bytes:
-    """What a registry is after a track for a spout was accepted (lua/ledger/calls/track.lua has the same)."""
+    """A registry after an accepted track for a spout (lua/ledger/calls/track.lua does the same)."""
     if any(name == other for _, other in spouts(registry)):
         return registry
     counts, _, rest = registry.partition(b"/")

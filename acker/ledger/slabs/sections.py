@@ -1,11 +1,15 @@
-"""Anchors of lines: a request has a tree for each section of its line, and these have anchors alike.
+"""Anchors of lines: a request has a tree for each section of its line, and their anchors are alike.
 
-A line is a list of streams that gather (`acker.lines`); between two of them lies a section. From the anchor
-of any of a request's trees those of the others follow, and so does what keeps each open: its gate.
+A line is a list of gathering streams (`acker.lines`); a section lies between two of them. The anchor of one
+of a request's trees gives the anchors of the others, and the gate of each, which keeps it open.
 
 Such an anchor is not negative: the tag 11, the line (5 bits), the section (3 bits), 40 random bits, the index
-(12 bits), and a one. The first anchor of a group, without its section, names the group: requests that were
-tracked together.
+(12 bits), and a one. Requests that were tracked together are a group. The first anchor of a group, without
+its section, names the group.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a gate is
+an id that keeps a tree open until rows may come into it; a group is requests of a line that were tracked
+together.
 """
 
 import hashlib
@@ -22,13 +26,13 @@ from acker.store.records import Codec, Count, Name, readable
 LINE: Codec[tuple[tuple[str, int, tuple[str, ...]], ...]] = Codec(
     tuple[tuple[Name, Count, tuple[str, ...]], ...], "a line"
 )
-"""The streams of a line that gather, each with its tasks and the columns of these (`acker.lines.gather`)."""
+"""The gathering streams of a line, each with its tasks and their columns (`acker.lines.gather`)."""
 LINES = 31
-"""Lines that a topology has at most: their numbers are 1 to 31."""
+"""Most lines of a topology: their numbers are 1 to 31."""
 SECTIONS = 8
-"""Sections that a line has at most: one more than it has streams that gather."""
+"""Most sections of a line: one more than its gathering streams."""
 SPOUT = "acker.sections"
-"""The spout that owns all sections of all lines but the last of each, which the line's own spout has."""
+"""The spout of all sections of lines, except the last section of each, which the line's spout has."""
 
 _TAG = 3 << 61
 _FIRST_BYTE = _TAG >> 56
@@ -41,7 +45,7 @@ _RANDOM = ((1 << _RANDOM_BITS) - 1) << _RANDOM_AT
 
 
 def firsts(line: int, section: int, random: Ids) -> Ids:
-    """The first anchors of groups, which have their random bits from `random`. section: from 1."""
+    """The first anchors of groups, with random bits from `random`. section: from 1."""
     head = _TAG | line << _LINE_AT | (section - 1) << _SECTION_AT | 1
     found: Ids = (random & _RANDOM) | head
     return found
@@ -53,7 +57,7 @@ def new_first(line: int) -> int:
 
 
 def lines(anchors: Ids) -> Ids:
-    """The number of the line that each anchor is of; 0 for an anchor of none."""
+    """The number of each anchor's line; 0 for an anchor without a line."""
     tagged = (anchors >= 0) & ((anchors & _TAG) == _TAG)
     return np.where(tagged, (anchors & _LINE) >> _LINE_AT, 0)
 
@@ -70,41 +74,41 @@ def within(anchors: Ids, section: int) -> Ids:
     return found
 
 
-def everywhere(anchors: Ids, known: Mapping[int, int] | None = None) -> Ids:
-    """Anchors, and with those of lines the anchors of the same requests in all sections.
+def everywhere(anchors: Ids, section_counts: Mapping[int, int] | None = None) -> Ids:
+    """Anchors, and for each anchor of a line the anchors of its request in all sections.
 
-    known: how many sections each line of the topology has, by its number: an anchor of no such line is of a
-    slab whose name looks so by chance. None: lines of any number may be there, with all sections.
+    section_counts: number of sections of each line of the topology, by the line's number. An anchor of
+    another line belongs to a slab whose name looks so by chance. None: any line may exist, with all sections.
     """
-    numbers, own = lines(anchors), sections(anchors)
-    if known is None:
-        known = dict.fromkeys(range(1, LINES + 1), SECTIONS) if numbers.any() else {}
+    numbers, section_of = lines(anchors), sections(anchors)
+    if section_counts is None:
+        section_counts = dict.fromkeys(range(1, LINES + 1), SECTIONS) if numbers.any() else {}
     others = [
-        within(anchors[(numbers == number) & (own <= count)], section)
-        for number, count in known.items()
+        within(anchors[(numbers == number) & (section_of <= count)], section)
+        for number, count in section_counts.items()
         for section in range(1, count + 1)
     ]
-    found: Ids = np.unique(np.concatenate([anchors, *others])) if any(map(len, others)) else anchors
-    return found
+    result: Ids = np.unique(np.concatenate([anchors, *others])) if any(map(len, others)) else anchors
+    return result
 
 
 def counted(records: Iterable[bytes]) -> dict[int, int] | None:
-    """How many sections lines have, by their numbers, as they are stored (lua/lines/declare_line.lua).
+    """Numbers of sections of stored lines, by the lines' numbers (lua/lines/declare_line.lua).
 
-    Of a line that cannot be read it is the most; None where not even its number can.
+    An unreadable line has the most sections; None if not even its number can be read.
     """
-    found = {}
+    by_number = {}
     for record in records:
         number, _, gathers = record.partition(b" ")
         if not (number.isdigit() and 1 <= int(number) <= LINES):
             return None
         members = readable(LINE.load, gathers, f"line {int(number)}")
-        found[int(number)] = SECTIONS if members is None else min(SECTIONS, len(members) + 1)
-    return found
+        by_number[int(number)] = SECTIONS if members is None else min(SECTIONS, len(members) + 1)
+    return by_number
 
 
 def group_of(slab: bytes) -> str:
-    """The name of the group that a slab is of: 16 hexadecimal digits."""
+    """The name of a slab's group: 16 hexadecimal digits."""
     return (int.from_bytes(slab, "big") & ~_SECTION).to_bytes(8, "big").hex()
 
 
@@ -119,7 +123,7 @@ def groups(anchors: Ids) -> npt.NDArray[np.uint64]:
 
 
 def shards_of(group: str, ackers: int) -> set[int]:
-    """The shards of a group's trees, of all sections that there may be."""
+    """The shards of a group's trees, in all possible sections."""
     first = int(group, 16)
     slabs = (first | section << _SECTION_AT for section in range(SECTIONS))
     return {ids.shard_of(slab.to_bytes(8, "big"), ackers) for slab in slabs}
@@ -132,25 +136,25 @@ def place_of(slab: bytes) -> tuple[int, int]:
 
 
 def of_line(slab: bytes) -> bool:
-    """Whether a slab is of trees of a line, by its name."""
+    """True if a slab's name is a name of a line's trees."""
     return _FIRST_BYTE <= slab[0] < _FIRST_BYTE + (1 << 5)
 
 
 def mark_of(name: str, record: bytes) -> int:
-    """The mark of a line: 64 bits of its name and its definition, as that is stored without its number.
+    """The mark of a line: 64 bits of its name and its definition, which is stored without its number.
 
-    A store that has lost its lines may give the number of one to another. Their marks differ, and by its mark
-    a line opens the gates of its own requests, and of no others.
+    A store that has lost its lines may give a line's number to another line. Their marks differ, and a line's
+    mark opens only the gates of its own requests.
     """
     digest = hashlib.sha1(b"%b %b" % (name.encode(), record), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def gates(anchors: Ids, mark: int) -> Ids:
-    """What keeps the trees of anchors open until the section before is over; none is 0. mark: of their line.
+    """The gates of anchors, which keep their trees open until the section before is over; none is 0.
 
-    The mix of SplitMix64, as in `acker.ledger.ids.seeded_ids`: whoever knows an anchor and its line knows its
-    gate.
+    mark: the mark of their line. A gate is the mix of SplitMix64, as in `acker.ledger.ids.seeded_ids`, so it
+    follows from the anchor and its line.
     """
     z = (anchors ^ np.int64(mark)).view(np.uint64)
     with np.errstate(over="ignore"):

@@ -1,6 +1,9 @@
-"""Slabs: those to be tracked, their message ids as the store keeps them, and their headers read back.
+"""Slabs: new slabs for tracks, packed message ids, and parsed headers.
 
 lua/ledger/includes/shard.lua writes the headers, lua/ledger/includes/id_pieces.lua the message ids.
+
+Terms: a tree is all that comes of one record; the nursery is the first of three time buckets, through which a
+tree goes until it expires.
 """
 
 import struct
@@ -17,24 +20,24 @@ from acker.ledger.settings.config import MESSAGE_ID_BYTES
 
 WAITING, TRACKED = 1, 2
 FIXED = struct.Struct("<BIHIQ")
-"""What a header begins with; a digest of 8 bytes follows, which is left out where only this is given."""
+"""The fixed begin of a header; a digest of 8 bytes follows in the store."""
 _BYTES = FIXED.size + 8
 PIECE_TREES = 256
-"""Trees of a piece of a slab's message ids."""
+"""Number of trees of a piece of a slab's message ids."""
 WHOLE_BYTES = PIECE_TREES * (MESSAGE_ID_BYTES + 2)
-"""More bytes of message ids than this are kept in pieces, which are no more."""
+"""Most bytes of message ids in one value; more are kept in pieces of at most so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewSlab:
-    """Trees to be tracked: anchors of one slab, index 0 first, one ack value and one message id for each."""
+    """Trees to be tracked: anchors of one slab, index 0 first, with an ack value and a message id each."""
 
     anchors: Ids
     values: Ids
     message_ids: Sequence[bytes]
 
     def check(self) -> None:
-        """Raises ValidationError where that is not so."""
+        """Raises ValidationError for a malformed slab."""
         count = len(self.anchors)
         if not 1 <= count <= ids.SLAB_TREES:
             raise ValidationError(f"anchors: expected 1 to {ids.SLAB_TREES} trees, got {count}")
@@ -48,24 +51,23 @@ class NewSlab:
             ids.check_anchors(self.anchors)
         if count > 1 and first < 0:
             raise ValidationError(
-                f"anchors: a negative one is of a tree that is tracked alone, got {count} trees from {first} "
-                "on; take those of acker.ledger.ids.new_anchors, or track each by itself"
+                f"anchors: a negative one names a tree tracked alone, got {count} trees from {first} on; "
+                "take anchors from acker.ledger.ids.new_anchors, or track each tree alone"
             )
         in_order = count == 1 or bool((np.diff(self.anchors) == ids.STEP).all())
         if ids.index_of(first) != 0 or not in_order:
             raise ValidationError(
-                "anchors: expected those of one slab in order from index 0 (acker.ledger.ids.new_anchors), "
+                "anchors: expected the anchors of one slab from index 0 on (acker.ledger.ids.new_anchors), "
                 f"got {first}..."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header says. kind: `WAITING` or `TRACKED`; entered: the rotation it entered the nursery at.
+    """A parsed header. kind: `WAITING` or `TRACKED`; entered: the rotation of its entry into the nursery.
 
     spout: its number in the shard (acker/ledger/slabs/registries.py). count: trees, 0 while it waits.
-    tracked_at:
-        in ms by the server's clock.
+    tracked_at: in ms by the server's clock.
     """
 
     kind: int
@@ -76,7 +78,7 @@ class Header:
 
 
 def read(header: bytes | None) -> Header | None:
-    """A header as it is stored; None where there is none, or none that this version can read."""
+    """Parses a stored header; None if there is none, or none of this version."""
     if header is None or len(header) != _BYTES:
         return None
     found = Header(*FIXED.unpack_from(header))
@@ -86,13 +88,13 @@ def read(header: bytes | None) -> Header | None:
 
 
 def is_tracked(header: bytes | None) -> bool:
-    """Whether a header is of a slab that a spout owns."""
+    """True if the header's slab has a spout."""
     found = read(header)
     return found is not None and found.kind == TRACKED
 
 
 class PackedIds(Sequence[bytes]):
-    """Message ids that were packed where they were columns, so that none becomes an object of its own."""
+    """Message ids packed from columns, so that no id becomes a Python object."""
 
     def __init__(self, packed: bytes, count: int) -> None:
         self.packed = packed
@@ -100,11 +102,19 @@ class PackedIds(Sequence[bytes]):
 
     @classmethod
     def empty(cls, count: int) -> "PackedIds":
-        """Those of trees that go by another tree's message id."""
+        """Empty message ids: these trees go by another tree's message id."""
         return cls(bytes(2 * count), count)
 
     def __len__(self) -> int:
         return self._count
+
+    def part(self, first: int, last: int) -> "PackedIds":
+        """The ids from one place up to another."""
+        last = min(last, self._count)
+        ends = np.cumsum(np.frombuffer(self.packed, "<u2", self._count), dtype=np.int64) + 2 * self._count
+        begin = int(ends[first - 1]) if first else 2 * self._count
+        end = int(ends[last - 1]) if last > first else begin
+        return PackedIds(self.packed[2 * first : 2 * last] + self.packed[begin:end], last - first)
 
     @overload
     def __getitem__(self, place: int) -> bytes: ...
@@ -128,7 +138,7 @@ def pack_message_ids(message_ids: Sequence[bytes]) -> bytes:
 
 
 def pieces(packed: bytes, count: int) -> list[bytes]:
-    """The packed message ids of a slab of `count` trees, in pieces; none where they are few bytes."""
+    """The packed message ids of a slab of `count` trees, in pieces; empty if they are few bytes."""
     if len(packed) <= WHOLE_BYTES:
         return []
     ends = np.cumsum(np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)) + 2 * count
@@ -145,7 +155,7 @@ def piece_fields(slab: bytes, count: int) -> list[bytes]:
 
 
 def piece_trees(count: int, number: int) -> int:
-    """How many trees a piece is of."""
+    """The number of trees of a piece."""
     return min(PIECE_TREES, count - PIECE_TREES * number)
 
 

@@ -5,7 +5,7 @@ from acker.store.operation import Request, script
 
 
 def register_step(topology: str, field: bytes, what: str, most: int) -> Request:
-    """Notes who works on a topology."""
+    """Registers a step of a topology."""
     return script("register_step", [keys.steps(topology)], [field, what, most])
 
 

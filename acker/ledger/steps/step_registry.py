@@ -1,6 +1,6 @@
-"""Steps: who works on a topology. Each says so with every batch; the last 256 that did are known.
+"""Registry of a topology's steps: each registers with every batch; the last 256 are remembered.
 
-Steps tell about themselves only. The parts of a topology are not declared anywhere else.
+A step registers only itself. The parts of a topology are not declared anywhere else.
 """
 
 from collections.abc import Sequence
@@ -19,46 +19,50 @@ from acker.store.replies import seconds, whole
 MOST_STEPS = 256
 _MOST_STREAMS = 32
 _TEXT = 200
-_LATEST = 253_402_300_799_000_000  # the end of the year 9999, in microseconds: what a date can be
+_LATEST = 253_402_300_799_000_000  # the end of the year 9999, in microseconds: the last date
 _OF_STORE: dict[str, Any] = {"last_seen": None, "age": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Step(Record, what="a step"):
-    """A spout or bolt, as it has said of itself. One step that two queries run is listed twice.
+    """A spout or bolt, as it registered itself. A step of two queries is listed twice.
 
-    name: as given to the bolt or job; a query that writes by itself is named by its stream (kind "writer") or
-        its spout (kind "spout").
-    reads: of a spout as far as the driver has said (`FileSource[/data/in]`, `kafka[orders]`).
+    name: the name given to the bolt or job; a query that writes by itself is named by its stream (kind
+        "writer") or its spout (kind "spout").
+    reads: the sources of a spout as the driver names them (`FileSource[/data/in]`, `kafka[orders]`).
     """
 
     name: str
-    kind: Annotated[str, Examples("bolt"), "What it is: bolt, spout and so on."]
+    kind: Annotated[str, Examples("bolt"), "bolt, spout and so on."]
     application_id: str = ""
     application: str = ""
     query_id: Annotated[str, "Outlives restarts from the checkpoint."] = ""
     query: Annotated[str, "The name of its streaming query."] = ""
-    batch: Annotated[int, "Its last micro-batch; -1 where there is none."] = -1
+    batch: Annotated[int, "Its last micro-batch; -1 if there is none."] = -1
     reads: Annotated[tuple[str, ...], "Streams; of a spout its sources, as Spark names them."] = ()
     emits: Annotated[tuple[str, ...], "Streams."] = ()
     last_seen: Annotated[Instant | None, "null before it was registered."] = None
-    seconds: Annotated[Seconds, "How long its last batch took; 0 where that is not known."] = 0.0
-    late: Annotated[Count, "Acks of that batch that came when their trees were over."] = 0
+    seconds: Annotated[Seconds, "Duration of its last batch; 0 if that is unknown."] = 0.0
+    late: Annotated[Count, "Acks of that batch that came after the end of their trees."] = 0
     age: Annotated[Seconds | None, "Seconds since then, by the store's clock."] = None
 
 
-def register(core: Core, step: Step) -> Operation[None]:
-    """Notes that a step is at work now. Raises ValidationError for its name."""
+def register(core: Core, step: Step, stream: str = "") -> Operation[None]:
+    """Registers a step. Raises ValidationError for its name.
+
+    stream: Tells processes of a host apart whose steps have one name: the first stream that they read.
+    """
     check_name(step.name, "step")
     bounded = {name: _bounded(value) for name, value in asdict(step).items()} | _OF_STORE
     what = Step(**bounded)
     # A spout may have the name of a bolt of its query.
-    field = f"{step.kind} {step.name} {what.query_id or what.application_id}".encode("utf-8", "replace")
-    yield [scripts.register_step(core.config.name, field, what.dump(), MOST_STEPS)]
+    field = f"{step.kind} {step.name} {what.query_id or what.application_id} {stream}".rstrip()
+    named = field.encode("utf-8", "replace")
+    yield [scripts.register_step(core.config.name, named, what.dump(), MOST_STEPS)]
 
 
 def steps(core: Core) -> Operation[list[Step]]:
-    """The steps that were seen, the last one first; unreadable ones are left out."""
+    """The registered steps, the latest first, without unreadable ones."""
     key = keys.steps(core.config.name)
     instant, stored = yield [Request(key, ["TIME"]), command("HGETALL", key)]
     now = seconds(instant)
@@ -77,6 +81,6 @@ def _bounded(value: Any) -> Any:
 def _parse(value: bytes, now: float) -> Step | None:
     micros, _, what = value.partition(b" ")
     with passing_over("steps"):
-        seen = min(_LATEST, whole(micros, "when a step was seen")) / 1e6
+        seen = min(_LATEST, whole(micros, "the time of a step")) / 1e6
         return replace(Step.load(what), last_seen=seen, age=max(0.0, now - seen))
     return None

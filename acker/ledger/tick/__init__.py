@@ -1,1 +1,1 @@
-"""The tick: rotates the time buckets, and expires what was set aside."""
+"""The tick: rotates the time buckets, and expires the slabs set aside."""

@@ -1,11 +1,10 @@
 """The ticker on an event loop."""
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 
-from acker.errors import StoreError, StoreMisconfigured, StoreUnavailable
 from acker.ledger.tick.ticker import Hooks, OnTick, Schedule
+from acker.store import loops
 from acker.store.async_client import AsyncStore
 
 
@@ -24,15 +23,9 @@ class AsyncTicker:
         self._schedule = Schedule(names, on_tick, hooks)
 
     async def step(self) -> float:
-        """One round; returns the seconds after which the next one is due."""
-        try:
-            return await self.store.run(self._schedule.round())
-        except (StoreUnavailable, StoreMisconfigured, StoreError) as error:
-            return self._schedule.failed(error)
+        """Runs one round, as `Ticker.step` does."""
+        return await self.store.run(self._schedule.round())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Ticks until `stop` is set or the task is cancelled."""
-        while not stop.is_set():
-            wait = await self.step()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), wait)
+        await loops.run_async(stop, self.step, self._schedule.pace())

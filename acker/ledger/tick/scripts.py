@@ -1,4 +1,7 @@
-"""The scripts of the tick as functions (as in acker/ledger/calls/scripts.py)."""
+"""The scripts of the tick as functions (as in acker/ledger/calls/scripts.py).
+
+Terms: a slab is the trees that one call tracked together.
+"""
 
 from collections.abc import Sequence
 
@@ -28,9 +31,9 @@ def drain(
     codes: Sequence[bytes] = (),
     until: int = 0,
 ) -> Call:
-    """Expires slabs that a rotation set aside. odd: its members that name none. codes: of each slab.
+    """Expires slabs that a rotation set aside. odd: malformed members. codes: reason codes of each slab.
 
-    until: when texts become old, in ms by the shard's clock; 0 for never.
+    until: the time when texts become old, in ms by the shard's clock; 0 for never.
     """
     own = [shard.expired(rotation), *shard.vectors(slabs)]
     args: list[Word] = [rotation, config.outcomes_kept, until, len(odd), *odd, len(texts), *texts, *codes]

@@ -1,6 +1,8 @@
-"""The tick: rotates the three buckets of each shard, and expires what the oldest held.
+"""The tick: rotates the three buckets of each shard, and expires the slabs of the oldest.
 
-Whoever ticks may do it at any time, with any number of others: the rotation's number lets one of them win.
+Any number of tickers may run at any time: by the rotation's number only one of them wins.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together.
 """
 
 import logging
@@ -13,27 +15,27 @@ from acker.ledger import ids
 from acker.ledger.calls import encoding
 from acker.ledger.calls.calls import Ticked
 from acker.ledger.calls.core import FLIGHT_SHARDS, Core
-from acker.ledger.tick import scripts
+from acker.ledger.tick import observed, scripts
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, whole
 
 MOST_REASONS = 32
-"""Reasons of expirations that one tick tells apart."""
+"""Most reasons of expirations in one tick."""
 HOLD = 10.0
-"""Seconds from the begin of a look for which reasons are told. A tree may have gone on since: who ticks may
-have been stopped, or waited for a store that failed over."""
+"""Seconds from the begin of a scan in which its reasons hold. A tree may have moved on since: the ticker may
+have been stopped, or have waited for a store that failed over."""
 MOST_LOOKS = 3
-"""Times that one tick looks, where its reasons become old while it drains."""
+"""Most scans of one tick, if its reasons become old while it drains."""
 _MOST_ASIDE = 1000
-"""Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
+"""Most rotations of a shard in one drain: many more than a ticker ever finds."""
 _CLOCK = ("rotations", "drained")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """When a look at a shard began. at: ms by the shard's clock. rotations: how many it had made by then."""
+    """The begin of a scan of a shard. at: ms by the shard's clock. rotations: its rotations by then."""
 
     at: int
     rotations: int
@@ -41,27 +43,27 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """Why trees expire that rotations have set aside, as far as that was looked for.
+    """The reasons of trees that rotations have set aside, as far as they were scanned.
 
-    texts: `MOST_REASONS` at most. codes: name of a slab -> which of its trees has which reason, as
-    lua/ledger/tick/drain.lua takes it. looks: at which shards was looked, by number.
+    texts: `MOST_REASONS` at most. codes: name of a slab -> the reason of each of its trees, as
+    lua/ledger/tick/drain.lua takes it. looks: the scans of shards, by number.
     """
 
     texts: tuple[str, ...] = ()
     codes: Mapping[bytes, bytes] = field(default_factory=dict)
     looks: Mapping[int, Looked] = field(default_factory=dict)
 
-    def of(self, slabs: Sequence[bytes]) -> list[bytes]:
-        """The codes of slabs; none without reasons."""
+    def codes_of(self, slabs: Sequence[bytes]) -> list[bytes]:
+        """The codes of slabs; empty without reasons."""
         return [self.codes.get(slab, b"") for slab in slabs] if self.texts else []
 
     def until(self, shard: int) -> int:
-        """Until when they hold of a shard, in ms by its clock; 0 where they cannot become old."""
+        """The end of their validity in a shard, in ms by its clock; 0 if they cannot become old."""
         look = self.looks.get(shard)
         return 0 if look is None or not self.texts else look.at + int(HOLD * 1000)
 
     def covers(self, shard: int, rotation: int) -> bool:
-        """Whether the look came after a rotation. What a later one sets aside is for who looks after it."""
+        """True if the scan started after the rotation; later rotations are left to the next scan."""
         look = self.looks.get(shard)
         return look is None or rotation < look.rotations
 
@@ -71,14 +73,14 @@ Explain: TypeAlias = Callable[[Core], Operation[Reasons]]
 
 @dataclass(slots=True)
 class _Explained:
-    """The reasons of a tick, looked for again where they have become old."""
+    """The reasons of a tick, scanned again after they became old."""
 
     reasons: Reasons
     explain: Explain | None = None
     left: int = MOST_LOOKS
 
     def again(self, core: Core) -> Operation[None]:
-        """Looks again; without reasons where it has done so often enough: trees must expire in time."""
+        """Scans again; without reasons after `MOST_LOOKS` scans, because trees must expire in time."""
         self.left -= 1
         if self.explain is None or self.left <= 0:
             self.reasons = Reasons()
@@ -87,25 +89,24 @@ class _Explained:
 
 
 def rotate(
-    core: Core, force: bool = False, trust: bool = True, made: Sequence[int] | None = None
+    core: Core, force: bool = False, trust: bool = True, expected: Sequence[int] | None = None
 ) -> Operation[int]:
-    """Rotates the buckets of each shard whose time has come; returns of how many.
+    """Rotates the buckets of each due shard; returns the number of these shards.
 
-    trust: go by the server's clock where nothing was measured yet (`acker.ledger.slabs.ages`), as who looks
-    once must. made: how many rotations each shard had made when it was found that it may rotate; one that
-    has made another number is only measured. Raises StoreError for what is wrong with some shard, after
-    it has rotated the others.
+    trust: True to use the server's clock if nothing was measured yet (`acker.ledger.slabs.ages`), as a single
+    tick must. expected: rotations of each shard when it was found due; a shard with another number is only
+    measured. Raises StoreError for a fault of a shard, after the other shards were rotated.
     """
     rotated = 0
     broken: StoreError | None = None
     for first in range(0, len(core.shards), FLIGHT_SHARDS):
         shards = core.shards[first : first + FLIGHT_SHARDS]
         try:
-            rotated += yield from _rotate(core, shards, force, trust, made)
+            rotated += yield from _rotate(core, shards, force, trust, expected)
         except StoreError:
             for shard in shards:
                 try:
-                    rotated += yield from _rotate(core, [shard], force, trust, made)
+                    rotated += yield from _rotate(core, [shard], force, trust, expected)
                 except StoreError as error:
                     broken = broken or error
     if broken is not None:
@@ -114,9 +115,9 @@ def rotate(
 
 
 def clocks(core: Core, shards: Sequence[keys.Shard], default: int = 0) -> Operation[list[tuple[int, int]]]:
-    """How many rotations each shard has made, and how many of these are drained; StoreError.
+    """The number of rotations of each shard, and of its drained ones. Raises StoreError.
 
-    default: stands for both where the shard was never used.
+    default: stands for both if the shard was never used.
     """
     found = yield [command("HMGET", shard.clock, *_CLOCK) for shard in shards]
     return [
@@ -126,7 +127,7 @@ def clocks(core: Core, shards: Sequence[keys.Shard], default: int = 0) -> Operat
 
 
 def rotations(core: Core, shards: Sequence[keys.Shard]) -> Operation[list[int]]:
-    """How many rotations shards have made. Raises StoreError."""
+    """The number of rotations of each shard. Raises StoreError."""
     found = yield [command("HGET", shard.clock, _CLOCK[0]) for shard in shards]
     return [_number(core, shard, 0, made) for shard, made in zip(shards, found, strict=True)]
 
@@ -137,16 +138,16 @@ def _number(core: Core, shard: keys.Shard, place: int, value: bytes | None, defa
 
 
 def _rotate(
-    core: Core, shards: Sequence[keys.Shard], force: bool, trust: bool, made: Sequence[int] | None
+    core: Core, shards: Sequence[keys.Shard], force: bool, trust: bool, expected: Sequence[int] | None
 ) -> Operation[int]:
-    if made is None:
+    if expected is None:
         numbers = yield from rotations(core, shards)
     else:
-        numbers = [made[shard.number] for shard in shards]
+        numbers = [expected[shard.number] for shard in shards]
     horizon = int(core.horizon * 1000)
     calls = []
     for shard, rotation in zip(shards, numbers, strict=True):
-        known = core.ages.of(shard.number)
+        known = core.ages.last_rotation(shard.number)
         stamp, age = known or (b"", 0)
         once, period = trust and known is None, core.config.tick_ms
         calls.append(scripts.rotate(shard, rotation, period, horizon, force, stamp, age, once))
@@ -159,10 +160,10 @@ def _rotate(
 def drain(
     core: Core, most: int | None = None, reasons: Reasons | None = None, explain: Explain | None = None
 ) -> Operation[Ticked]:
-    """Expires what rotations set aside: all of it, or about `most` trees. reasons: why, where that is known.
+    """Expires the slabs that rotations set aside: all of them, or about `most` trees. reasons: known reasons.
 
     One shard after the other, in calls of some milliseconds, so that other clients get their turn. explain:
-    looks for the reasons again where they have become old; without it trees expire without, then.
+    scans for the reasons again after they became old; without it trees then expire without a reason.
     """
     total = Ticked()
     why = _Explained(reasons or Reasons(), explain)
@@ -172,7 +173,7 @@ def drain(
         try:
             drained = yield from _drain_shard(core, shard, left, why)
         except StoreError as error:
-            broken = broken or error  # what is wrong in one shard must not keep the others waiting
+            broken = broken or error  # a fault of one shard must not keep the others waiting
             continue
         total = Ticked(0, total.expired + drained.expired, total.orphaned + drained.orphaned)
     if broken is not None:
@@ -181,7 +182,7 @@ def drain(
 
 
 def aside(core: Core, shard: keys.Shard) -> Operation[list[tuple[int, bytes]]]:
-    """The rotations of a shard that are not drained, with the keys of what they set aside. StoreError."""
+    """The undrained rotations of a shard, with the keys of their slabs. Raises StoreError."""
     [(rotations, drained)] = yield from clocks(core, [shard])
     return _aside(shard, rotations, drained)
 
@@ -191,12 +192,12 @@ def _aside(shard: keys.Shard, rotations: int, drained: int) -> list[tuple[int, b
     return [(rotation, shard.expired(rotation)) for rotation in numbers]
 
 
-def look(core: Core, shard: keys.Shard) -> Operation[tuple[Looked, list[bytes]]]:
-    """Begins a look at what rotations of a shard have set aside: gives the keys of that. StoreError."""
+def begin_scan(core: Core, shard: keys.Shard) -> Operation[tuple[Looked, list[bytes]]]:
+    """Begins a scan of the undrained rotations of a shard; returns their keys. Raises StoreError."""
     instant, stored = yield [Request(shard.clock, ["TIME"]), command("HMGET", shard.clock, *_CLOCK)]
     rotations, drained = (_number(core, shard, place, value) for place, value in enumerate(stored))
-    there = _aside(shard, rotations, drained)
-    return Looked(milliseconds(instant), drained + len(there)), [key for _, key in there]
+    undrained = _aside(shard, rotations, drained)
+    return Looked(milliseconds(instant), drained + len(undrained)), [key for _, key in undrained]
 
 
 def _drain_shard(core: Core, shard: keys.Shard, most: int | None, why: _Explained) -> Operation[Ticked]:
@@ -218,7 +219,7 @@ def _drain_shard(core: Core, shard: keys.Shard, most: int | None, why: _Explaine
                 slabs,
                 odd,
                 why.reasons.texts,
-                why.reasons.of(slabs),
+                why.reasons.codes_of(slabs),
                 why.reasons.until(shard.number),
             )
             [(trees, orphans, left, unreadable)] = yield from core.ask([call])
@@ -238,22 +239,23 @@ def tick(
     force: bool = False,
     most: int | None = None,
     trust: bool = True,
-    made: Sequence[int] | None = None,
+    expected: Sequence[int] | None = None,
     explain: Explain | None = None,
 ) -> Operation[Ticked]:
-    """Rotates what is due and drains what was set aside, or about `most` trees of it.
+    """Rotates due shards and drains the slabs set aside, or about `most` trees of them.
 
-    trust, made: as of `rotate`. explain: looks why trees expire, in between. Raises StoreError for what is
-    wrong with some shard, after all else was done.
+    trust, expected: see `rotate`. explain: scans for reasons in between. Raises StoreError for a fault of a
+    shard, after the rest was done.
     """
     rotated = 0
     broken: StoreError | None = None
     try:
-        rotated = yield from rotate(core, force, trust, made)
+        rotated = yield from rotate(core, force, trust, expected)
     except StoreError as error:
         broken = error
     reasons = None if explain is None else (yield from explain(core))
     drained = yield from drain(core, most, reasons, explain)
+    yield from observed.confirm_all(core)
     if broken is not None:
         raise broken
     return Ticked(rotated, drained.expired, drained.orphaned)

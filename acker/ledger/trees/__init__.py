@@ -1,1 +1,1 @@
-"""Trees in flight, and the time buckets that they are in."""
+"""Trees in flight, and their time buckets."""

@@ -1,4 +1,8 @@
-"""The time buckets of a shard as its readers see them: which slab is in which, and when it expires."""
+"""The time buckets of a shard for readers: the bucket of a slab, and the time of its expiry.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; the nursery
+is the first of three time buckets, through which a tree goes until it expires.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -10,18 +14,18 @@ from acker.store.operation import Reply
 Bucket: TypeAlias = Literal["nursery", "middle", "oldest", "expiring"]
 
 BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
-"""The three time buckets from the youngest on, and what a tick has set aside to be expired."""
-HOLDING = ("bucket:0", "bucket:1", "bucket:2", "expiring", "waiting", "held")
-"""Counters of what a shard holds: the trees of each bucket, slabs without track, and trees in all."""
+"""The three time buckets from the youngest on, and the slabs that a tick has set aside to expire."""
+HOLDING = ("bucket:0", "bucket:1", "bucket:2", "expiring", "waiting", "outstanding")
+"""Counters of a shard's content: trees of each bucket, slabs without a track, and trees in all."""
 TICK_LAG = 1.0
-"""Seconds by which a tick comes late at most where a ticker runs and the store answers."""
+"""Most seconds of a tick's delay while a ticker runs and the store answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A shard's clock, times in ms; rotated_at is -1 where the shard was never used.
+    """A shard's clock, times in ms; rotated_at is -1 if the shard was never used.
 
-    spouts: those of the shard (acker/ledger/slabs/registries.py).
+    spouts: the shard's spouts (acker/ledger/slabs/registries.py).
     """
 
     now: int
@@ -31,9 +35,9 @@ class Clock:
     spouts: bytes = b""
 
     @classmethod
-    def of(cls, shard: int, reply: Reply) -> "Clock":
-        """The clock that a script of readers gives; UnreadableRecord where a time of it is no number."""
-        if len(reply) < 4:  # a script gives what comes before a time that is no number
+    def from_reply(cls, shard: int, reply: Reply) -> "Clock":
+        """The clock in the reply of a reading script; raises UnreadableRecord if a time is no number."""
+        if len(reply) < 4:  # the reply ends before a time that is no number
             raise UnreadableRecord(f"clock of shard {shard}: the time of its last rotation is no number")
         return cls(*reply)
 
@@ -42,7 +46,7 @@ class Clock:
         return (self.now - self.rotated_at - config.tick_ms) / 1000 if self.rotated_at >= 0 else 0.0
 
     def bucket(self, entered: int) -> int:
-        """Which of BUCKETS a slab is in that entered the nursery at that rotation."""
+        """The bucket, one of BUCKETS, of a slab that entered the nursery at that rotation."""
         return max(0, min(3, self.rotations - entered))
 
     def time_left(self, config: TopologyConfig, entered: int) -> tuple[float, float | None]:
@@ -54,5 +58,5 @@ class Clock:
         earliest = max(0.0, -overdue) + (ticks - 1) * config.tick_ms / 1000
         if overdue > config.tick_limit:
             return earliest, None
-        lag = TICK_LAG if overdue <= TICK_LAG else config.tick_limit - overdue  # of the next of them
+        lag = TICK_LAG if overdue <= TICK_LAG else config.tick_limit - overdue  # the next rotation
         return earliest, earliest + lag + (ticks - 1) * TICK_LAG

@@ -1,8 +1,10 @@
-"""Cursors of pages: where a bounded read stopped, as text that the caller hands back unread.
+"""Cursors of pages: the position of a bounded read, as text that the caller hands back unread.
 
-A cursor holds its place by name and not by number, so trees that finish or expire between two pages move
-nothing. It is bound to its query, and not to a server process: after a restart of the store pages may repeat
+A cursor holds its position by name and not by number, so trees that finish or expire between two pages do not
+shift it. It is bound to its query, and not to a server process: after a restart of the store pages may repeat
 trees or leave some out.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together.
 """
 
 import base64
@@ -24,18 +26,18 @@ _HEAD = struct.Struct("<B4sHqQHBH")
 _SHARD = struct.Struct("<qB")
 _MOST_ROTATIONS = 2**53
 TURNS = 4
-"""How often a read by age goes through all shards: for what is set aside, and for each bucket."""
+"""Passes of a read by age through all shards: one for slabs set aside, and one for each bucket."""
 _CHECK = struct.Struct("<I")
 
 
 @dataclass(slots=True)
 class Position:
-    """Where a read is: slabs that were named and are not read yet, and where to name the next.
+    """The position of a read: named slabs that are not read yet, and the place of the next names.
 
-    shard: the shard to go on in; generation: that of its slabs (-1: its first); scan: the server's cursor.
-    slabs: of one shard, named and not read yet; first: the index to start at in the first of them.
-    clocks: of a read that goes through all shards several times, by age: the rotations of each when it began
-    (-1: none yet), and how many of them were not drained (255 at most); turn: which time it is.
+    shard: the shard to go on in; generation: the generation of its slabs (-1: its first); scan: the server's
+    cursor. slabs: named and unread slabs of one shard; first: the first index in the first of them.
+    clocks: for a read by age, which goes through all shards several times: the rotations of each shard at its
+    begin (-1: none yet), and the number of undrained ones (255 at most); turn: the number of the pass.
     """
 
     shard: int = 0
@@ -48,12 +50,12 @@ class Position:
 
 
 def as_text(packed: bytes) -> str:
-    """Bytes as a cursor: letters, digits, - and _, which is safe in a URL."""
+    """Bytes as a cursor: letters, digits, - and _, which are safe in a URL."""
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 def from_text(cursor: object, most: int) -> bytes:
-    """The inverse of `as_text`. ValidationError for anything else, and for more than `most` characters."""
+    """The inverse of `as_text`. Raises ValidationError for other text, and beyond `most` characters."""
     if not isinstance(cursor, str) or not cursor.isascii() or not 0 < len(cursor) <= most:
         raise malformed()
     try:
@@ -63,7 +65,7 @@ def from_text(cursor: object, most: int) -> bytes:
 
 
 def read(codec: Codec[_T], cursor: object, most: int) -> _T:
-    """The value that a cursor of records is. ValidationError for anything else."""
+    """The value of a cursor of records. Raises ValidationError for anything else."""
     try:
         return codec.load(from_text(cursor, most))
     except UnreadableRecord as error:
@@ -92,13 +94,13 @@ def encode(position: Position, query: tuple[object, ...]) -> str:
         len(position.slabs),
     )
     packed += b"".join(position.slabs)
-    if position.clocks:  # shards rotate together, so this is short mostly
+    if position.clocks:  # shards rotate together, so this is mostly short
         packed += zlib.compress(b"".join(_SHARD.pack(*clock) for clock in position.clocks))
     return as_text(packed + _CHECK.pack(zlib.crc32(packed)))
 
 
 def decode(text: object, query: tuple[object, ...], ackers: int) -> Position:
-    """The position that a cursor stands for; ValidationError where it is none of this query."""
+    """The position of a cursor; raises ValidationError for a cursor of another query."""
     packed = from_text(text, 2 * 8 * _MOST_SLABS)
     try:
         body, check = packed[: -_CHECK.size], packed[-_CHECK.size :]
@@ -120,7 +122,7 @@ def decode(text: object, query: tuple[object, ...], ackers: int) -> Position:
 
 
 def _clocks(packed: bytes, ackers: int) -> list[tuple[int, int]] | None:
-    """The clocks of a cursor; None where they are none of so many shards."""
+    """The clocks of a cursor; None if they are not the clocks of so many shards."""
     try:
         unpacked = zlib.decompressobj().decompress(packed, _SHARD.size * ackers + 1)
     except zlib.error:

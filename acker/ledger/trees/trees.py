@@ -1,4 +1,8 @@
-"""Trees as a shard tells of them: what each is now, made of the replies of scripts that change nothing."""
+"""Reads trees from the replies of scripts that change nothing.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
+call tracked together.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -8,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Id, Instant, MessageId, Name, Named, Seconds, Whole
+from acker.ledger.settings.config import spout_of
 from acker.ledger.slabs import registries
 from acker.ledger.slabs import slabs as headers
 from acker.ledger.slabs.causes import Cause
@@ -21,10 +26,10 @@ State: TypeAlias = Literal["pending", "waiting", "finished"]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree in flight, or one whose outcome is not confirmed.
+    """A tree in flight, or with an unconfirmed outcome.
 
-    The times that are left assume that it is not reset, and ticks that are on time, or late by `TICK_LAG`
-    each; a tick that is later already has until the `tick_limit` of the configuration.
+    The remaining times assume no reset, and ticks on time or late by `TICK_LAG` each; a tick that is later
+    already has until the `tick_limit` of the configuration.
     """
 
     anchor: Id
@@ -32,7 +37,7 @@ class Tree:
         State,
         "`waiting`: messages came before its track. `finished`: kept until its outcome is confirmed.",
     ]
-    value: Annotated[Id, Named("ack_value"), "XOR of what was emitted and acked; 0: complete."]
+    value: Annotated[Id, Named("ack_value"), "XOR of emitted and acked tuple ids; 0: complete."]
     failure: Annotated[str | None, "The reason with which a waiting tree will fail."]
     spout: Annotated[Name | None, "null while it waits."]
     message_id: MessageId
@@ -41,7 +46,7 @@ class Tree:
     time_left_earliest: Annotated[Seconds | None, "Until it expires at the earliest."]
     time_left_latest: Annotated[
         Seconds | None,
-        "Until it expires at the latest; null where finished, and where no ticker seems to run.",
+        "Until it expires at the latest; null if it is finished, or if no ticker seems to run.",
     ]
     shard: Whole
     bucket: Bucket | None
@@ -59,9 +64,9 @@ class Tree:
 
 def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
     """The known trees of some anchors."""
-    found: list[Tree] = []
+    trees: list[Tree] = []
     if not core.config.ackers:
-        return found
+        return trees
     for at in range(0, len(anchors), 64):
         part = [(anchor, ids.slab_of(anchor)) for anchor in anchors[at : at + 64] if anchor & 1]
         shards = [ids.shard_of(slab, core.config.ackers) for _, slab in part]
@@ -70,17 +75,17 @@ def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
             for shard, (anchor, slab) in zip(shards, part, strict=True)
         ]
         for shard, (_, slab), (clock, described) in zip(shards, part, replies, strict=True):
-            found += trees_of(core, shard, Clock.of(shard, clock), [slab], described)
-    return found
+            trees += trees_of(core, shard, Clock.from_reply(shard, clock), [slab], described)
+    return trees
 
 
 def trees_of(
     core: Core, shard: int, clock: Clock, slabs: Sequence[bytes], described: Sequence[Reply]
 ) -> list[Tree]:
-    """Trees from what a script says of slabs (lua/ledger/trees/includes/read.lua)."""
+    """Trees in a script's reply on slabs (lua/ledger/trees/includes/read.lua)."""
     facts = [headers.FIXED.unpack_from(header) for _, header, *_ in described]
     names = registries.names(clock.spouts)
-    found = []
+    trees = []
     for (kind, spout, _, entered, tracked_at), entry in zip(facts, described, strict=True):
         k, _, indexes, words, message_ids, reasons = entry
         owned = kind == headers.TRACKED
@@ -89,13 +94,13 @@ def trees_of(
             value = int.from_bytes(words[8 * place : 8 * place + 8], "little", signed=True)
             finished = owned and not value
             reason = reasons[place]
-            found.append(
+            trees.append(
                 Tree(
                     anchor=ids.anchor_at(slabs[k - 1], index),
                     state="finished" if finished else "pending" if owned else "waiting",
                     value=value,
                     failure=None if reason is None else Cause.decode(reason).reason,
-                    spout=names.get(spout) if owned else None,
+                    spout=spout_of(names[spout]) if owned and spout in names else None,
                     message_id=message_ids[place] if owned and message_ids else None,
                     tracked_at=tracked_at / 1000,
                     age=max(0, clock.now - tracked_at) / 1000,
@@ -105,11 +110,11 @@ def trees_of(
                     bucket=None if finished else BUCKETS[clock.bucket(entered)],
                 )
             )
-    return found
+    return trees
 
 
 def tree(core: Core, anchor: int) -> Operation[Tree | None]:
-    """The tree of an anchor; None where the ledger does not know it (any more). Raises ValidationError."""
+    """The tree of an anchor; None if the ledger does not hold it. Raises ValidationError."""
     anchor = ids.check_id(anchor, "anchor")
     found = yield from trees_at(core, [anchor])
     return found[0] if found else None

@@ -1,1 +1,1 @@
-"""Functions of users: many calls at a time, and results that stand for undone work."""
+"""User functions: many calls at a time, and results that stand for unfinished work."""

@@ -1,4 +1,4 @@
-"""Calling asynchronous functions: many calls under way at a time, each with its own outcome."""
+"""Calls of asynchronous functions: many at a time, each with its own outcome."""
 
 import asyncio
 import inspect
@@ -12,7 +12,7 @@ from acker.ledger.settings.settings import check_number
 T = TypeVar("T")
 R = TypeVar("R")
 Outcome: TypeAlias = tuple[Any, BaseException | None]
-"""What a call returned, and what it raised in place of that."""
+"""The result of a call, or its error."""
 
 CONCURRENCY = 64
 TIMEOUT = 60.0
@@ -20,16 +20,16 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """concurrency: calls that are under way at a time, 1 to 10,000. timeout: seconds of each, up to a day."""
+    """concurrency: calls at a time, 1 to 10,000. timeout: seconds of each call, up to a day."""
 
     concurrency: int = CONCURRENCY
     timeout: float = TIMEOUT
 
     @classmethod
     def make(cls, wanted: bool, concurrency: int | None, timeout: float | None) -> "Pace | None":
-        """That of asynchronous functions, with defaults for what is None; None for plain ones (not wanted).
+        """The pace of asynchronous functions, with defaults for None; None for plain functions (not wanted).
 
-        Raises ValidationError for bad values, and for any where the functions are plain.
+        Raises ValidationError for bad values, and for any value if the functions are plain.
         """
         if not wanted:
             if concurrency is not None or timeout is not None:
@@ -44,22 +44,22 @@ class Pace:
     async def each(
         self, items: Sequence[T], work: "Callable[[T, asyncio.Task[Any] | None], Awaitable[R]]"
     ) -> list[R]:
-        """Works on items, so many at a time; returns what came of each, in order. `work` gets this task."""
-        found: dict[int, R] = {}
+        """Works on items, so many at a time; returns their results in order. `work` gets this task."""
+        results: dict[int, R] = {}
         waiting = iter(enumerate(items))
         whole = asyncio.current_task()
 
         async def one_after_another() -> None:
             for place, item in waiting:
-                found[place] = await work(item, whole)
+                results[place] = await work(item, whole)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self.concurrency, len(items))):
                 group.create_task(one_after_another())
-        return [found[place] for place in range(len(items))]
+        return [results[place] for place in range(len(items))]
 
     async def outcome(self, call: Callable[[], Awaitable[Any]], whole: "asyncio.Task[Any] | None") -> Outcome:
-        """Makes a call: what it raises, or that it takes too long, is its own. whole: one that ends all."""
+        """Makes a call, whose error or time-out is its outcome. whole: the task that ends all calls."""
         limit = asyncio.timeout(self.timeout)
         try:
             async with limit:
@@ -67,12 +67,12 @@ class Pace:
         except asyncio.CancelledError as error:
             if whole is not None and whole.cancelling():
                 raise
-            # Of something that the function waited for, or of itself: other calls need this task yet.
+            # A cancellation inside the function: other calls still need this task.
             task = asyncio.current_task()
             while task is not None and task.cancelling():
                 task.uncancel()
             return None, error
-        except BaseException as error:  # SystemExit and GeneratorExit, too, fail this call alone
+        except BaseException as error:  # SystemExit and GeneratorExit also fail this call alone
             if is_interrupt(error):
                 raise
             if limit.expired():
@@ -81,7 +81,7 @@ class Pace:
 
 
 def asynchronous(function: object) -> bool:
-    """Whether a function is `async def`, or an object whose call is."""
+    """True if a function is `async def`, or an object with such a `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object whose call is `async def`
     )

@@ -1,6 +1,6 @@
-"""The event loop of asynchronous steps: one for all of a process, in a thread of its own.
+"""The event loop of a process's asynchronous steps, in a separate thread.
 
-So what steps open (a session, a pool) serves all of them, whichever of their workers calls.
+So a session or a pool that a step opens serves the calls of all its workers.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ _running: "tuple[int, asyncio.AbstractEventLoop, threading.Thread] | None" = Non
 
 
 def run(work: "Coroutine[Any, Any, T]") -> T:
-    """Runs a coroutine in the loop, and waits for what it returns, or raises. Not from within the loop."""
+    """Runs a coroutine in the loop, and waits for its result or error. The loop itself must not call it."""
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process; one that was forked has none yet."""
+    """The loop of this process; a forked child has none yet."""
     global _running  # noqa: PLW0603 - it is the process's
     with _lock:
         if _running is None or _running[0] != os.getpid():
@@ -39,7 +39,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 def _turn(loop: asyncio.AbstractEventLoop) -> None:
     stopped = False
     while not stopped:
-        with contextlib.suppress(KeyboardInterrupt, SystemExit):  # raised by a step: its caller has it, too
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):  # raised by a step: its caller also gets it
             loop.run_forever()
             stopped = True
     loop.close()
@@ -52,7 +52,7 @@ def _end() -> None:
 
 
 def _begin_anew() -> None:
-    """In a forked child: a thread that has the lock may not be there."""
+    """Resets the state in a forked child, which may lack the thread that holds the lock."""
     global _lock  # noqa: PLW0603 - it is the process's
     _lock = threading.Lock()
 

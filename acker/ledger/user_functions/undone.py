@@ -1,7 +1,7 @@
-"""Results that stand for work which nobody has done: of an `async def` that was called, of a thread.
+"""Results that stand for unfinished work: of a call of an `async def`, of a thread.
 
-Every function of the user's whose return acks something is looked at by this: basic bolts, steps and gathers
-of lines and functions, bolts of Spark jobs, `collector.map`, `on_outcomes`.
+This check looks at the results of all user functions whose return acks something: basic bolts, steps and
+gathers of lines and functions, bolts of Spark jobs, `collector.map`, `on_outcomes`.
 """
 
 import inspect
@@ -17,10 +17,10 @@ _PLAIN = {bool, bytes, dict, float, int, list, set, str, tuple, type(None)}
 
 
 def undone(result: object) -> str:
-    """The kind of such a result, as "coroutine" or "Future"; "" for any other. Coroutines are closed.
+    """The kind of an unfinished result, such as "coroutine" or "Future"; "" for any other. Closes coroutines.
 
-    Of a list, a tuple, a set or a dict, that of its first such member. Raises what a future has raised that
-    is done.
+    The kind of a list, a tuple, a set or a dict is the kind of its first such member. Raises the error of a
+    finished future.
     """
     if result is None:
         return ""
@@ -34,9 +34,9 @@ def undone(result: object) -> str:
 
 
 def check_done(result: object, *, asynchronous: bool = True) -> None:
-    """Raises PermanentFailure where a function has returned, and its work is not done.
+    """Raises PermanentFailure if a function returned before its work was done.
 
-    asynchronous: True where a function that is `async def` itself would be taken.
+    asynchronous: True if an `async def` function would be taken.
     """
     if kind := undone(result):
         if asynchronous:
@@ -44,20 +44,20 @@ def check_done(result: object, *, asynchronous: bool = True) -> None:
                 f"expected a function that is done when it returns, or an asynchronous one, got a {kind}"
             )
         raise PermanentFailure(
-            f"expected a function that is done when it returns, got one that returned a {kind}: nobody has "
-            "done that work. Run it in the function, as by asyncio.run(...) or .result()"
+            f"expected a function that is done when it returns, got one that returned a {kind}: its work "
+            "is not done. Run it in the function, as by asyncio.run(...) or .result()"
         )
 
 
 def _kind(result: Any) -> str:
     if inspect.iscoroutine(result):
-        result.close()  # or Python would warn, some time later, that nobody has awaited it
+        result.close()  # otherwise Python would warn later that it was never awaited
     waits = inspect.isawaitable(result) or inspect.isasyncgen(result) or _comes_later(result)
     if _can(result, "done", "result", "add_done_callback"):
         waits = not result.done()
         if not waits:
             result.result()
-    elif _can(result, "succeeded", "failed", "add_errback"):  # as kafka-python's
+    elif _can(result, "succeeded", "failed", "add_errback"):  # such as kafka-python's
         waits = not (result.succeeded() or result.failed())
         if result.failed():
             raise result.exception
@@ -73,14 +73,14 @@ def _kind(result: Any) -> str:
 
 
 def _can(result: object, *methods: str) -> bool:
-    """True for a future, of whichever library, by the methods that its class has."""
+    """True for a future of any library, by the methods of its class."""
     return all(callable(getattr(type(result), name, None)) for name in methods)
 
 
 def _comes_later(result: object) -> bool:
-    """True for an iterator, as of a generator: what it gives is not worked out yet.
+    """True for an iterator, such as a generator: its items are not computed yet.
 
-    Files, and cursors of databases, are iterators, too, and are no work.
+    Files and cursors of databases are also iterators, but stand for no work.
     """
     return isinstance(result, Iterator) and not (isinstance(result, io.IOBase) or hasattr(result, "fetchone"))
 

@@ -1,9 +1,9 @@
-"""Bolts for foreachBatch, and jobs: work on a batch with a collector, whose return acks its tuples.
+"""Bolts for foreachBatch: a function works on a batch with a collector, and its return acks the tuples.
 
-All that a batch emits, fails, holds and acks is one commit (`acker.streams.commits.commit`), numbered by
-Spark's batch id: it is stored when the function has returned and carried out then. A batch that runs again
-finishes the stored commit and does not call the function; one that was not stored leaves nothing but what
-times out.
+All emits, fails, holds and acks of a batch are one commit (`acker.streams.commits.commit`), numbered by
+Spark's batch id. It is stored after the function has returned, and carried out then. A batch that runs again
+finishes the stored commit and does not call the function. If no commit was stored, only staged rows are left,
+and they time out.
 """
 
 import functools
@@ -19,8 +19,9 @@ from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
 from acker.ledger.steps import step_totals
 from acker.ledger.steps.step_registry import Step
-from acker.spark.bolts import bolt_function, committing
+from acker.spark.bolts import bolt_function, committing, observing, off
 from acker.spark.bolts.collector import Collector
+from acker.spark.bolts.off import OffCollector
 from acker.spark.options import options
 from acker.spark.queries import (
     batch_inputs,
@@ -28,7 +29,6 @@ from acker.spark.queries import (
     lateness,
     microbatches,
     plan_check,
-    renamed,
     store_loss,
 )
 from acker.spark.queries.batch_inputs import BatchInputs
@@ -43,19 +43,34 @@ from acker.streams.staging.late import Late
 
 
 class Bolt(Shipped):
-    """A function for `DataStreamWriter.foreachBatch`; made by `bolt`. Spark Connect ships it."""
+    """A function for `DataStreamWriter.foreachBatch`, made by `bolt`. Spark Connect can pickle it.
+
+    Args:
+        function: The function of a batch and a collector.
+        name: The name of the step.
+        settings: The options of the data source.
+    """
 
     def __init__(
         self, function: Callable[[DataFrame, Collector], object], name: str, settings: dict[str, object]
     ) -> None:
         self.function = function
+        self._receives = bolt_function.check_receives(settings.pop("receives", None))
         self.name = name
-        self._options = options.of_step(name, settings)
+        self._options = options.of_step(name, settings, options.STEP)
         self._root: SparkSession | None = None
         functools.update_wrapper(self, function)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Runs the function on a batch, or finishes what an earlier run of the batch has stored."""
+        """Runs the function on a batch, or finishes the stored commit of an earlier run of the batch.
+
+        Args:
+            batch: The micro-batch, unchanged, as Spark passes it.
+            batch_id: Spark's number of the batch.
+
+        Raises:
+            AckerError: The batch is a part of a micro-batch, or another bolt has already committed it.
+        """
         bolt_function.check_called(batch, batch_id)
         if operator := batch_inputs.part_by(batch):
             raise AckerError(
@@ -63,6 +78,15 @@ class Bolt(Shipped):
                 "it: hand it the batch as it came, and choose rows in the bolt's function"
             )
         with microbatches.of_bolt(batch.sparkSession, batch_id, self._root, self.name) as at:
+            if self._options.off:
+                with off.working(OffCollector(batch.sparkSession, self._options, at)) as collector:
+                    bolt_function.call(self._given, self.name, batch, collector)
+                    collector.life.end(wait=True)
+                return
+            if self._options.observe:
+                with observing.working(batch.sparkSession, self._options, at, batch=batch) as collector:
+                    bolt_function.call(self._given, self.name, batch, collector)
+                return
             self._run(self._options.ledger(), batch, at)
 
     def _run(self, ledger: Ledger, batch: DataFrame, at: MicroBatch) -> None:
@@ -71,53 +95,67 @@ class Bolt(Shipped):
         last = _last(ledger, at)
         store_loss.check_commits(ledger, at, last, self._options.after_loss)
         if last is None and at.number:
-            renamed.look(ledger, at, self.name)
+            conflicts.warn_of_renamed_bolt(ledger, at, self.name)
         reads = BatchInputs(ledger, batch, at, self._root)
         finish = functools.partial(commits.finish, core, at.query, at.number, reads.origin)
         if not settler.with_room(ledger, lambda: ledger.run(finish())):
             reads.check_topology(self.name)
-            found = plan_check.of_batch(batch.sparkSession, at, self._root)
-            if found is not None:
-                plan_check.check(ledger, found, reads.ranges)
+            verdict = plan_check.of_batch(batch.sparkSession, at, self._root)
+            if verdict is not None:
+                plan_check.check(ledger, verdict, reads.ranges)
             collector = self._collector(batch.sparkSession, at)
             with committing.discarding(ledger, collector), reads.same_rows():
                 failed = committing.failure(
                     self.name,
                     at.number,
-                    lambda: bolt_function.call(self.function, self.name, batch, collector),
+                    lambda: bolt_function.call(self._given, self.name, batch, collector),
                 )
                 collector.life.end(wait=failed is None)
-                inputs = reads.read(failed=failed is not None, staged=bool(collector.staged))
-                plan_check.check_inputs(ledger, found, inputs, stateless=self._options.stateless)
+                inputs = reads.read(
+                    failed=failed is not None,
+                    staged=bool(collector.staged),
+                    looked=any(rows is batch for rows in collector.given),
+                )
+                if inputs and failed is None:
+                    collector.check_given()
+                plan_check.check_inputs(ledger, verdict, inputs, stateless=self._options.stateless)
                 self._check_read(inputs)
             hint = "" if reads.anchored else _NO_COLUMN
             by = ledger.run(step_totals.mark(core, self.name, at.number))
-            what = replace(
+            work = replace(
                 committing.commit_of(ledger, collector, at, inputs, failed, hint), origin=reads.origin, by=by
             )
             late = list[Late]()
-            commit = functools.partial(commits.commit, core, at.query, at.number, what, late.append)
+            commit = functools.partial(commits.commit, core, at.query, at.number, work, late.append)
             if settler.with_room(ledger, lambda: ledger.run(commit())):
                 seconds = round(time.monotonic() - begun, 3)
                 acks = lateness.report(ledger, f"bolt {self.name!r}, batch {at.number}", late, seconds)
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
                 step = replace(step, seconds=seconds, late=acks)
-                committing.register(ledger, batch.sparkSession, step, what, found.others if found else ())
-                if what.roots():
+                others = verdict.others if verdict else ()
+                external = [one.stream for one in collector.received]
+                committing.register(ledger, batch.sparkSession, step, work, others, external)
+                if work.roots():
                     store_loss.mark(ledger, at)
-                    conflicts.look_for_trackers(ledger, at, (one.how.spout for one in what.roots()))
+                    conflicts.warn_of_tracking_queries(ledger, at, (one.how.spout for one in work.roots()))
+            collector.sends.forget()
         batch_inputs.forget(ledger, at)
         _note_done(ledger, at, self.name)
+
+    def _given(self, batch: DataFrame, collector: Collector) -> object:
+        """Calls the function, with received rows if the bolt receives a stream."""
+        rows = collector.receive(batch, self._receives) if self._receives else batch
+        return self.function(rows, collector)
 
     def _collector(self, spark: SparkSession, at: MicroBatch) -> Collector:
         return Collector(spark, self._options, at)
 
     def _check_read(self, inputs: tuple[Range | Roots, ...]) -> None:
-        """Raises AckerError where the batch is not one of the bolt's: any is."""
+        """Raises AckerError if the batch has other rows than the bolt takes: a plain bolt takes any."""
 
     @classmethod
     def _unpacked(cls, state: dict[str, Any]) -> Self:
-        """On a Spark Connect server: just now the active session is the one that has started the query."""
+        """Restores a bolt on a Spark Connect server; the active session started the query."""
         made = super()._unpacked(state)
         made._root = SparkSession.getActiveSession()
         return made
@@ -125,11 +163,11 @@ class Bolt(Shipped):
 
 _MOST_QUERIES = 1_000
 _done: dict[tuple[str, str, str], tuple[int, str]] = {}
-"""Topology, query and run -> the last batch that a bolt of this process was done with, and which bolt."""
+"""The last committed batch of this process, and its bolt, by topology, query and run."""
 
 
 def _check_first(ledger: Ledger, at: MicroBatch, name: str) -> None:
-    """Raises AckerError where a batch has had its bolt: Spark gives one to a run of a query once."""
+    """Raises AckerError if a bolt has already committed the batch: Spark gives a batch to one bolt, once."""
     number, earlier = _done.get((ledger.config.name, at.query, at.run), (-1, ""))
     if at.run and number == at.number:
         raise AckerError(
@@ -139,7 +177,7 @@ def _check_first(ledger: Ledger, at: MicroBatch, name: str) -> None:
 
 
 def _last(ledger: Ledger, at: MicroBatch) -> int | None:
-    """The last batch that this process has committed in a run of a query, if any."""
+    """Returns the last batch that this process has committed in a run of a query; None if there is none."""
     number, _ = _done.get((ledger.config.name, at.query, at.run), (-1, ""))
     return number if at.run and number >= 0 else None
 
@@ -155,18 +193,29 @@ def _note_done(ledger: Ledger, at: MicroBatch, name: str) -> None:
 def bolt(
     *given: object, url: str = "", topology: str = "", name: str = "", **settings: object
 ) -> Callable[[Callable[[DataFrame, Collector], object]], Bolt]:
-    """Makes a function of a batch and a `Collector` one for `DataStreamWriter.foreachBatch`.
+    """Makes a function of a batch and a `Collector` a bolt for `DataStreamWriter.foreachBatch`.
 
         @bolt(url=URL, topology="wordcount", name="split")
         def split(batch, collector):
             words = batch.select(explode(split_words("line")).alias("word"), "_acker")
             collector.emit(words, stream="words")
 
-    Returning acks the tuples of the batch, all that were read from streams. Raising FailedException fails
-    their trees, and nothing is emitted; PermanentFailure fails them for good, so that their records are dead
-    letters at once. Any other exception is Spark's: nothing is committed, the batch can
-    run again. settings: as of the data source (`acker.spark.options.options.Options`). Raises
-    ValidationError.
+    If the function returns, the batch's tuples from streams are acked. The exception FailedException fails
+    their trees, and nothing is emitted. PermanentFailure fails them for good: their records become dead
+    letters at once. Any other exception goes to Spark: nothing is committed, and the batch can run again.
+
+    Args:
+        *given: Not used: catches `@bolt` without arguments.
+        url: The store.
+        topology: The name of the topology.
+        name: The name of the step.
+        **settings: Options of the data source (`acker.spark.options.options.Options`).
+
+    Returns:
+        A decorator of the function.
+
+    Raises:
+        ValidationError: An argument is missing or invalid, or the function does not take two arguments.
     """
 
     def decorate(*functions_given: Callable[[DataFrame, Collector], object]) -> Bolt:

@@ -1,16 +1,17 @@
-"""Functions of a batch, as `bolt` takes them: what could do nothing, and be acked for it, is refused."""
+"""Functions of a batch for `bolt`: a function that cannot do its work is refused, not acked."""
 
 import inspect
 from collections.abc import Callable
 
 from acker.errors import AckerError, ValidationError, class_name, shown, text_of
+from acker.ledger.settings.config import check_name
 from acker.ledger.user_functions.undone import undone
 
 USE = "@bolt(url=..., topology=..., name=...)"
 
 
 def check_given(given: tuple[object, ...], settings: dict[str, object]) -> None:
-    """Raises ValidationError where `bolt` was not given what it needs, by name."""
+    """Raises ValidationError if `bolt` lacks a keyword argument that it needs."""
     if given:
         what = "a function" if callable(given[0]) else shown(given[0])
         raise ValidationError(f"bolt: expected {USE} above a function, got {what} in place of url=")
@@ -20,7 +21,7 @@ def check_given(given: tuple[object, ...], settings: dict[str, object]) -> None:
 
 
 def check_function(given: tuple[object, ...]) -> Callable[..., object]:
-    """The one function that was given; ValidationError where it could not be called with a batch."""
+    """Returns the only given function; raises ValidationError if it cannot take a batch and a collector."""
     if len(given) != 1 or not callable(given[0]):
         raise ValidationError(
             f"bolt: expected one function of a batch and a collector, got {len(given)} arguments: write "
@@ -29,7 +30,7 @@ def check_function(given: tuple[object, ...]) -> Callable[..., object]:
     function: Callable[..., object] = given[0]
     if _returns_at_once(function):
         raise ValidationError(
-            "bolt: expected a function that works on its batch when it is called, got one that is "
+            "bolt: expected a function that works on its batch when it is called, got a function that is "
             f"`async def` or has a `yield`: {_name(function)}"
         )
     try:
@@ -39,15 +40,20 @@ def check_function(given: tuple[object, ...]) -> Callable[..., object]:
             f"bolt: expected a function of two arguments, a batch and a collector, got {_name(function)}"
             f"{inspect.signature(function)}"
         ) from None
-    except ValueError:  # one that is built in tells nothing
+    except ValueError:  # a builtin has no signature
         pass
     return function
 
 
-def call(function: Callable[..., object], name: str, batch: object, collector: object) -> None:
-    """Calls a bolt's function. Raises what it does, and AckerError where its work is not done.
+def check_receives(stream: object) -> str:
+    """Returns the external stream that a bolt receives, or "". Raises ValidationError."""
+    return "" if stream is None else check_name(stream, "receives")
 
-    What is no Exception would end the thread in which Spark calls, and the query would wait for it for ever.
+
+def call(function: Callable[..., object], name: str, batch: object, collector: object) -> None:
+    """Calls a bolt's function. Raises its exception, and AckerError if its work is not done.
+
+    A BaseException that is no Exception would end the thread in which Spark calls, and the query would hang.
     """
     try:
         kind = undone(function(batch, collector))
@@ -76,7 +82,7 @@ def _name(function: Callable[..., object]) -> str:
 
 
 def check_called(batch: object, number: object) -> None:
-    """Raises AckerError where a bolt is called with anything but what Spark calls it with."""
+    """Raises AckerError if the arguments of a bolt are not a batch and its number, as Spark passes them."""
     if not isinstance(number, int):
         raise AckerError(
             "a bolt is a function for DataStreamWriter.foreachBatch, which calls it with a batch and its "

@@ -1,6 +1,9 @@
-"""What bolts and jobs have in common: what a function came to is one commit, or is dropped."""
+"""The end of bolts and jobs: the work of a function becomes one commit, or is dropped.
 
-from collections.abc import Callable, Iterator
+Terms: staged rows are stored, but nobody sees them before a commit.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,6 +16,7 @@ from acker.ledger.slabs.causes import Cause, said_by
 from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.spark.bolts.collector import Collector
+from acker.spark.external import receiving
 from acker.spark.queries import batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import anchoring, holding
@@ -23,7 +27,7 @@ from acker.streams.sources.roots import Roots
 
 @contextmanager
 def discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
-    """Drops what was staged if the block raises, and lets go of what the executors keep."""
+    """Drops staged rows if the block raises, and frees the rows that the executors keep."""
     try:
         yield
     except BaseException as error:
@@ -43,7 +47,7 @@ def discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
 
 
 def failure(step: str, batch: int, call: Callable[[], object]) -> str | None:
-    """The cause, as text, for which a batch failed as a whole, or None."""
+    """Returns the cause, as text, for which a batch failed as a whole; None if it did not."""
     try:
         call()
     except FailedException as error:
@@ -52,7 +56,7 @@ def failure(step: str, batch: int, call: Callable[[], object]) -> str | None:
 
 
 def cause(step: str, error: FailedException, batch: int = -1) -> str:
-    """Why a step has failed its batch, as text (`acker.ledger.slabs.causes`)."""
+    """Returns the cause, as text, of a batch that a step has failed (`acker.ledger.slabs.causes`)."""
     return Cause(said_by(error), step, not isinstance(error, PermanentFailure), batch).text()
 
 
@@ -64,30 +68,48 @@ def commit_of(
     failed: str | None,
     hint: str = "",
 ) -> Commit:
-    """What a batch has come to. One that failed has emitted nothing, and leaves held rows as they are.
+    """Returns the commit of a batch. A failed batch emits nothing, and leaves held rows unchanged.
 
-    Raises AckerError where what it stages does not belong to what it has read
-    (acker/streams/commits/anchoring.py).
+    Raises AckerError if its staged rows do not belong to its inputs (acker/streams/commits/anchoring.py).
     """
     inputs = (*inputs, *collector.taken)
     if failed is None:
-        what = Commit(tuple(collector.staged), (*inputs, *collector.resumed))
+        staged = (*collector.staged, *collector.sends.staged)
+        sent, (received, _) = tuple(collector.sends.sent), collector.receipt()
+        commit = Commit(staged, (*inputs, *collector.resumed), sent=sent, received=received)
         try:
-            collector.life.check()  # what came after the end is missing in what is committed now
-            some = batch_roots.untracked(ledger, at, what.staged)
-            ledger.run(anchoring.check(ledger.core, what.staged, what.inputs, hint=hint, untracked=some))
+            collector.life.check()  # rows staged after the end are missing in this commit
+            some = batch_roots.untracked(ledger, at, commit.staged)
+            some = some or any(one.untracked for one in collector.received)
+            trees = receiving.trees(collector.received)
+            checking = anchoring.check(
+                ledger.core,
+                staged,
+                commit.inputs,
+                hint=hint,
+                untracked=some,
+                sent=commit.sent,
+                received=trees,
+            )
+            ledger.run(checking)
         except BaseException:
-            ledger.run(holding.discard(ledger.core, Commit(what.staged)))
+            ledger.run(holding.discard(ledger.core, Commit(commit.staged)))
             raise
-        return what
+        return commit
     ledger.run(holding.discard(ledger.core, Commit(tuple(collector.staged))))
-    return Commit(inputs=inputs, failed=failed)
+    received, failing = collector.receipt(failed)
+    return Commit(failing, inputs, failed, received=received)
 
 
 def register(
-    ledger: Ledger, spark: SparkSession, step: Step, what: Commit, others: tuple[str, ...] = ()
+    ledger: Ledger,
+    spark: SparkSession,
+    step: Step,
+    commit: Commit,
+    others: tuple[str, ...] = (),
+    reads: Iterable[str] = (),
 ) -> None:
-    """Notes who did what, and for which spouts. others: what else the query reads.
+    """Registers a step and its spouts. others: other sources that the query reads. reads: external streams.
 
     See acker/ledger/steps/step_registry.py.
     """
@@ -95,10 +117,10 @@ def register(
         step,
         application_id=spark.conf.get("spark.app.id") or "",
         application=spark.conf.get("spark.app.name") or "",
-        reads=tuple({one.stream for one in what.ranges()}),
-        emits=tuple({stream for stream, _ in what.segments()}),
+        reads=tuple({*(claimed.stream for claimed in commit.ranges()), *reads}),
+        emits=tuple({*(stream for stream, _ in commit.segments()), *(one.stream for one in commit.sent)}),
     )
     ledger.run(step_registry.register(ledger.core, step))
-    for spout in sorted({one.how.spout for one in what.roots()}):
+    for spout in sorted({claimed.how.spout for claimed in commit.roots()}):
         own = replace(step, name=spout, kind="spout", reads=others, emits=(), seconds=0.0, late=0)
         ledger.run(step_registry.register(ledger.core, own))

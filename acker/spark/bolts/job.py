@@ -1,4 +1,4 @@
-"""Jobs: a batch job of Spark as one step, whose end commits all that it did, once.
+"""Jobs: a batch job of Spark as one step, whose end commits all its work, once.
 
 See `acker.spark.bolts.bolt`.
 """
@@ -16,8 +16,9 @@ from acker.errors import AckerError, FailedException
 from acker.ledger.settings.config import check_name
 from acker.ledger.steps import step_totals
 from acker.ledger.steps.step_registry import Step
-from acker.spark.bolts import committing
+from acker.spark.bolts import committing, observing, off
 from acker.spark.bolts.collector import AT_WORK, Collector
+from acker.spark.bolts.off import OffCollector
 from acker.spark.options import options
 from acker.spark.queries import batch_roots, lateness, microbatches
 from acker.spark.queries.microbatches import MicroBatch
@@ -31,25 +32,53 @@ from acker.streams.staging.late import Late
 def job(
     spark: SparkSession, *, url: str, topology: str, name: str, run: str | None = None, **settings: object
 ) -> Iterator[Collector]:
-    """A batch job as one step: its end commits all that it did, once.
+    """Runs a batch job as one step: the end of the block commits all its work, once.
 
         with job(spark, url=URL, topology="orders", name="nightly", run="2026-11-20") as collector:
             orders = collector.take("orders")
             collector.emit(orders.groupBy("id").agg(...), stream="totals")
 
-    The tuples that it takes are acked at the end of the block. FailedException fails their trees and ends
-    there, PermanentFailure for good; any other exception leaves everything as it was. run: names this run,
-    so that the same one again commits nothing, and the log says who did and when (`collector.committed`
-    tells, too): it is known for a month. With another number of rows emitted, and nothing taken from a
-    stream, that is RunCommitted. Rows of `acker.spark.track` are tracked by the commit, which waits for room
-    as a bolt's does. settings: as of `bolt`.
+    The commit acks the tuples that the job has taken, and tracks the rows of `acker.spark.track`; it waits
+    for room as a bolt's commit does. FailedException fails their trees and ends at the block;
+    PermanentFailure fails them for good. Any other exception leaves everything unchanged.
+
+    Args:
+        spark: The session of the job.
+        url: The store.
+        topology: The name of the topology.
+        name: The name of the step.
+        run: The name of this run, remembered for a month. A second run of that name commits nothing;
+            `collector.committed` is true then, and the log names the first run.
+        **settings: Options of the data source, as in `bolt`.
+
+    Yields:
+        The collector of the job.
+
+    Raises:
+        RunCommitted: An earlier run of that name emitted another number of rows, and nothing was taken from a
+            stream.
+        AckerError: The job runs in a batch that Spark may run again.
+        ValidationError: An argument is invalid.
     """
     check_name(name, "name")
     _check_place(spark, name, run)
     writer = f"{name}:{check_name(run, 'run') if run is not None else secrets.token_hex(16)}"
-    parsed = options.of_step(name, {"url": url, "topology": topology, **settings})
-    ledger = parsed.ledger()
+    parsed = options.of_step(name, {"url": url, "topology": topology, **settings}, options.STEP)
     at = MicroBatch(writer, 0, secrets.token_hex(16), name)
+    if parsed.off:
+        with off.working(OffCollector(spark, parsed, at, writer.replace(":", "@"), job=True)) as plain:
+            yield plain
+            plain.life.end(wait=True)
+        return
+    if parsed.observe:
+        with observing.working(spark, parsed, at, writer.replace(":", "@"), job=True) as recorded:
+            outer = AT_WORK.set(recorded)
+            try:
+                yield recorded
+            finally:
+                AT_WORK.reset(outer)
+        return
+    ledger = parsed.ledger()
     collector = Collector(spark, parsed, at, writer.replace(":", "@"), job=True)
     finish = functools.partial(commits.finish, ledger.core, writer, 0)
     begun = time.monotonic()
@@ -67,19 +96,21 @@ def job(
             AT_WORK.reset(outer)
         collector.life.end(wait=failed is None)
         tracked = batch_roots.registered(ledger, at)
-    what = replace(
+    work = replace(
         committing.commit_of(ledger, collector, at, tracked, failed),
         by=ledger.run(step_totals.mark(ledger.core, name)),
     )
-    rows = sum(segment.rows for _, segment in what.segments())
+    rows = sum(segment.rows for _, segment in work.segments())
     late = list[Late]()
-    commit = functools.partial(commits.commit, ledger.core, writer, 0, what, late.append)
+    commit = functools.partial(commits.commit, ledger.core, writer, 0, work, late.append)
     if settler.with_room(ledger, lambda: ledger.run(commit())):
         seconds = round(time.monotonic() - begun, 3)
         acks = lateness.report(ledger, f"job {name!r}", late, seconds)
-        committing.register(ledger, spark, Step(name, "job", seconds=seconds, late=acks), what)
+        step = Step(name, "job", seconds=seconds, late=acks)
+        committing.register(ledger, spark, step, work, reads=[one.stream for one in collector.received])
         if run is not None:
             ledger.run(record.note_run(ledger.core, writer, spark.conf.get("spark.app.id") or "", rows))
+    collector.sends.forget()
     if tracked:
         batch_roots.end(ledger, at)
     if before is not None:
@@ -91,7 +122,7 @@ def job(
 
 
 def _check_place(spark: SparkSession, name: str, run: str | None) -> None:
-    """Raises AckerError for a job in a batch that is run again, or acked, by itself."""
+    """Raises AckerError for a job in a batch that may run again, or that a bolt acks."""
     within = microbatches.thread_within(spark)
     if within == microbatches.IN_BOLT:
         raise AckerError(

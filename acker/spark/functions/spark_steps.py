@@ -1,4 +1,4 @@
-"""Steps of functions (`acker.drpc`) that Spark jobs work on: their rows as a DataFrame, their bolts."""
+"""Steps of functions (`acker.drpc`) that Spark jobs carry out: their rows as a DataFrame, their bolts."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
@@ -23,7 +23,7 @@ from acker.streams.sources.roots import Roots
 
 
 class SparkSteps:
-    """The steps of a function that are declared with `spark=True`, for the jobs that work on them.
+    """The steps of a function that are declared with `spark=True`, for the jobs that carry them out.
 
         steps = Acker(URL, "web").steps(reach)
 
@@ -33,7 +33,16 @@ class SparkSteps:
 
         steps.read(spark, "following").writeStream.foreachBatch(following).option(...).start()
 
-    given: as of `acker.spark.Acker`. Nothing is sent before the first use. Raises ValidationError.
+    The first use connects.
+
+    Args:
+        function: The function.
+        url: The store.
+        topology: The name of the topology.
+        **given: See `acker.spark.Acker`.
+
+    Raises:
+        ValidationError: The function is not complete, or an argument is invalid.
     """
 
     def __init__(
@@ -44,21 +53,33 @@ class SparkSteps:
         self._store: dict[str, Any] = {"url": url, "topology": topology, **given}
 
     def read(self, spark: SparkSession, step: str, **given: Unpack[StepOptions]) -> DataFrame:
-        """The rows that a step is to work on, as a streaming DataFrame: what the step before it has emitted.
+        """Reads the input rows of a step as a streaming DataFrame, and registers the function.
 
-        Of the first step they are `request` and `args`, JSON. Of one that gathers, a batch has all rows of
-        its requests, and `acker.spark.gathered` tells rows from requests. Registers the function. Raises
-        FunctionConflict, UnknownTopology and ValidationError.
+        The rows of the first step have `request` and `args` (JSON). If the step gathers, a batch has all rows
+        of its requests, and `acker.spark.gathered` separates rows from requests.
+
+        Args:
+            spark: The session of the query.
+            step: The name of the step.
+            **given: `fair_by` and the limits of a batch (`acker.spark.options.options.Options`).
+
+        Returns:
+            The rows that the previous step has emitted, with the column `_acker`.
+
+        Raises:
+            FunctionConflict: The function is registered with other steps.
+            UnknownTopology: The topology does not exist.
+            ValidationError: The function has no such step, or it is not declared with `spark=True`.
         """
         place = self._place(step)
         stream, gathers = self._what.stream(place), self._what.steps[place].gathers
-        own: dict[str, object] = {"stream": stream, "subscription": step}
+        options_of_step: dict[str, object] = {"stream": stream, "subscription": step}
         if gathers:
-            own["requests"] = True
+            options_of_step["requests"] = True
         declared: dict[str, object] = (
             {"fair_by": self.function.fair_by(step)} if self.function.fair_by(step) else {}
         )
-        texts = options.texts({**self._store, **declared, **given, **own})
+        texts = options.texts({**self._store, **declared, **given, **options_of_step})
         acker_source.register(spark)
         parsed = Options.parse(texts)
         self.function.register_in(parsed.ledger())
@@ -70,7 +91,15 @@ class SparkSteps:
     ) -> Callable[[Callable[[DataFrame, "StepCollector"], object]], "StepBolt"]:
         """Makes a function of a batch and a `StepCollector` the bolt of a step, for foreachBatch.
 
-        It is as of `acker.spark.bolt`. Raises ValidationError.
+        Args:
+            step: The name of the step.
+            **given: Options of the data source, as in `acker.spark.bolt`.
+
+        Returns:
+            A decorator of the function.
+
+        Raises:
+            ValidationError: The function has no such step, or an option is invalid.
         """
         place = self._place(step)
 
@@ -82,15 +111,15 @@ class SparkSteps:
 
     def _place(self, step: str) -> int:
         steps = self._what.steps
-        for place, one in enumerate(steps):
-            if one.name == step and one.spark:
+        for place, declared in enumerate(steps):
+            if declared.name == step and declared.spark:
                 return place
-            if one.name == step:
+            if declared.name == step:
                 raise ValidationError(
-                    f"step {step!r} of function {self._what.name!r} is worked on in Python: declare it with "
-                    "spark=True where a Spark job is to do it"
+                    f"step {step!r} of function {self._what.name!r} is a step in plain Python: "
+                    "declare it with spark=True to have a Spark job run it"
                 )
-        names = [one.name for one in steps]
+        names = [declared.name for declared in steps]
         raise ValidationError(
             f"function {self._what.name!r} has no step {step!r}{meant(step, set(names))}: it has "
             f"{', '.join(names)}"
@@ -98,24 +127,29 @@ class SparkSteps:
 
 
 class StepBolt(Bolt):
-    """A function for `DataStreamWriter.foreachBatch` that works on a step; made by `SparkSteps.bolt`."""
+    """A bolt of a step for `DataStreamWriter.foreachBatch`, made by `SparkSteps.bolt`."""
 
     def __init__(
         self, function: Callable[..., object], what: Description, place: int, settings: dict[str, object]
     ) -> None:
         self._what, self._place = what, place
         super().__init__(function, what.steps[place].name, settings)
+        if self._options.observe:
+            raise ValidationError(
+                f"step {self.name!r} of function {what.name!r}: expected no observe=True, because its "
+                "rows lie in the store"
+            )
 
     def _collector(self, spark: SparkSession, at: MicroBatch) -> Collector:
         return StepCollector(spark, self._options, at, self._what, self._place)
 
     def _check_read(self, inputs: Sequence[Range | Roots]) -> None:
-        own = self._what.stream(self._place)
+        stream = self._what.stream(self._place)
         for one in inputs:
             other = "rows that it tracks" if isinstance(one, Roots) else f"stream {one.stream!r}"
-            if isinstance(one, Roots) or one.stream != own:
+            if isinstance(one, Roots) or one.stream != stream:
                 raise AckerError(
                     f"the bolt of step {self.name!r} of function {self._what.name!r} was called with a batch "
-                    f"of {other}: its rows are those of stream {own!r}, as "
-                    f"steps.read(spark, {self.name!r}) has them"
+                    f"of {other}: expected rows of stream {stream!r}. Read them by "
+                    f"steps.read(spark, {self.name!r})"
                 )

@@ -1,4 +1,4 @@
-"""The collector of a step of a function that a Spark job works on."""
+"""The collector of a step of a function that a Spark job carries out."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -7,6 +7,8 @@ from acker.drpc import registry
 from acker.drpc.registry import Description
 from acker.errors import ValidationError
 from acker.spark.bolts.collector import Collector
+from acker.spark.external.sending import SEGMENT_ROWS
+from acker.spark.external.sinks import Sink, Write
 from acker.spark.options.options import Options
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.records import function_results, once
@@ -20,7 +22,15 @@ from acker.streams.staging.results import RESULT
 
 
 class StepCollector(Collector):
-    """What the bolt of a step does with a batch: as of any bolt, and it knows the step after it."""
+    """The calls of a step's bolt on its batch: a `Collector` that emits to the next step by default.
+
+    Args:
+        spark: The session of the batch.
+        options: The options of the step.
+        batch: The batch.
+        what: The function.
+        place: The number of the step, from 0.
+    """
 
     def __init__(
         self, spark: SparkSession, options: Options, batch: MicroBatch, what: Description, place: int
@@ -30,15 +40,44 @@ class StepCollector(Collector):
         self._ledger.run(registry.check(what))  # each batch: FunctionConflict ends a query of another version
 
     @in_life
-    def emit(self, rows: DataFrame, stream: str = "", *, anchored: bool = True) -> int:
-        """Emits rows to the step after this one, with the columns that this one gives, and `_acker`.
+    def emit(
+        self,
+        rows: DataFrame,
+        stream: str = "",
+        *,
+        anchored: bool = True,
+        to: Sink | Write | None = None,
+        part: str = "",
+        persist: bool | None = None,
+        segment_rows: int = SEGMENT_ROWS,
+    ) -> int:
+        """Emits rows to the next step, with the columns that this step declares, and `_acker`.
 
-        Returns how many. stream: another one, as of any bolt. Raises ValidationError.
+        Args:
+            rows: The rows, with the column `_acker`.
+            stream: Another stream; see `Collector.emit`.
+            anchored: See `Collector.emit`.
+            to: See `Collector.emit`; for another stream.
+            part: See `Collector.emit`.
+            persist: See `Collector.emit`.
+            segment_rows: See `Collector.emit`.
+
+        Returns:
+            The number of emitted rows.
+
+        Raises:
+            ValidationError: The columns differ from the step's, or this is the last step.
         """
+        if not stream and to is not None:
+            raise ValidationError(
+                "emit: rows for the next step of a function are in the store: expected no `to`"
+            )
         if not stream:
             stream = self._next("emit")
             self._check_columns("emit", named(rows, "emit").schema)
-        return super().emit(rows, stream, anchored=anchored)
+        return super().emit(
+            rows, stream, anchored=anchored, to=to, part=part, persist=persist, segment_rows=segment_rows
+        )
 
     @in_life
     def emit_map(
@@ -52,7 +91,23 @@ class StepCollector(Collector):
         timeout: float | None = None,
         anchored: bool = True,
     ) -> int:
-        """As `map`, and emits the result as `emit` does."""
+        """Runs `map`, and emits the result to the next step, in one pass over the rows.
+
+        Args:
+            rows: See `Collector.map`.
+            function: See `Collector.map`.
+            schema: See `Collector.map`.
+            stream: Another stream; by default the next step's.
+            concurrency: See `Collector.map`.
+            timeout: See `Collector.map`.
+            anchored: See `Collector.emit`.
+
+        Returns:
+            The number of emitted rows.
+
+        Raises:
+            ValidationError: The columns differ from the step's, or this is the last step.
+        """
         if not stream:
             stream = self._next("emit_map")
             if isinstance(schema, str):
@@ -65,19 +120,25 @@ class StepCollector(Collector):
 
     @in_life
     def results(self, rows: DataFrame) -> None:
-        """Gives the results of requests, of a function whose last step this is.
+        """Gives the results of requests, in the last step of a function, with the batch's commit.
 
-        rows: one for each request, with its `_acker` and its `result`, a column of any type that JSON has: a
-        struct or a map with text for keys is an object, an array a list, a decimal a number with all its
-        digits, null is null, and a variant is what it holds. A request without a row, or with two, fails; so
-        does, alone, one whose result JSON has not (NaN), or whose JSON has more than 1 MiB. What is given
-        takes effect with the batch's commit. Raises ValidationError, also for a type that JSON has not.
+        A request with no row, or with two, fails. A request whose result has no JSON (NaN), or more than 1
+        MiB of it, fails alone.
+
+        Args:
+            rows: A row for each request, with its `_acker` and the column `result`: a struct, or a map with
+                text keys, becomes an object; an array a list; a decimal a number with all its digits; null
+                null; a variant its value.
+
+        Raises:
+            ValidationError: This is not the last step, rows have no request, or JSON lacks the type of
+                `result`.
         """
         last = self._what.steps[-1].name
         if self._place + 1 < len(self._what.steps):
             raise ValidationError(
-                f"results: the last step of function {self._what.name!r} gives them, {last!r}, and not "
-                f"{self.name!r}: emit rows to the next one"
+                f"results: only the last step of function {self._what.name!r}, {last!r}, gives results, and "
+                f"not {self.name!r}: emit rows to the next step"
             )
         rows = function_results.checked(named(rows, "results"))
         once.check_effects(rows, "results", self._used_once, emits=True)
@@ -92,7 +153,7 @@ class StepCollector(Collector):
             )
 
     def _next(self, call: str) -> str:
-        """The stream of the step after this one."""
+        """Returns the stream of the next step. Raises ValidationError in the last step."""
         if self._place + 1 == len(self._what.steps):
             raise ValidationError(
                 f"{call}: step {self.name!r} is the last of function {self._what.name!r}: it gives the "

@@ -1,6 +1,6 @@
 """The options of calls as keyword arguments (PEP 692): editors complete them, type checkers refuse others.
 
-`acker.spark.options.options.Options` tells what each is, and checks them all: these only name them.
+These classes only name the options. `acker.spark.options.options.Options` describes and checks them.
 """
 
 from typing import Literal, TypedDict
@@ -9,10 +9,17 @@ from acker.ledger.settings.config import Settings
 
 
 class StoreOptions(Settings, total=False):
-    """How the store is reached, and the settings of the topology."""
+    """Options of the connection to the store, and the settings of the topology."""
 
     cluster: bool
     timeout: float
+    enabled: bool
+
+
+class AckerOptions(StoreOptions, total=False):
+    """Options of `Acker`, for all its steps."""
+
+    observe: bool
 
 
 class _Staging(TypedDict, total=False):
@@ -44,24 +51,28 @@ class _Spout(TypedDict, total=False):
 
 
 class JobOptions(_Staging, total=False):
-    """Of a batch job."""
+    """Options of a batch job."""
 
     subscription: str
+    observe: bool
 
 
 class BoltOptions(JobOptions, total=False):
-    """Of a bolt."""
+    """Options of a bolt. receives: The external stream whose rows the function gets."""
 
+    receives: str
     stateless: bool
     after_loss: Literal["stop", "go on"]
 
 
 class TrackOptions(_Spout, _Staging, _Batches, total=False):
-    """Of what makes a DataFrame a spout."""
+    """Options of `track`."""
+
+    observe: bool
 
 
 class ReadOptions(_Batches, total=False):
-    """Of reading a stream."""
+    """Options of reading a stream."""
 
     subscription: str
     stale: bool
@@ -71,13 +82,13 @@ class ReadOptions(_Batches, total=False):
 
 
 class StepOptions(_Batches, total=False):
-    """Of reading the rows of a step of a function."""
+    """Options of reading the rows of a step of a function."""
 
     fair_by: str
 
 
 class LetterOptions(TypedDict, total=False):
-    """Which dead letters, and how they are read as they come.
+    """A filter of dead letters, and options of reading them as a stream.
 
     See `acker.streams.dead_letters.filters.Filter`.
     """
@@ -93,7 +104,7 @@ class LetterOptions(TypedDict, total=False):
 
 
 class WriteOptions(_Spout, _Staging, total=False):
-    """Of writing a stream; with `message_id`, as a spout."""
+    """Options of writing a stream; with `message_id`, as a spout."""
 
     message_id: str
     spout: str

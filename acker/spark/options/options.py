@@ -1,13 +1,19 @@
-"""The options of the data source, checked. Spark hands them over as text, their names without case."""
+"""The checked options of the data source. Spark passes them as text, with names in any case.
+
+Terms: roots are rows of a spout that were staged together, and get a tree each; staged rows are stored, but
+nobody sees them before a commit.
+"""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any, Unpack, cast
 
+from acker.collectors.modes.observing import PATIENCE, ObservedLedger
+from acker.collectors.modes.off import is_off, off_ledger
 from acker.errors import UnknownTopology, ValidationError
 from acker.ledger.client import Ledger, follow
 from acker.ledger.settings.config import SETTINGS, Settings, check_name
-from acker.ledger.settings.settings import choice, flag, number, of, text
+from acker.ledger.settings.settings import choice, flag, number, settings_of, text
 from acker.ledger.settings.suggestions import meant
 from acker.store.client import TIMEOUTS, Store
 from acker.streams.log.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
@@ -21,30 +27,40 @@ BATCH_WRITE = "writing a DataFrame that is not streaming"
 READ = "reading"
 WRITE = "writing with format('acker')"
 TRACK = "acker.spark.track"
+STEP = "bolts and jobs"
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of `format("acker")`. An unknown name or a bad value is a ValidationError.
+    """The options of `format("acker")`; `OPTIONS` describes each.
 
-    settings: those of the topology (`acker.ledger.settings.config.TopologyConfig`), each an option of its
-    own. With any of them the topology is made where there is none, and compared where there is one
-    (TopologyConfigError); without, it must be there (UnknownTopology). spouts: those of a spout
-    (`acker.streams.SpoutOptions`), each an option of its own, too. subscription_named: whether `subscription`
-    is given. `OPTIONS` tells of the others.
+    Attributes:
+        settings: Settings of the topology (`acker.ledger.settings.config.TopologyConfig`), each an option.
+            With any of them, the first use creates the topology, or compares the settings
+            (TopologyConfigError). Without, the topology must exist (UnknownTopology).
+        spouts: Options of a spout (`acker.streams.SpoutOptions`), each an option.
+        subscription_named: True if `subscription` is given.
     """
 
     url: str = text(MISSING, "`redis://`, `rediss://`, `unix://`", "The store.", shown=False)
     topology: str = text(MISSING, "name", "The topology.")
     stream: str = text(MISSING, "name", "The stream: 1 to 64 of `A-Z a-z 0-9 . _ -`.")
     subscription: str = text(
-        DEFAULT, "name", "Whose segments are read: each subscription of a stream has all of them, the "
-        "queries that share one have each segment once."
+        DEFAULT, "name", "The subscription to read. Each subscription of a stream gets all segments; queries "
+        "that share a subscription get each segment once."
     )  # fmt: skip
     subscription_named: bool = False
-    cluster: bool = flag(False, "Whether `url` is of a node of a Redis Cluster.")
+    cluster: bool = flag(False, "True if `url` is a node of a Redis Cluster.")
     timeout: float = number(10.0, *TIMEOUTS, "Seconds until `StoreUnavailable`.")
+    enabled: bool = flag(
+        True, "false turns acker off, as `ACKER_OFF=1` does: bolts and `track` work without a store, and "
+        "streams are refused."
+    )  # fmt: skip
+    observe: bool = flag(
+        False, "True only records: nothing fails or waits for the store's sake, and nothing is replayed.",
+        uses=(TRACK, STEP)
+    )  # fmt: skip
     settings: Settings = field(default_factory=Settings)
     spouts: Mapping[str, Any] = field(default_factory=dict)
     max_rows: int = number(
@@ -62,16 +78,16 @@ class Options:
         "Only `max_rows` goes with it.", uses=(READ,)
     )  # fmt: skip
     stale: bool = flag(
-        False, "Whether rows come, too, whose trees are all over, which are else dropped and counted.",
+        False, "True also reads rows whose trees are all over, which are otherwise dropped and counted.",
         uses=(READ,)
     )  # fmt: skip
     requests: bool = flag(
-        False, "Whether a row comes for each request, too, where the stream gathers: see "
+        False, "True also reads a row for each request of a stream that gathers: see "
         "`acker.spark.gathered`.", uses=(READ,)
     )  # fmt: skip
     fair_by: str = text(
-        "", "column", "The stream is read fairly by that column, `_acker` for the trees: who has "
-        "written many rows keeps nobody else waiting. Goes with a `max_rows`, which batches share.",
+        "", "column", "The stream is read fairly by that column, `_acker` for the trees: a writer of "
+        "many rows does not delay others. Goes with a `max_rows`, which batches share.",
         uses=(READ,)
     )  # fmt: skip
     schema_timeout: float = number(
@@ -81,40 +97,41 @@ class Options:
         SEGMENT_ROWS, 1, LARGEST_SEGMENT, "Most rows of a segment that is written; it has at most 16 MiB of "
         "them, before compression."
     )  # fmt: skip
-    compression: str = choice(COMPRESSIONS, "How segments that are written are compressed.")
+    compression: str = choice(COMPRESSIONS, "The compression of written segments.")
     staging_ttl: int = number(
         STAGING_TTL, 1, 7 * 86400, "Seconds that staged rows wait for their commit: more than a batch takes."
     )
     stream_max_age: float | None = number(
-        None, 1.0, LONGEST_AGE, "Sets how many seconds the stream keeps what is not acked, at first 7 days. "
+        None, 1.0, LONGEST_AGE, "Sets the seconds for which the stream keeps unacked rows, at first 7 days. "
         "Older segments are dropped, and their trees expire.", uses=(WRITE,)
     )  # fmt: skip
     stream_max_bytes: int | None = number(
-        None, 1, 10**15, "Sets how many bytes of that it keeps, at first 16 GiB.", uses=(WRITE,)
+        None, 1, 10**15, "Sets the bytes of unacked rows that it keeps, at first 16 GiB.", uses=(WRITE,)
     )
     anchored: bool = flag(
-        True, "false: what a streaming query writes may come without anchors, though what it read has trees.",
+        True, "false: a streaming query may write rows without anchors, though it has read rows with trees.",
         uses=(WRITE,)
     )  # fmt: skip
     run: str = text(
-        "", "name", "Names a batch write: under the same name nothing is written to that stream again (known "
-        "for 29 days).", uses=(BATCH_WRITE,)
+        "", "name", "The name of a batch write: a second write of that name to the stream writes nothing, "
+        "for 29 days.", uses=(BATCH_WRITE,)
     )  # fmt: skip
     stateless: bool = flag(
-        False, "Says that the query has no operator with state over its trees, where Spark does not tell."
+        False,
+        "True declares that the query has no operator with state over its trees, if Spark does not tell.",
     )
     message_id: str = text(
         "", "column", "Writes as a spout: each row is a tree of its own, with that name.", uses=(WRITE, TRACK)
     )
     spout: str = text("", "name", "The spout's name; without, the stream's.")
     after_loss: str = choice(
-        ("stop", "go on"), "What a spout's query does where the store has lost what it had: it ends with "
-        "`StoreLost`, or leaves the rows that waited there lost."
+        ("stop", "go on"), "A spout's query ends with `StoreLost` if the store has lost its data, or goes on "
+        "without the rows that waited there."
     )  # fmt: skip
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":
-        """Options from Spark's; ValidationError that names the option and what was expected."""
+        """Parses options of Spark's; a ValidationError names the option and the expected values."""
         values: dict[str, object] = {}
         for name, value in given.items():
             name = name.lower()
@@ -147,26 +164,47 @@ class Options:
         return options
 
     def check_use(self, *uses: str) -> None:
-        """Raises ValidationError where an option was given that is only for another use."""
+        """Raises ValidationError if an option was given that is only for another use."""
         for name, one in OPTIONS.items():
             if one.uses and getattr(self, name) != one.default and not set(one.uses).intersection(uses):
                 raise ValidationError(f"option {name}: only for {' and '.join(one.uses)}")
 
     def ledger(self) -> Ledger:
-        """The ledger of the topology; one for each process and configuration. Raises UnknownTopology."""
+        """Returns the ledger of the topology, one per process and configuration. Raises UnknownTopology."""
+        if self.observe and not self.off:
+            return self.observed_ledger()
+        if self.off:
+            store = Store(self.url, timeout=self.timeout, cluster=self.cluster)
+            return off_ledger(store, self.topology, **self.settings)
         try:
             return _ledger(self.url, self.topology, self.cluster, self.timeout, **self.settings)
         except UnknownTopology as error:
             raise UnknownTopology(f"{error}{_UNKNOWN}") from None
 
+    def observed_ledger(self) -> ObservedLedger:
+        """Returns a ledger that its first use opens, and that waits for the store for a second at most."""
+        timeout = min(self.timeout, PATIENCE)
+        key = (self.url, self.cluster, timeout)
+        store = _stores.get(key)
+        if store is None:
+            while len(_stores) >= _MOST_LEDGERS:
+                _stores.pop(next(iter(_stores)), None)
+            store = _stores[key] = Store(self.url, timeout=timeout, cluster=self.cluster)
+        return ObservedLedger(store, self.topology, **self.settings)
+
+    @property
+    def off(self) -> bool:
+        """True if acker is turned off."""
+        return is_off(self.enabled)
+
     def of_spout(self) -> SpoutOptions | None:
-        """How rows that are written become roots; None where they do not."""
+        """Returns the options of the spout that written rows belong to; None if rows do not become roots."""
         if not self.message_id:
             return None
         return SpoutOptions(self.spout or self.stream, self.stream, self.message_id, **self.spouts)
 
     def staging(self) -> Staging:
-        """How rows are staged."""
+        """Returns the options of staging."""
         return Staging(self.stream, self.segment_rows, compression=self.compression, ttl=self.staging_ttl)
 
 
@@ -174,17 +212,17 @@ _UNKNOWN = (
     ". The first program that names a setting of the topology makes it, as message_timeout=60 does: start"
     " that first. A job that only reads waits for it with the option schema_timeout, in seconds"
 )
-OPTIONS = of(Options) | SETTINGS | SPOUTS
-"""All options, and what each can be."""
+OPTIONS = settings_of(Options) | SETTINGS | SPOUTS
+"""All options, and their possible values."""
 
 
 def texts(settings: Mapping[str, object]) -> dict[str, str]:
-    """Keyword arguments as Spark takes options, without those of value None."""
+    """Returns keyword arguments as options for Spark, without values of None."""
     return {name: str(value) for name, value in settings.items() if value is not None}
 
 
 def of_step(stream: str, settings: Mapping[str, object], *uses: str) -> Options:
-    """Options from the keyword arguments of what has no stream of its own to name; ValidationError."""
+    """Returns options from keyword arguments of a call that names no stream. Raises ValidationError."""
     if any(name.lower() == "stream" for name in settings):
         raise ValidationError("option stream: only for format('acker')")
     options = Options.parse(texts({**settings, "stream": stream}))
@@ -192,8 +230,13 @@ def of_step(stream: str, settings: Mapping[str, object], *uses: str) -> Options:
     return options
 
 
+def ledger_of(url: str, topology: str, settings: Mapping[str, object]) -> Ledger:
+    """Returns the ledger of a topology for a call with these keyword arguments. Raises ValidationError."""
+    return of_step("any", {"url": url, "topology": topology, **settings}).ledger()
+
+
 def _ledger(url: str, topology: str, cluster: bool, timeout: float, **settings: Unpack[Settings]) -> Ledger:
-    """The ledger that this process has, if the topology is still what it was."""
+    """Returns the ledger of this process, if the topology is unchanged; otherwise a new ledger."""
     key = (url, topology, cluster, timeout, *sorted(settings.items()))
     known = _ledgers.get(key)
     store = Store(url, timeout=timeout, cluster=cluster) if known is None else known.store
@@ -204,5 +247,7 @@ def _ledger(url: str, topology: str, cluster: bool, timeout: float, **settings: 
 
 
 _MOST_LEDGERS = 64
+_stores: dict[tuple[object, ...], Store] = {}
+"""The stores of observing steps of this process."""
 _ledgers: dict[tuple[object, ...], Ledger] = {}
-"""Store, topology and settings -> the ledger of this process."""
+"""The ledgers of this process by store, topology and settings."""

@@ -1,1 +1,1 @@
-"""What acker knows of streaming queries: their batches, their plans, and who else is at work."""
+"""Knowledge of streaming queries: their batches, their plans, their conflicts with others."""

@@ -1,9 +1,12 @@
-"""What a batch is made of, and whether its tasks have read all of that.
+"""Inputs of a batch: its ranges and roots, and the check that its tasks have read all of them.
 
-Tasks note for the driver which ranges of streams they read, and which roots they make of other rows. Notes
-are of one run of a query: what a run that was cut short has read, the next one need not read. A function that
-looks at a part of its batch (`isEmpty`, `first`, `take`) starts some of the tasks only, so it may leave
-streams unread that the batch is of, too: what Spark has planned tells.
+Tasks record for the driver the ranges of streams that they read, and the roots that they make of other rows.
+These notes belong to one run of a query: the next run may read other inputs than an interrupted one. A
+function that looks at a part of its batch (`isEmpty`, `first`, `take`) starts only some tasks, so it may
+leave streams of the batch unread: the plan of Spark has them.
+
+Terms: roots are rows of a spout that were staged together, and get a tree each; staged rows are stored, but
+nobody sees them before a commit.
 """
 
 import hashlib
@@ -25,7 +28,7 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams.commits import record
-from acker.streams.commits.origins import Origin, key
+from acker.streams.commits.origins import Origin, range_key
 from acker.streams.commits.record import RECORD_TTL
 from acker.streams.log import holders
 from acker.streams.log.segments import ANCHORS
@@ -35,7 +38,7 @@ from acker.streams.sources.roots import Roots
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _NOTHING = "LocalRelation"
 _OFFSET = {"reader", "at", "stream", "slot"}
-"""What every offset of a stream has."""
+"""The fields of every offset of a stream."""
 _PARTS = frozenset(
     {
         "Aggregate", "Deduplicate", "Distinct", "Except", "Filter", "GlobalLimit", "Intersect", "Join",
@@ -49,19 +52,19 @@ _DEEPEST = 100
 
 
 def note(ledger: Ledger, batch: MicroBatch, read: Range) -> None:
-    """Notes that a batch reads a range. The range is the batch's: any attempt of any task may note it."""
+    """Records that a batch reads a range. The range is the batch's: any attempt of any task may record it."""
     notes = _key(ledger.core, batch)
     ledger.store.send(
         [
             command("SADD", notes, read.dump()),
             command("EXPIRE", notes, RECORD_TTL),
-            holders.noting(ledger.core, read, batch.query, batch.number),
+            holders.note_request(ledger.core, read, batch.query, batch.number),
         ]
     )
 
 
 def ranges(core: Core, batch: MicroBatch) -> Operation[tuple[Range, ...]]:
-    """The ranges that a batch reads, as far as noted. Raises UnreadableRecord."""
+    """Returns the recorded ranges of a batch. Raises UnreadableRecord."""
     [found] = yield [command("SMEMBERS", _key(core, batch))]
     merged: dict[Range, list[str]] = {}
     for one in map(Range.load, sorted(found)):
@@ -70,23 +73,24 @@ def ranges(core: Core, batch: MicroBatch) -> Operation[tuple[Range, ...]]:
 
 
 def noted(ledger: Ledger, batch: MicroBatch) -> tuple[Range | Roots, ...]:
-    """The ranges and the roots that tasks of a batch have noted."""
+    """Returns the ranges and roots that tasks of a batch have recorded."""
     return (*ledger.run(ranges(ledger.core, batch)), *batch_roots.registered(ledger, batch))
 
 
 def forget(ledger: Ledger, batch: MicroBatch) -> None:
-    """Drops what tasks have noted of a batch."""
+    """Deletes the records of a batch."""
     ledger.store.send([command("UNLINK", _key(ledger.core, batch))])
     batch_roots.forget(ledger, batch)
 
 
 def unread(ledger: Ledger, batch: MicroBatch) -> str:
-    """The error of a batch of anchored rows of which nobody knows where it was read."""
+    """Returns the error of a batch of anchored rows with no recorded input."""
     return (
-        f"nobody knows what batch {batch.number} was read from, so rows cannot be anchored to it: is its "
+        f"the inputs of batch {batch.number} are unknown, so rows cannot be anchored to it: is its "
         f"stream of another topology than {ledger.config.name!r}? Or do its rows come from Spark's own state "
-        "(an aggregate, a join of streams)? What went into that was acked when it was read: collector.hold "
-        "keeps rows for a later batch"
+        "(an aggregate, a join of streams)? The rows in that state were acked when they were read: "
+        "collector.hold keeps rows for a later batch. Or are they of track(..., observe=True)? Then give the "
+        "bolt observe=True, too"
     )
 
 
@@ -99,11 +103,11 @@ def _key(core: Core, batch: MicroBatch) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What Spark has planned for a batch.
+    """Spark's plan of a batch.
 
-    ranges: of streams; others: whether it reads anything else, too. topologies: names of those whose streams
-    it reads, as far as Spark tells. origin: all that it reads. steady: each evaluation gives the same rows,
-    as far as Spark knows.
+    ranges: ranges of streams. others: True if it reads other sources, too. topologies: the topologies of its
+    streams, if Spark tells. origin: all its inputs. steady: True if each evaluation gives the same rows, by
+    Spark's knowledge.
     """
 
     ranges: tuple[Range, ...]
@@ -113,15 +117,15 @@ class Plan:
     steady: bool
 
     def noted(self, noted: Sequence[Range]) -> bool:
-        """Whether all ranges of streams are noted."""
+        """Return True if all ranges of streams are recorded."""
         # Before Spark 4.2 readers have no names of their own: so ranges are counted.
-        return Counter(map(key, self.ranges)) <= Counter(map(key, noted))
+        return Counter(map(range_key, self.ranges)) <= Counter(map(range_key, noted))
 
 
 def _planned(spark: SparkSession, query: str) -> Plan | None:
-    """The plan of the batch that a query works on; None where Spark does not tell, as on Spark Connect.
+    """Returns the plan of the batch that a query works on; None if Spark does not tell, as on Connect.
 
-    spark: the batch's session.
+    spark: the session of the batch.
     """
     if not hasattr(spark, "sparkContext"):
         return None
@@ -131,6 +135,12 @@ def _planned(spark: SparkSession, query: str) -> Plan | None:
         return _plan(active.get(jvm.java.util.UUID.fromString(query)))
     except (AttributeError, KeyError, Py4JError, TypeError, ValueError):  # it is built in another way
         return None
+
+
+def origin_of(spark: SparkSession, batch: MicroBatch) -> Origin | None:
+    """The inputs of a batch that a query works on; None if Spark does not tell."""
+    plan = _planned(spark, batch.query)
+    return None if plan is None else plan.origin
 
 
 def _plan(execution: Any) -> Plan:
@@ -150,31 +160,31 @@ def _plan(execution: Any) -> Plan:
                 ranges[leaf.stream().hashCode()] = read
         else:
             others = others or kind != _NOTHING
-    origin = Origin(frozenset(map(key, ranges.values())), _others(execution) if others else "")
+    origin = Origin(frozenset(map(range_key, ranges.values())), _others(execution) if others else "")
     names = frozenset(filter(None, topologies))
     return Plan(tuple(ranges.values()), others, names, origin, bool(plan.deterministic()))
 
 
 def _others(execution: Any) -> str:
-    """A digest of the batch at hand, for what its sources read that are no streams of ours.
+    """Returns a digest of the batch, for the data of sources that are not acker's streams.
 
-    Offsets alone would not do: those of files are numbers of batches. The time of a batch is of its plan, and
-    in its checkpoint with it: a batch that runs again has it again.
+    Offsets alone are not enough: for files they are numbers of batches. The time of a batch is in its plan,
+    and in its checkpoint: a batch that runs again has the same time.
     """
     ends: list[object] = [execution.lastExecution().offsetSeqMetadata().batchTimestampMs()]
     for progress in (execution.committedOffsets(), execution.availableOffsets()):
-        found, each = [], progress.valuesIterator()
+        offsets, each = [], progress.valuesIterator()
         while each.hasNext():
             offset = each.next().json()
             parsed = json.loads(offset)
             if not (isinstance(parsed, dict) and parsed.keys() >= _OFFSET):
-                found.append(offset)
-        ends.append(sorted(found))
+                offsets.append(offset)
+        ends.append(sorted(offsets))
     return hashlib.sha256(json.dumps(ends).encode()).hexdigest()
 
 
 def _topology(leaf: Any) -> str:
-    """The name that a source was given; "" where Spark does not tell."""
+    """Returns the name of a source; "" if Spark does not tell."""
     try:
         return str(leaf.relation().options().get("topology") or "")
     except (AttributeError, Py4JError, TypeError):
@@ -185,9 +195,9 @@ def _topology(leaf: Any) -> str:
 
 
 def part_by(batch: DataFrame) -> str:
-    """The operator that makes a DataFrame a part of what it comes from; "" where there is none.
+    """Returns the operator that makes a DataFrame a part of its source; "" if there is none.
 
-    "" also where Spark does not tell, and above a union, whose sides it does not look at.
+    Returns "" also if Spark does not tell, and above a union, whose sides it does not examine.
     """
     classic = hasattr(batch.sparkSession, "sparkContext")
     try:
@@ -205,10 +215,10 @@ def part_by(batch: DataFrame) -> str:
 
 
 class BatchInputs:
-    """What the batch of a bolt is made of.
+    """The inputs of a bolt's batch.
 
-    root: on Spark Connect, the session that has started the query. origin: all that the batch reads; None
-    where that is not known before its function has read it. ranges: of streams, as far as planned.
+    root: on Spark Connect, the session that started the query. origin: all inputs of the batch; None if they
+    are unknown before its function has read them. ranges: the planned ranges of streams.
     """
 
     def __init__(self, ledger: Ledger, batch: DataFrame, at: MicroBatch, root: SparkSession | None) -> None:
@@ -222,21 +232,21 @@ class BatchInputs:
         self.anchored = any(name.lower() == ANCHORS for name in batch.columns)
 
     def check_topology(self, bolt: str) -> None:
-        """Raises AckerError where a batch reads streams that the bolt's commit cannot ack."""
-        own = self.ledger.config.name
-        others = ", ".join(sorted(self._plan.topologies - {own})) if self._plan is not None else ""
+        """Raises AckerError if a batch reads streams that the bolt's commit cannot ack."""
+        topology = self.ledger.config.name
+        others = ", ".join(sorted(self._plan.topologies - {topology})) if self._plan is not None else ""
         if others:
             raise AckerError(
-                f"bolt {bolt!r} is of topology {own!r}, so it cannot ack what its batch reads of {others}: a "
+                f"bolt {bolt!r} is of topology {topology!r}, so it cannot ack rows of {others}: a "
                 "query reads the streams of one topology"
             )
 
     @contextmanager
     def same_rows(self) -> Iterator[None]:
-        """While the block lasts, all that evaluates the batch gets the same rows, whatever its query calls.
+        """Makes all evaluations of the batch give the same rows while the block lasts, for any query.
 
-        A row that is filtered out in each of two evaluations is in the result of neither, and would be acked.
-        Evaluations of what a query tracks by itself compare their rows (acker/spark/queries/batch_roots.py).
+        A row that each of two evaluations filters out would be acked without a result. Queries that track
+        rows compare the rows of their evaluations themselves (acker/spark/queries/batch_roots.py).
         """
         if self._plan is None or self._plan.steady or self._plan.others:
             yield
@@ -247,41 +257,42 @@ class BatchInputs:
         finally:
             self.batch.unpersist()
 
-    def read(self, *, failed: bool, staged: bool) -> tuple[Range | Roots, ...]:
-        """All that the batch is made of, when the bolt's function has ended. Evaluates what that left unread.
+    def read(self, *, failed: bool, staged: bool, looked: bool = False) -> tuple[Range | Roots, ...]:
+        """Returns all inputs of the batch after the end of the bolt's function, and evaluates unread ones.
 
-        failed: the function has failed its batch; staged: it has emitted or failed rows.
-        Raises AckerError where nobody knows what the batch's rows were read from.
+        failed: the function has failed its batch. staged: it has emitted or failed rows. looked: all rows
+        of the batch were evaluated for their stamps. Raises AckerError if the inputs are unknown.
         """
         inputs = self._noted()
-        if not self._in_whole(inputs, failed, staged):
-            # Returning acks, and failing fails, also what the function has not read.
+        looked = looked and self._plan is not None and not self.ranges and not self.anchored
+        if not looked and not self._in_whole(inputs, failed, staged):
+            # A return acks, and a failure fails, also rows that the function has not read.
             self._evaluate()
             inputs = self._noted()
         if not inputs and self.anchored and not self.batch.isEmpty():
             raise AckerError(unread(self.ledger, self.at))
         if self.origin is None:
             read = [one for one in inputs if isinstance(one, Range)]
-            self.origin = Origin.of(read, batch_roots.time_of(self.ledger, self.at), whole=False)
+            self.origin = Origin.from_ranges(read, batch_roots.time_of(self.ledger, self.at), whole=False)
         return inputs
 
     def _noted(self) -> tuple[Range | Roots, ...]:
-        """What tasks have noted, as far as the plan has it: nothing else is acked with the batch."""
-        found, planned = noted(self.ledger, self.at), set(map(key, self.ranges))
+        """Returns the recorded inputs that the plan has: no others are acked with the batch."""
+        found, planned = noted(self.ledger, self.at), set(map(range_key, self.ranges))
         return tuple(
-            one for one in found if self._plan is None or isinstance(one, Roots) or key(one) in planned
+            one for one in found if self._plan is None or isinstance(one, Roots) or range_key(one) in planned
         )
 
     def _in_whole(self, inputs: Sequence[Range | Roots], failed: bool, staged: bool) -> bool:
-        """Whether the function has read all of its batch, so that all inputs are known.
+        """Return True if the function has read all of its batch, so that all inputs are known.
 
-        Where that cannot be known, one that has emitted or failed rows is taken to have.
+        If that is unknown, a function that has emitted or failed rows counts as having read all.
         """
         if not inputs:
             return False
         read = [one for one in inputs if isinstance(one, Range)]
         if self._plan is not None:
-            # How many tasks make roots, nobody tells: those of a failed batch have to be known.
+            # The number of tasks that make roots is unknown; the roots of a failed batch must be known.
             return self._plan.noted(read) and not (failed and self._plan.others)
         if staged and not failed:
             return True
@@ -289,21 +300,21 @@ class BatchInputs:
         return sources is not None and sources <= len(read)
 
     def _sources(self) -> int | None:
-        """How many sources the query has, as its last progress tells: from its second batch on, or None."""
+        """Returns the number of the query's sources by its last progress; None in its first batch."""
         query = self._root.streams.get(self.at.query) if self._root is not None else None
         progress = query.lastProgress if query is not None else None
         return len(progress["sources"]) if progress else None
 
     def _stored_origin(self) -> Origin | None:
-        """What a batch of no known plan reads; None where no earlier run of it has stored a commit.
+        """Returns the origin of a batch without a known plan; None if no earlier run has stored a commit.
 
-        Otherwise its tasks tell, who read it for that alone: the function is not called again.
+        Otherwise the notes of its tasks are the origin; it is evaluated for them alone, without the function.
         """
         core, at = self.ledger.core, self.at
-        if not self.ledger.run(record.known(core, at.query, at.number)):
+        if not self.ledger.run(record.is_stored(core, at.query, at.number)):
             return None
         self._evaluate()
-        return Origin.of(self.ledger.run(ranges(core, at)), batch_roots.time_of(self.ledger, at))
+        return Origin.from_ranges(self.ledger.run(ranges(core, at)), batch_roots.time_of(self.ledger, at))
 
     def _evaluate(self) -> None:
         self.batch.write.format("noop").mode("overwrite").save()

@@ -1,7 +1,10 @@
-"""Which roots a batch has: tasks register what they staged, the commit takes what is registered.
+"""Roots of a batch: tasks register their staged roots, and the commit takes the registered ones.
 
-Exactness is lua/streams/sources/register_roots.lua's: whatever Spark runs again, rows that were registered
-keep their roots.
+lua/streams/sources/register_roots.lua makes this exact: whatever Spark runs again, registered rows keep their
+roots.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; roots are rows of a spout
+that were staged together, and get a tree each.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,12 +37,15 @@ from acker.streams.staging.staging import Staged, Staging
 HASH = "_acker_hash"
 """Column: xxhash64 of all others, for the fingerprint."""
 TRACKS = "acker_track"
-"""How plans name what makes roots of rows."""
+"""The name of the tracking function in plans."""
 PARTITION = "_acker_partition"
-"""Column: the number of the rows' partition where they are tracked, whatever a union makes of it above."""
+"""Column: the number of the partition in which rows are tracked, whatever a union makes of it above."""
 BATCH_TIME = "_acker_batch_time"
-"""Column: the time of the batch (ms), of rows that are streaming. Spark logs it with the batch's offsets: a
-batch that runs again has it again, and one that is planned anew has another."""
+"""Column: the time of the batch (ms), of streaming rows.
+
+Spark logs it with the batch's offsets: a batch that runs again has the same time, a newly planned one
+another.
+"""
 STAGED: Codec[tuple[Roots, ...]] = Codec(tuple[Roots, ...], "roots of a task")
 _ENDED = "ended"
 _TIME = "time"
@@ -47,9 +53,9 @@ _UNTRACKED = "untracked"
 
 
 class Tracker(Shipped):
-    """Makes roots of the rows of a task, with `HASH` and `PARTITION`; what `mapInArrow` is given.
+    """Makes roots of the rows of a task, with `HASH` and `PARTITION`, for `mapInArrow`.
 
-    job: which one the rows are of. None: of the batch of a query, which tells its tasks.
+    job: the job of the rows; None for a batch of a query, which tasks know.
     """
 
     __name__ = TRACKS
@@ -71,7 +77,7 @@ class Tracker(Shipped):
         self.job = job
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows with their anchors; the anchors that another attempt has registered, where one has."""
+        """Yields the rows with their anchors, or with the anchors that another attempt has registered."""
         if not self.ledger.config.ackers:
             yield from self._untracked(batches)
             return
@@ -85,35 +91,37 @@ class Tracker(Shipped):
         core = self.ledger.core
         staged = self.ledger.run(roots.stage(core, self.how, self.staging, rows))
         if self.job is None:
-            staged = tuple(replace(one, origin=(batch.query, batch.number)) for one in staged)
+            staged = tuple(replace(piece, origin=(batch.query, batch.number)) for piece in staged)
         key = _key(self.ledger, batch)
-        own = STAGED.dump(staged)
+        stored = STAGED.dump(staged)
         task = context.stageId(), context.partitionId(), context.taskAttemptId()
         requests = [
-            spouts_lua.register_roots(key, RECORD_TTL, self.source, task, rows.text(), own, rows.partition)
+            spouts_lua.register_roots(key, RECORD_TTL, self.source, task, rows.text(), stored, rows.partition)
         ]
-        if any(one.untracked for one in staged):
+        if any(piece.untracked for piece in staged):
             requests.append(command("HSET", key, _UNTRACKED, 1))
         if rows.time:
             requests.append(command("HSET", key, _TIME, rows.time))
         chosen = self.ledger.store.send(requests)[0]
         if isinstance(chosen, redis.ResponseError):
             raise AckerError(f"rows of spout {self.how.spout!r}: {str(chosen).removeprefix('ACKER ')}")
-        if chosen.decode() != own:
-            self.ledger.run(_drop([name for one in staged for name in roots.staged_keys(core, one)]))
-        for one in STAGED.load(chosen):
-            yield from self._rows(one)
+        if chosen.decode() != stored:
+            self.ledger.run(_drop([name for piece in staged for name in roots.staged_keys(core, piece)]))
+        for piece in STAGED.load(chosen):
+            yield from self._rows(piece)
 
-    def _rows(self, one: Roots) -> Iterator[pa.RecordBatch]:
-        if one.refused and not one.untracked:
+    def _rows(self, registered: Roots) -> Iterator[pa.RecordBatch]:
+        if registered.refused and not registered.untracked:
             return
-        found = self.ledger.run(roots.rows_of(self.ledger.core, one))
-        if found is None:
+        rows = self.ledger.run(roots.rows_of(self.ledger.core, registered))
+        if rows is None:
             raise StagingExpired(
                 f"rows that spout {self.how.spout!r} has staged ran out of time before their commit"
             )
-        anchors = pa.nulls(one.rows, pa.int64()) if one.untracked else pa.array(one.anchors())
-        for batch in found.append_column(ANCHORS, anchors).to_batches():
+        anchors = (
+            pa.nulls(registered.rows, pa.int64()) if registered.untracked else pa.array(registered.anchors())
+        )
+        for batch in rows.append_column(ANCHORS, anchors).to_batches():
             yield segments.read(batch, self.wanted)
 
     def _untracked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -130,9 +138,9 @@ def _drop(names: Sequence[bytes]) -> Operation[None]:
 
 
 class _Fingerprint:
-    """Passes rows on without their hashes, which it sums up: the order of rows does not matter.
+    """Passes rows on without their hashes, and sums these up: the order of rows does not matter.
 
-    partition: the number of the rows' own, -1 where there are none. time: their batch's; 0 where it has none.
+    partition: the number of the rows' partition, -1 without rows. time: the time of their batch; 0 for none.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -162,7 +170,7 @@ class _Fingerprint:
 
 
 def registered(ledger: Ledger, batch: MicroBatch) -> tuple[Roots, ...]:
-    """The roots of a batch. AckerError where two evaluations of it have disagreed about its rows.
+    """Returns the roots of a batch. Raises AckerError if two evaluations of it had different rows.
 
     Raises UnreadableRecord.
     """
@@ -171,7 +179,7 @@ def registered(ledger: Ledger, batch: MicroBatch) -> tuple[Roots, ...]:
 
 
 def untracked(ledger: Ledger, batch: MicroBatch, staged: Sequence[Staged]) -> bool:
-    """Whether rows of a batch have gone on untracked; asks only for rows without a tree."""
+    """Return True if rows of a batch went on untracked; asks the store only for rows without a tree."""
     if not any(one.treeless for one in staged):
         return False
     [found] = ledger.store.send([command("HEXISTS", _key(ledger, batch), _UNTRACKED)])
@@ -179,8 +187,8 @@ def untracked(ledger: Ledger, batch: MicroBatch, staged: Sequence[Staged]) -> bo
 
 
 def parse_registered(batch: MicroBatch, found: Reply) -> tuple[Roots, ...]:
-    """What `registered` makes of the hash of a batch (lua/streams/sources/register_roots.lua)."""
-    with records.reading(f"what was tracked of batch {batch.number}"):
+    """Returns the roots in the hash of a batch (lua/streams/sources/register_roots.lua)."""
+    with records.reading(f"the tracked rows of batch {batch.number}"):
         fields = {name.decode(): value.decode() for name, value in pairs(found).items()}
         return tuple(_roots_of(batch, fields))
 
@@ -192,7 +200,7 @@ def _roots_of(batch: MicroBatch, fields: Mapping[str, str]) -> Iterator[Roots]:
         if most < len(entries):
             raise AckerError(
                 f"batch {batch.number} was evaluated several times, with other rows or partitions each time, "
-                "so its rows cannot be tracked: persist what is tracked, or evaluate it once"
+                "so its rows cannot be tracked: persist the tracked rows, or evaluate them once"
             )
         for entry in sorted(entries):
             found = STAGED.load(fields[f"{source}|roots:{entry}"])
@@ -200,24 +208,24 @@ def _roots_of(batch: MicroBatch, fields: Mapping[str, str]) -> Iterator[Roots]:
 
 
 def sources(ledger: Ledger, batch: MicroBatch) -> set[str]:
-    """The calls of `track` whose rows a batch has read."""
+    """Returns the calls of `track` whose rows a batch has read."""
     [found] = ledger.store.send([command("HKEYS", _key(ledger, batch))])
     return {name.decode().partition("|")[0] for name in found if b"|" in name}
 
 
 def time_of(ledger: Ledger, batch: MicroBatch) -> str:
-    """The time of a batch of tracked rows, as an origin has it; "" where its tasks have noted none."""
+    """Returns the time of a batch of tracked rows for its origin; "" if its tasks have recorded none."""
     [found] = ledger.store.send([command("HGET", _key(ledger, batch), _TIME)])
-    return "" if found is None else origins.at(found.decode())
+    return "" if found is None else origins.time_identity(found.decode())
 
 
 def forget(ledger: Ledger, batch: MicroBatch) -> None:
-    """Drops what tasks have noted of a batch."""
+    """Deletes the records of a batch."""
     ledger.store.send([command("UNLINK", _key(ledger, batch))])
 
 
 def end(ledger: Ledger, job: MicroBatch) -> None:
-    """Notes that a job has had its commit: who evaluates rows of it later gets an error."""
+    """Records that a job is committed: a later evaluation of its rows gets an error."""
     key = _key(ledger, job)
     ledger.store.send([command("HSET", key, _ENDED, 1), command("EXPIRE", key, RECORD_TTL)])
 

@@ -1,7 +1,7 @@
-"""Catching up: a query runs with `Trigger.AvailableNow` again and again, until nothing is behind.
+"""Catching up: runs a query with `Trigger.AvailableNow` repeatedly, until no rows are left to read.
 
-Before Spark 4.2 a source does not learn where its query is, so such a run is one batch, and a job on a
-schedule would fall behind for good.
+Before Spark 4.2 a source does not learn the position of its query, so such a run is one batch, and a
+scheduled job would fall behind for good.
 """
 
 from collections.abc import Iterator
@@ -15,36 +15,36 @@ from acker.ledger.settings.settings import check_number
 
 RUNS = 10_000
 _BATCH = "addBatch"
-"""The duration that Spark's progress has for each batch, and for nothing else."""
+"""The duration that only the progress of a batch has."""
 _starting: set[object] = set()
 
 
 def run_until_caught_up(query: DataStreamWriter, *, most_runs: int = RUNS) -> int:
-    """Starts a query with `Trigger.AvailableNow` again and again, until a run of it finds nothing.
+    """Starts a query with `Trigger.AvailableNow` repeatedly, until a run reads nothing.
 
         run_until_caught_up(lines.writeStream.foreachBatch(split).option("checkpointLocation", place))
 
-    For jobs on a schedule, on Spark before 4.2: there one run is one batch of at most `max_rows`. On later
-    versions the first run takes all that is there, and the second what has come meanwhile.
+    For scheduled jobs on Spark before 4.2, where a run is one batch of at most `max_rows`. On later versions
+    the first run reads all present rows, and the second run the rows that arrived meanwhile.
 
     Args:
-        query: the query, with a checkpoint, not started; its trigger is set.
+        query: The query, with a checkpoint, not started; its trigger is set.
         most_runs: 1 to 1,000,000. A stream that is written faster than the query reads is never caught up.
 
     Returns:
-        The number of runs that have worked on something.
+        The number of runs that have read something.
 
     Raises:
-        ValidationError: `query` is no DataStreamWriter, or most_runs no such number.
-        AckerError: the last of `most_runs` runs still found something; or the query has no checkpoint, so
-            that a run does not go on where the one before has ended.
-        Exception: the error that ended a run, unchanged.
+        ValidationError: `query` is no DataStreamWriter, or most_runs is out of range.
+        AckerError: The last of `most_runs` runs still read something; or the query has no checkpoint, so a
+            run does not continue after the one before.
+        Exception: The error that ended a run, unchanged.
     """
     check_number(most_runs, "most_runs", 1, 1_000_000, int)
     if not (hasattr(query, "trigger") and hasattr(query, "start")):
         raise ValidationError(
-            "run_until_caught_up: expected a query that is not started, as of DataFrame.writeStream, got "
-            f"{type(query).__name__}"
+            "run_until_caught_up: expected a DataStreamWriter, which DataFrame.writeStream gives, before its "
+            f"start(), got {type(query).__name__}"
         )
     query = query.trigger(availableNow=True)
     last = -1
@@ -67,23 +67,23 @@ def run_until_caught_up(query: DataStreamWriter, *, most_runs: int = RUNS) -> in
 
 
 def under_way() -> bool:
-    """True if a query is just now started by `run_until_caught_up`."""
+    """Return True if `run_until_caught_up` is starting a query in this process."""
     return bool(_starting)
 
 
 @contextmanager
 def _known() -> Iterator[None]:
-    """While the block lasts, a query is started to catch up."""
-    own = object()
-    _starting.add(own)
+    """Marks that a query is being started to catch up, while the block lasts."""
+    marker = object()
+    _starting.add(marker)
     try:
         yield
     finally:
-        _starting.discard(own)
+        _starting.discard(marker)
 
 
 def _run(query: StreamingQuery) -> list[int]:
-    """Waits for the end of a run; returns the numbers of the last batches that it has worked on."""
+    """Waits for the end of a run; returns the numbers of the batches that it has worked on."""
     try:
         query.awaitTermination()
         progress = query.recentProgress

@@ -1,16 +1,17 @@
-"""The heartbeat of a streaming query: while it beats, what the query has taken from a stream is in hand.
+"""The heartbeat of a streaming query: while it beats, the rows that the query has taken are in work.
 
-A thread of the process that plans the query's batches beats, so the heartbeat ends with the query, however
-that ends. See `acker.streams.downtime`.
+A thread beats in the process that plans the query's batches, so the heartbeat ends with the query, in any
+case. See `acker.streams.downtime`.
 """
 
 import logging
 import threading
 import weakref
 
-from acker.ledger import loops
 from acker.ledger.client import Ledger
 from acker.ledger.loops import Threads
+from acker.store import loops
+from acker.store.loops import Pace
 from acker.streams import downtime
 from acker.streams.log import heartbeats
 
@@ -18,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Of a reader of a stream: begins with the first batch that is planned.
+    """The heartbeat of a stream's reader, from the first planned batch on.
 
     It ends when it is stopped, with its last reference, and with the process.
     """
@@ -34,19 +35,19 @@ class Heartbeat:
         return type(self), (self._ledger, self._stream)  # where it goes it has not begun
 
     def of(self, slot: int, reader: str) -> None:
-        """Beats for a reader of a subscription from now on; a source has one at a time."""
+        """Beats for a reader of a subscription from now on; a source has one reader at a time."""
         first, self._whose = self._whose is None, (slot, reader)
         if first:
             self._beat(self._whose)
             args = weakref.ref(self), self._stopped, self._stream, heartbeats.period(self._ledger.core)
-            Threads().start(_run, *args, name=f"acker beats for {self._stream}")
+            Threads().start(_run, *args, name=f"acker heartbeats for {self._stream}")
 
     def stop(self) -> None:
-        """Ends it: what the query has taken waits from then on, until it is started again."""
+        """Ends the heartbeat: the rows that the query has taken then wait until it is started again."""
         self._stopped.set()
 
     def beat(self) -> None:
-        """Beats, where it has begun."""
+        """Beats, if the heartbeat has begun."""
         if self._whose is not None:
             self._beat(self._whose)
 
@@ -60,5 +61,4 @@ def _run(whose: "weakref.ref[Heartbeat]", stopped: threading.Event, stream: str,
         if heartbeat is not None:
             heartbeat.beat()
 
-    what = f"the heartbeat of stream {stream} waits"
-    loops.run(stopped, step, log=_log, what=what, pause=period, longest=period)
+    loops.run(stopped, step, Pace(_log, f"the heartbeat of stream {stream} waits", period, period))

@@ -1,4 +1,4 @@
-"""Reports in the driver's log that a batch was too slow: its acks came when their trees had expired."""
+"""Late batches: reports in the driver's log that acks came after the expiry of their trees."""
 
 import logging
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ _log = logging.getLogger(__name__)
 
 
 def report(ledger: Ledger, who: str, late: Sequence[Late], seconds: float | None = None) -> int:
-    """Logs what came too late of a batch, a warning where it took longer than the timeout; how many acks.
+    """Logs the late acks of a batch, as a warning if it exceeded the timeout; returns their number.
 
-    seconds: how long the batch took, where known.
+    seconds: the duration of the batch, if known.
     """
     timeout = ledger.config.message_timeout
     for one in late:

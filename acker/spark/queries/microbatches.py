@@ -1,9 +1,11 @@
-"""Which micro-batch of which streaming query is at work: as its tasks learn it, and as a bolt does.
+"""The micro-batch that a task, or a bolt, works for.
 
-Spark tells both in local properties of the thread that runs the batch. One of them, the run, is the thread's
-job group, which a function of `foreachBatch` may change: so a bolt tells its tasks all by a property of its
-own. On Spark Connect, such a function runs in a process of its own that learns no more than the batch's
-number: it looks for its query among those of the session, and tells its tasks by a tag, which Spark hands on.
+Spark has it in local properties of the thread that runs the batch. One of them, the run, is the thread's job
+group, which a function of `foreachBatch` may change: so a bolt passes the whole to its tasks in a property of
+its own. On Spark Connect, such a function runs in a separate process that learns only the batch's number: it
+searches its query in the session, and passes the batch to its tasks by a tag.
+
+Terms: roots are rows of a spout that were staged together, and get a tree each.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,10 +38,11 @@ _OUTSIDE = (
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A micro-batch. query: its id, which outlives restarts from the checkpoint. number: Spark's, from 0.
+    """A micro-batch.
 
-    run: the id of a run of the query, one from its start to its end. name: the query's; tasks do not know it.
-    A batch job is one, too: its writer in place of the query, 0, and what names this run of it.
+    query: its id, which outlives restarts from the checkpoint. number: Spark's, from 0. run: the id of a run
+    of the query, from its start to its end. name: the query's; tasks do not know it. A batch job is a
+    micro-batch, too: of its writer, with number 0, and the name of this run.
     """
 
     query: str
@@ -49,7 +52,7 @@ class MicroBatch:
 
 
 def of_task() -> MicroBatch | None:
-    """The batch that this task works for; None outside of one."""
+    """Returns the batch that this task works for; None outside of a batch."""
     context = TaskContext.get()
     if context is None:
         return None
@@ -76,9 +79,9 @@ def _parse(text: str) -> MicroBatch:
 
 
 def task_within(topology: str) -> str:
-    """Where a task's DataFrame is evaluated: `IN_BOLT`, `IN_JOB`, `IN_FUNCTION`, or "" for none of these.
+    """Returns the place of a task's DataFrame: `IN_BOLT`, `IN_JOB`, `IN_FUNCTION`, or "" for none.
 
-    Of a task of a batch write: one of a query that writes by itself is in no function. topology: the only one
+    For tasks of a batch write: a query that writes by itself has no function. topology: the only topology
     whose jobs count.
     """
     context = TaskContext.get()
@@ -87,14 +90,14 @@ def task_within(topology: str) -> str:
 
 
 def thread_within(spark: SparkSession) -> str:
-    """Where this thread is, as of `task_within`, but for jobs."""
+    """Returns the place of this thread, as `task_within` does, without jobs."""
     if not hasattr(spark, "sparkContext"):
         return _within(lambda name: None, ",".join(spark.getTags()), "")
     return _within(spark.sparkContext.getLocalProperty, "", "")
 
 
 def _within(get: Callable[[str], str | None], tags: str, topology: str) -> str:
-    """get: a local property; those of a query's batches are inherited by what it starts. tags: of Connect."""
+    """get: a local property; properties of a query's batches are inherited. tags: Connect's."""
     place = _place(get)
     if (get(_OWN) or "").startswith(place) if place else _TAG in tags:
         return IN_BOLT
@@ -111,7 +114,7 @@ def _place(get: Callable[[str], str | None]) -> str:
 
 @contextmanager
 def of_job(spark: SparkSession, topology: str) -> Iterator[None]:
-    """While the block lasts, tasks of this thread can tell that they are of a job of a topology."""
+    """Lets tasks of this thread know, while the block lasts, that they belong to a job of a topology."""
     prefix = f"{_JOB}:{topology}:"
     if not hasattr(spark, "sparkContext"):
         with _tagged(spark, prefix):
@@ -124,10 +127,10 @@ def of_job(spark: SparkSession, topology: str) -> Iterator[None]:
 
 @contextmanager
 def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: str) -> Iterator[MicroBatch]:
-    """The batch that a bolt was called with; while the block lasts, tasks can tell it, too.
+    """Yields the batch of a bolt's call; while the block lasts, tasks know it, too.
 
-    spark: the batch's session. root: on Spark Connect, the session that has started the query.
-    Raises UnknownQuery, AckerError.
+    spark: the session of the batch. root: on Spark Connect, the session that started the query. Raises
+    UnknownQuery, AckerError.
     """
     if not hasattr(spark, "sparkContext"):
         batch = _remote(root, number, bolt)
@@ -143,7 +146,7 @@ def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: s
 
 @contextmanager
 def joined(spark: SparkSession, batch: MicroBatch) -> Iterator[None]:
-    """Makes the tasks of this thread the batch's while the block lasts: Spark tells them by the thread."""
+    """Makes the tasks of this thread the batch's while the block lasts: Spark identifies them by thread."""
     text = _text(batch)
     if not hasattr(spark, "sparkContext"):
         with _tagged(spark, _TAG + text):
@@ -157,7 +160,7 @@ def joined(spark: SparkSession, batch: MicroBatch) -> Iterator[None]:
 
 @contextmanager
 def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Spark Connect hands a tag on to tasks. One that is there already stays."""
+    """Sets a tag, which Spark Connect passes on to tasks. A present tag stays."""
     if tag in spark.getTags():
         yield
         return
@@ -170,7 +173,7 @@ def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
 
 @contextmanager
 def _given(context: SparkContext, own: Mapping[str, str], *others: str) -> Iterator[None]:
-    """Gives this thread local properties. Afterwards these, and the others named, are as they were."""
+    """Gives this thread local properties; restores these, and the others named, afterwards."""
     before = {name: context.getLocalProperty(name) for name in (*own, *others)}
     for name, value in own.items():
         context.setLocalProperty(name, value)
@@ -192,16 +195,16 @@ def _local(context: SparkContext, number: int) -> MicroBatch:
 
 
 def _remote(root: SparkSession | None, number: int, bolt: str) -> MicroBatch:
-    """A query is active while its batch runs: the session's only one, or that with the bolt's name."""
+    """Finds the query while its batch runs: the session's only active one, or the one of the bolt's name."""
     if root is None:
         raise AckerError(_OUTSIDE)
-    found = active = root.streams.active
+    queries = active = root.streams.active
     if len(active) > 1:
-        found = [query for query in active if query.name == bolt]
-    if not found:
+        queries = [query for query in active if query.name == bolt]
+    if not queries:
         raise UnknownQuery(
             f"on Spark Connect, bolt {bolt!r} cannot tell which of {len(active)} queries of its session has "
             f"called it: start that query with .queryName({bolt!r})"
         )
-    [query] = found
+    [query] = queries
     return MicroBatch(query.id, number, query.runId, query.name or "")

@@ -1,11 +1,14 @@
-"""Verdicts on a query's plan: which of its operators keep state, and over which rows.
+"""Verdicts on a query's plan: its operators with state, and the rows that they work on.
 
 State and trees do not go together. Spark's state swallows the replay of a record that it has seen
-(`dropDuplicates`, `limit`), or keeps what is emitted with a later batch (aggregates, joins of streams); its
-tuples are acked with the batch that read them all the same. So nothing of such a query is acked.
+(`dropDuplicates`, `limit`), or keeps rows that a later batch emits (aggregates, joins of streams), while the
+batch that read them acks their tuples. So nothing of such a query is acked.
 
-A query that writes by itself is committed by a process that does not see its plan: the driver, which does,
-leaves it a record of what it has found (acker/spark/queries/query_listener.py).
+The committing process of a query that writes by itself does not see its plan. The driver sees it, and leaves
+a record of its verdict (acker/spark/queries/query_listener.py).
+
+Terms: a tree is all that comes of one record; roots are rows of a spout that were staged together, and get a
+tree each.
 """
 
 import contextlib
@@ -33,9 +36,9 @@ from acker.streams.log.subscriptions import DEFAULT, Range
 from acker.streams.sources.roots import Roots
 
 _NOT_SAID = (
-    "Spark does not tell here whether the query has an operator that keeps state (dropDuplicates, limit, an "
-    "aggregate, a join of streams, ...); over rows that have trees it would lose some without a word, so "
-    "nothing was acked. Write with a bolt, or, if the query has none, say so by the option stateless=true"
+    "Spark does not tell here if the query has an operator that keeps state (dropDuplicates, limit, an "
+    "aggregate, a join of streams, ...). Such an operator would silently lose rows that have trees, so "
+    "nothing was acked. Write with a bolt, or, if the query has none, set the option stateless=true"
 )
 _UNLOGGED = (
     "the query tracks its progress asynchronously (asyncProgressTrackingEnabled): its checkpoint lacks "
@@ -43,7 +46,7 @@ _UNLOGGED = (
     "committed. Nothing was acked; start the query without that option"
 )
 ANY = "*"
-"""Stands for all streams, where it is not known over which of them an operator is."""
+"""All streams, if the rows of an operator are unknown."""
 _REPLAYED = ("dropDuplicates", "distinct", "limit", "intersect", "except")
 _KEYED = (
     "its state has seen a record when the replay of it comes, which would be acked and dropped. Do that in "
@@ -83,21 +86,27 @@ _ASYNCHRONOUS = "AsyncProgressTrackingMicroBatchExecution"
 _TOPICS = ("subscribe", "subscribePattern", "assign")
 _MOST_RUNS = 1_000
 _known: dict[str, "Verdict | None"] = {}
-"""Run of a query -> what is known of its plan."""
+"""The verdicts on plans, by the run of their query."""
 _MOST_OTHERS = 16
 _LONGEST_NAME = 200
 _NODE = re.compile(r"^(?P<indent>[\s:|+*-]*?)(?:\*\(\d+\) |\* )?(?P<name>[A-Za-z]\w*)(?P<rest>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Record, what="what is known of a query"):
-    """operators: stream -> the operator with state over it. tracked: that over rows of `acker.spark.track`.
+class Verdict(Record, what="the verdict on a query"):
+    """A verdict on a plan.
 
-    twice: streams that the query reads in two places for one subscription. others: what else it reads, as
-    Spark names it. application_id, application: of the driver, "" where that is not known. logged: number of
-    the last batch that the checkpoint had when the run began; -1 where none. logged_at: its time (ms), ""
-    where unknown. unlogged: Spark tracks the query's progress asynchronously, so it begins batches that its
-    checkpoint does not have.
+    Attributes:
+        operators: The operator with state over each stream.
+        tracked: The operator with state over rows of `acker.spark.track`.
+        twice: Streams that the query reads in two places for one subscription.
+        others: Its other sources, by Spark's names.
+        application_id: The id of the driver's application, or "".
+        application: The name of the driver's application, or "".
+        logged: The last batch in the checkpoint when the run began; -1 for none.
+        logged_at: The time of that batch (ms), or "".
+        unlogged: True if Spark tracks the query's progress asynchronously, so that it begins batches that its
+            checkpoint lacks.
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
@@ -111,82 +120,82 @@ class Verdict(Record, what="what is known of a query"):
     unlogged: bool = False
 
     def planned(self, batch: MicroBatch) -> str:
-        """What tells of a batch, as an origin has it: a commit of its number may be of another one."""
+        """Returns the planning of a batch, for its origin: another batch may have its number."""
         if batch.number > self.logged:
-            return origins.by(batch.run)
-        return origins.at(self.logged_at) if self.logged_at and batch.number == self.logged else ""
+            return origins.run_identity(batch.run)
+        return origins.time_identity(self.logged_at) if self.logged_at and batch.number == self.logged else ""
 
 
 def record(core: Core, query: str, run: str, found: Verdict) -> Operation[None]:
-    """Notes what is known of a run of a query."""
+    """Records the verdict on a run of a query."""
     yield [command("SET", keys.verdict(core.config.name, query, run), found.dump(), "EX", RECORD_TTL)]
 
 
 def read(core: Core, batch: MicroBatch) -> Operation[Verdict | None]:
-    """The verdict on the run that a batch is of; None where nobody could tell. Raises UnreadableRecord."""
+    """Returns the verdict on a batch's run; None if there is none. Raises UnreadableRecord."""
     key = keys.verdict(core.config.name, batch.query, batch.run)
     [found, _] = yield [command("GET", key), command("EXPIRE", key, RECORD_TTL)]
     return None if found is None else Verdict.load(found)
 
 
 def forget(core: Core, query: str, run: str) -> Operation[None]:
-    """Drops what is known of a run."""
+    """Deletes the verdict on a run."""
     yield [command("UNLINK", keys.verdict(core.config.name, query, run))]
 
 
 def check_inputs(
-    ledger: Ledger, found: Verdict | None, inputs: Sequence[Range | Roots], *, stateless: bool
+    ledger: Ledger, verdict: Verdict | None, inputs: Sequence[Range | Roots], *, stateless: bool
 ) -> None:
-    """As `check`, of a batch whose inputs are known. Where nobody could tell, trees are refused.
+    """Checks a batch with known inputs, as `check` does. Without a verdict, trees are refused.
 
-    stateless: the user says that no operator of the query keeps state.
+    stateless: True if the user declares that no operator of the query keeps state.
     """
-    ranges = [one for one in inputs if isinstance(one, Range)]
-    readers = {(one.stream, one.slot): one.reader for one in ranges}
-    twice = tuple(one.stream for one in ranges if readers[one.stream, one.slot] != one.reader)
-    if found is not None or twice:
-        known = found or Verdict()
+    ranges = [read for read in inputs if isinstance(read, Range)]
+    readers = {(read.stream, read.slot): read.reader for read in ranges}
+    twice = tuple(read.stream for read in ranges if readers[read.stream, read.slot] != read.reader)
+    if verdict is not None or twice:
+        known = verdict or Verdict()
         check(ledger, replace(known, twice=twice or known.twice), ranges)
-    if found is not None or stateless or not ledger.config.ackers:
+    if verdict is not None or stateless or not ledger.config.ackers:
         return
-    if len(ranges) < len(inputs) or any(ledger.run(has_trees(ledger.core, one)) for one in ranges):
+    if len(ranges) < len(inputs) or any(ledger.run(has_trees(ledger.core, read)) for read in ranges):
         raise UnsafePlan(_NOT_SAID)
 
 
-def check(ledger: Ledger, found: Verdict, ranges: Iterable[Range]) -> None:
-    """Raises UnsafePlan where an operator with state is over rows that have trees, or a stream is read twice.
+def check(ledger: Ledger, verdict: Verdict, ranges: Iterable[Range]) -> None:
+    """Raises UnsafePlan if an operator with state is over rows with trees, or a stream is read twice.
 
-    Also where Spark may give the batch's number to another batch. ranges: what the batch reads of streams.
+    Also if Spark may give the batch's number to another batch. ranges: the ranges that the batch reads.
     """
-    if found.unlogged:
+    if verdict.unlogged:
         raise UnsafePlan(_UNLOGGED)
-    if found.twice:
+    if verdict.twice:
         raise UnsafePlan(
-            f"the query reads stream {found.twice[0]!r} in two places for one subscription, so each of them "
-            "has a part of its rows, and a self-join finds nothing: give each a subscription of its own "
+            f"the query reads stream {verdict.twice[0]!r} in two places for one subscription, so each of "
+            "them has a part of its rows, and a self-join finds nothing: give each a subscription of its own "
             '(.option("subscription", name)), and start with a new checkpoint'
         )
     if not ledger.config.ackers:
         return
-    if found.tracked:
-        raise UnsafePlan(_message(found.tracked, "rows of acker.spark.track"))
+    if verdict.tracked:
+        raise UnsafePlan(_message(verdict.tracked, "rows of acker.spark.track"))
     for one in ranges:
-        operator = found.operators.get(one.stream) or found.operators.get(ANY)
+        operator = verdict.operators.get(one.stream) or verdict.operators.get(ANY)
         if operator is not None and ledger.run(has_trees(ledger.core, one)):
             raise UnsafePlan(_message(operator, f"rows of stream {one.stream!r}, which have trees"))
 
 
-def has_trees(core: Core, what: Range) -> Operation[bool]:
-    """Whether there are rows with trees in a range."""
-    start = what.start
+def has_trees(core: Core, read: Range) -> Operation[bool]:
+    """Return True if a range has rows with trees."""
+    start = read.start
     while True:
-        rest = Range(what.stream, what.slot, what.reader, start, what.end)
-        found = yield from subscriptions.taken(core, rest)
-        if not found:
+        rest = Range(read.stream, read.slot, read.reader, start, read.end)
+        deliveries = yield from subscriptions.delivered(core, rest)
+        if not deliveries:
             return False
-        if any(piece.segment.shards for piece in found):
+        if any(piece.segment.shards for piece in deliveries):
             return True
-        start = found[-1].number
+        start = deliveries[-1].number
 
 
 def _message(operator: str, over: str) -> str:
@@ -206,17 +215,17 @@ class Source:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Its topology, its name and its subscription."""
+        """The topology, the name and the subscription of the stream."""
         return self.options.get("topology", ""), self.options["stream"], self.subscription or DEFAULT
 
     @property
     def subscription(self) -> str:
-        """The subscription that was named, or ""."""
+        """The named subscription, or ""."""
         return self.options.get("subscription", "")
 
 
 class AnalyzedPlan:
-    """What a query's plan has: the sources that are streams of ours, and operators with state over them."""
+    """The sources in a query's plan that are acker's streams, and the operators with state over them."""
 
     def __init__(self, execution: Any) -> None:
         self.unlogged = str(execution.getClass().getSimpleName()) == _ASYNCHRONOUS
@@ -229,7 +238,7 @@ class AnalyzedPlan:
         self._walk(execution.analyzedPlan(), "")
 
     def verdict(self, logged: int = -1, logged_at: str = "") -> Verdict:
-        """The verdict on the query."""
+        """Returns the verdict on the query."""
         seen: dict[tuple[str, str, str], Any] = {}
         twice = {
             one.place[1]: True
@@ -247,7 +256,7 @@ class AnalyzedPlan:
         below = self._below(node, name, above)
         if name == "MapInArrow" and TRACKS in str(node.functionExpr().toString()):
             self.tracked = self.tracked or above
-            above = ""  # what is below has no trees yet
+            above = ""  # the rows below have no trees yet
         elif name != "Join" or all(child.isStreaming() for child in below):
             above = above or _named(name, _LOGICAL)
         if not below and (options := _options(node)):
@@ -261,34 +270,34 @@ class AnalyzedPlan:
             self._walk(child, above)
 
     def _below(self, node: Any, name: str, above: str) -> list[Any]:
-        """What a node is made of. A query named by WITH is below each place that refers to it, not here."""
+        """Returns the children of a node. A query named by WITH is below each reference to it, not here."""
         children = node.children()
-        found = [children.apply(place) for place in range(children.size())]
+        nodes = [children.apply(place) for place in range(children.size())]
         if name == "WithCTE":
-            self._named |= {int(one.id()): one for one in found if one.nodeName() == "CTERelationDef"}
-            return [one for one in found if one.nodeName() != "CTERelationDef"]
+            self._named |= {int(one.id()): one for one in nodes if one.nodeName() == "CTERelationDef"}
+            return [one for one in nodes if one.nodeName() != "CTERelationDef"]
         if name == "CTERelationRef":
-            # Once for what is above: references to references would be too many.
+            # Once for the operator above: references to references would be too many.
             place = int(node.cteId()), above
             known = self._named.get(place[0])
             if known is not None and place not in self._seen:
                 self._seen.add(place)
                 return [known]
-        return found
+        return nodes
 
 
-def _named(node: str, known: dict[str, str]) -> str:
-    """How users call an operator, where it keeps state; otherwise ""."""
-    if node in known:
-        return known[node]
-    for name, called in known.items():
+def _named(node: str, names: dict[str, str]) -> str:
+    """Returns the users' name of an operator, if it keeps state; otherwise ""."""
+    if node in names:
+        return names[node]
+    for name, called in names.items():
         if "WithState" in name and node.startswith(name):
             return called
     return node if "WithState" in node or "StateStore" in node else ""
 
 
 def _options(leaf: Any) -> dict[str, str]:
-    """The options of a source of ours that reads a stream; none of any other."""
+    """Returns the options of an acker source that reads a stream; none for any other source."""
     if leaf.nodeName() != "StreamingRelationV2" or leaf.sourceName() != "acker":
         return {}
     entries = leaf.extraOptions().asCaseSensitiveMap().entrySet().toArray()
@@ -297,7 +306,7 @@ def _options(leaf: Any) -> dict[str, str]:
 
 
 def _other(leaf: Any) -> str:
-    """How Spark names a source that is not ours, with the topics of one of Kafka's; "" for ours."""
+    """Returns Spark's name of another source, with the topics of Kafka's; "" for acker's."""
     if not leaf.nodeName().startswith("StreamingRelation") or _options(leaf):
         return ""
     try:
@@ -311,9 +320,9 @@ def _other(leaf: Any) -> str:
 
 
 def of_batch(spark: SparkSession, at: MicroBatch, root: SparkSession | None) -> Verdict | None:
-    """The verdict on the plan of a batch's query; None where Spark does not tell.
+    """Returns the verdict on the plan of a batch's query; None if Spark does not tell.
 
-    root: on Spark Connect, the session that has started the query.
+    root: on Spark Connect, the session that started the query.
     """
     if at.run not in _known:
         classic = hasattr(spark, "sparkContext")
@@ -333,20 +342,20 @@ def _analyzed(spark: SparkSession, query: str) -> Verdict | None:
 
 
 def _explained(root: SparkSession | None, query: str) -> Verdict | None:
-    """What the physical plan of a query's batch tells, as text."""
-    found = root.streams.get(query) if root is not None else None
-    if found is None:
+    """Returns the verdict by the physical plan of a query's batch, printed as text."""
+    running = root.streams.get(query) if root is not None else None
+    if running is None:
         return None
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
-        found.explain()
+        running.explain()
     return of_text(text.getvalue())
 
 
 def of_text(plan: str) -> Verdict | None:
-    """What a physical plan tells that is printed as a tree; None where it is none.
+    """Returns the verdict by a physical plan that is printed as a tree; None for other text.
 
-    Which streams it reads is not in it.
+    The plan does not name the streams.
     """
     operators: dict[str, str] = {}
     tracked, leaves = "", 0
@@ -362,16 +371,16 @@ def of_text(plan: str) -> Verdict | None:
 
 
 def _lines(plan: str) -> Iterator[tuple[str, str, str]]:
-    """Each node of a plan: the operator with state that it is under, its name, and what follows that."""
+    """Yields for each node of a plan the operator with state above it, its name, and its line's rest."""
     over: list[tuple[int, str]] = []
     for line in plan.splitlines():
-        found = _NODE.match(line)
-        if found is None or line.startswith("=="):
+        match = _NODE.match(line)
+        if match is None or line.startswith("=="):
             continue
-        depth, name = len(found["indent"]), found["name"]
+        depth, name = len(match["indent"]), match["name"]
         while over and over[-1][0] >= depth:
             over.pop()
-        tracks = name == "MapInArrow" and TRACKS in found["rest"]
-        yield over[-1][1] if over else "", name, found["rest"]
+        tracks = name == "MapInArrow" and TRACKS in match["rest"]
+        yield over[-1][1] if over else "", name, match["rest"]
         above = "" if tracks or not over else over[-1][1]
         over.append((depth, "" if tracks else above or _named(name, _PHYSICAL)))

@@ -1,8 +1,8 @@
-"""What the driver knows of its queries when they start, and others have to: where there is a JVM beside it.
+"""The query listener: stores facts of each starting query for processes without a JVM.
 
-A listener learns of each query of a session before that begins. It leaves what the query's plan has
-(plan_check.py) for the process that commits for a query that writes by itself, and warns of what
-nobody else would. Spark waits for it at the start of a query only; batches cost one empty call each.
+A listener learns of each query of a session before it begins. It stores the verdict on the query's plan
+(plan_check.py) for the committing process of a query that writes by itself, and logs warnings. Spark waits
+for it at the start of a query only; batches cost one empty call each.
 """
 
 import atexit
@@ -28,18 +28,18 @@ from acker.streams.commits import release
 _BATCHES = "ForeachBatchSink"
 _TEMPORARY = "/temporary-"
 _ONE_RUN = {"AvailableNowTrigger$": "AvailableNow", "OneTimeTrigger$": "Once"}
-"""Spark's class of a trigger of a run that ends by itself -> its name."""
+"""The names of triggers whose run ends by itself, by Spark's class."""
 _MOST_SESSIONS = 100
 _PATIENCE = 5.0
 """Seconds that the end of a query waits for the store: Spark's listeners wait with it, and so does `stop`."""
 _BROKEN = (AttributeError, KeyError, Py4JError, TypeError, ValueError)
-"""What a Spark raises that is built in another way."""
+"""Errors of a Spark that is built differently."""
 _log = logging.getLogger(__name__)
 _heard: dict[str, "_Listener"] = {}
 
 
 def listen(spark: SparkSession) -> None:
-    """Listens to the queries of a session; once for each. Nothing on Spark Connect."""
+    """Listens to the queries of a session, once for each session. Does nothing on Spark Connect."""
     if not hasattr(spark, "sparkContext"):
         return
     try:
@@ -61,10 +61,10 @@ def listen(spark: SparkSession) -> None:
 
 
 def _leave() -> None:
-    """Takes the listeners from sessions when this process ends, after the calls that are due.
+    """Removes the listeners from sessions when this process ends, after the pending calls.
 
-    The end of a query is told a little later, and a JVM whose Python is gone by then logs a stack trace for
-    each call. The call for the end of a query matters, too: it drops what was noted of it.
+    The end of a query is reported a little later, and a JVM whose Python is gone by then logs a stack trace
+    for each call. The call for the end of a query matters, too: it deletes the query's records.
     """
     while _heard:
         _, listener = _heard.popitem()
@@ -78,10 +78,10 @@ def _leave() -> None:
 
 
 class _Listener:
-    """Spark calls it; what it raises, Spark would only log. Its names are Spark's."""
+    """A listener with Spark's names of methods, called by Spark, which would only log its exceptions."""
 
     class Java:
-        """For py4j."""
+        """The interfaces for py4j."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
@@ -92,7 +92,7 @@ class _Listener:
         self._started: dict[str, tuple[Any, list[Source], list[Ledger]]] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Before the query begins."""
+        """Handles the start of a query, before it begins."""
         try:
             query, run = str(event.id().toString()), str(event.runId().toString())
             self._begin(event, query, run)
@@ -100,13 +100,13 @@ class _Listener:
             _log.warning("a query that has started cannot be looked at: %s", error)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Nothing."""
+        """Does nothing."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing."""
+        """Does nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """When the query has ended."""
+        """Handles the end of a query."""
         try:
             query, run = str(event.id().toString()), str(event.runId().toString())
             if run not in self._started:
@@ -123,42 +123,42 @@ class _Listener:
     def _begin(self, event: Any, query: str, run: str) -> None:
         active = self.spark._jsparkSession.sharedState().activeStreamingQueries()
         execution = active.get(event.id())
-        found = AnalyzedPlan(execution)
-        ledgers = _ledgers([one.options for one in found.sources] + _written(execution))
+        plan = AnalyzedPlan(execution)
+        ledgers = _ledgers([one.options for one in plan.sources] + _written(execution))
         if not ledgers:
             return
-        self._started[run] = execution, found.sources, ledgers
+        self._started[run] = execution, plan.sources, ledgers
         verdict = replace(
-            found.verdict(*_logged(execution)),
+            plan.verdict(*_logged(execution)),
             application_id=self.spark.conf.get("spark.app.id") or "",
             application=self.spark.conf.get("spark.app.name") or "",
         )
         for ledger in ledgers:
             ledger.run(plan_check.record(ledger.core, query, run, verdict))
-        if not found.sources:
+        if not plan.sources:
             return
         name = str(event.name() or query)
-        _warn_of_sink(name, execution.sink(), found.sources)
-        self._warn_of_others(name, run, found.sources)
+        _warn_of_sink(name, execution.sink(), plan.sources)
+        self._warn_of_others(name, run, plan.sources)
         if not LEARNS_OFFSETS and not catching_up.under_way():
-            _warn_of_one_batch(name, execution.trigger(), found.sources)
+            _warn_of_one_batch(name, execution.trigger(), plan.sources)
 
     def _warn_of_others(self, name: str, run: str, sources: list[Source]) -> None:
-        """Of queries that share a subscription which nobody has named."""
+        """Warns of queries that share a subscription that is not named."""
         own = {one.place for one in sources if not one.subscription}
         for other, (execution, theirs, _) in self._started.items():
             shared = own & {one.place for one in theirs if not one.subscription}
             if other != run and shared and execution.isActive():
                 _log.warning(
                     "query %s reads stream %r of topology %r as query %s does, for the same subscription: "
-                    'each of them has a part of its rows. Name one for each, .option("subscription", name), '
-                    "where each is to have all",
+                    'each of them gets a part of its rows. If each must get all rows, name a '
+                    'subscription for each, .option("subscription", name)',
                     name, min(shared)[1], min(shared)[0], execution.name() or execution.id().toString(),
                 )  # fmt: skip
 
 
 def _logged(execution: Any) -> tuple[int, str]:
-    """The number of the last batch that the checkpoint has, and its time (ms)."""
+    """Returns the number of the last batch in the checkpoint, and its time (ms)."""
     last = execution.offsetLog().getLatest()
     if not last.isDefined():
         return -1, ""
@@ -176,7 +176,7 @@ def _warn_of_sink(name: str, sink: Any, sources: list[Source]) -> None:
     if kind == _BATCHES or (kind == "PythonTable" and sink.name() == "acker"):
         return
     _log.warning(
-        "query %s reads %s and acks nothing of it: its sink is %s. The trees of what it takes expire. Write "
+        "query %s reads %s and acks nothing of it: its sink is %s. The trees of its rows expire. Write "
         "with a bolt, or with format('acker'); to look at rows, use spark.read, or a subscription of its own "
         "that is dropped afterwards",
         name, _streams(sources), kind,
@@ -184,13 +184,13 @@ def _warn_of_sink(name: str, sink: Any, sources: list[Source]) -> None:
 
 
 def _warn_of_one_batch(name: str, trigger: Any, sources: list[Source]) -> None:
-    """Where a source does not learn where its query is: a job on a schedule would fall behind for good."""
+    """Warns of a source that does not learn the position of its query: a scheduled job would fall behind."""
     kind = _ONE_RUN.get(str(trigger.getClass().getSimpleName()))
     if kind is not None:
         _log.warning(
             "query %s reads %s with Trigger.%s: on Spark %s, as on all before 4.2, that is one batch of at "
-            "most max_rows rows, and what is behind after it waits for the next run. "
-            "acker.spark.run_until_caught_up runs the query until nothing is behind",
+            "most max_rows rows, and the remaining rows wait for the next run. "
+            "acker.spark.run_until_caught_up runs the query until no rows remain",
             name, _streams(sources), kind, spark_version,
         )  # fmt: skip
 
@@ -200,7 +200,7 @@ def _streams(sources: list[Source]) -> str:
 
 
 def _written(execution: Any) -> list[dict[str, str]]:
-    """The options of a query's sink, where that is ours: those of the query, which Spark shows to nobody."""
+    """Returns the options of a query's acker sink, which Spark shows nowhere else; the query's own."""
     sink = execution.sink()
     if sink.getClass().getSimpleName() != "PythonTable" or sink.name() != "acker":
         return []
@@ -214,13 +214,13 @@ def _written(execution: Any) -> list[dict[str, str]]:
 
 
 def _ledgers(given: list[dict[str, str]]) -> list[Ledger]:
-    """Those of the topologies that a query reads and writes, by the options of their sources."""
-    found = {}
+    """Returns the ledgers of the topologies that a query reads and writes, by the options of its sources."""
+    ledgers = {}
     for options in given:
         known = {name: text for name, text in options.items() if name in OPTIONS}
         ledger = Options.parse(known).ledger()
-        found[ledger.config.name, ledger.store.url] = ledger
-    return list(found.values())
+        ledgers[ledger.config.name, ledger.store.url] = ledger
+    return list(ledgers.values())
 
 
 def _impatient(ledger: Ledger) -> Ledger:
@@ -230,7 +230,7 @@ def _impatient(ledger: Ledger) -> Ledger:
 
 
 def _give_back(ledgers: list[Ledger], execution: Any) -> None:
-    """Gives back what a query has taken and not acked whose checkpoint was a temporary one, and is gone."""
+    """Gives back the unacked rows of a query whose checkpoint was temporary, and is gone."""
     taken, each = [], execution.availableOffsets().valuesIterator()
     while each.hasNext():
         offset = json.loads(each.next().json())

@@ -1,4 +1,7 @@
-"""The column `_acker` of DataFrames: its name, and columns that put the anchors of several rows together."""
+"""The column `_acker` of DataFrames: its name, and columns that join the anchors of several rows.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree.
+"""
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -13,18 +16,24 @@ _OWN = (ANCHORS, EFFECT)
 
 
 def anchors(*columns: str | Column) -> Column:
-    """The anchors of several columns as one array, for `.alias("_acker")`: each once, without nulls.
+    """Joins the anchors of several columns into one array, for `.alias("_acker")`: each once, without nulls.
 
         both = orders.alias("o").join(payments.alias("p"), "id", "left")
         both.select("id", anchors("o._acker", "p._acker").alias("_acker"))
         batch.groupBy("day").agg(F.sum("amount"), anchors(F.collect_list("_acker")).alias("_acker"))
 
-    columns: bigints, arrays of them, and arrays of such arrays, each of them null where it likes; by name, or
-    an expression. The array is empty where there is no anchor, and holds a 0 alone where rows without a tree
-    are all there is. Raises ValidationError for no column.
+    Args:
+        *columns: Bigints, arrays of bigints, or arrays of such arrays, any of them null; names or
+            expressions.
+
+    Returns:
+        An array, empty if there is no anchor. It holds only a 0 if no row has a tree.
+
+    Raises:
+        ValidationError: No column is given.
     """
     if not columns:
-        raise ValidationError("anchors: expected a column or more, got none")
+        raise ValidationError("anchors: expected one or more columns, got none")
     given = [F.col(column) if isinstance(column, str) else column for column in columns]
     # A Column does not tell its type before it is resolved, and no function of Spark's takes a bigint as well
     # as an array. As JSON all of them are whole numbers, between marks that no number has.
@@ -34,35 +43,40 @@ def anchors(*columns: str | Column) -> Column:
     return F.when(F.size(distinct) > 1, F.array_remove(distinct, 0)).otherwise(distinct)
 
 
-def check_names(names: list[str], what: str) -> list[str]:
-    """The names of columns, acker's own without regard to case, as Spark takes them.
+def check_names(names: list[str], call: str) -> list[str]:
+    """Returns the names of columns, acker's own columns in lower case whatever case Spark has.
 
-    Raises ValidationError where rows have several columns of anchors, as after a join.
+    Args:
+        names: The names of the columns.
+        call: The name of the call, for the error.
+
+    Raises:
+        ValidationError: Rows have several columns of anchors, as after a join.
     """
     places = [place for place, name in enumerate(names) if name.lower() == ANCHORS]
     if len(places) > 1:
         raise ValidationError(
-            f"{what}: expected one column {ANCHORS}, got {len(places)} among {', '.join(names)}: make one of "
-            'them, as anchors(a._acker, b._acker).alias("_acker") does (from acker.spark import anchors), '
+            f"{call}: expected one column {ANCHORS}, got {len(places)} among {', '.join(names)}: join them "
+            'by anchors(a._acker, b._acker).alias("_acker") (from acker.spark import anchors), '
             "and leave out the others"
         )
     return [name.lower() if name.lower() in _OWN else name for name in names]
 
 
 def named(rows: DataFrame, what: str) -> DataFrame:
-    """Rows whose column of anchors has its name; see `check_names`."""
+    """Returns rows whose column of anchors has its name; see `check_names`."""
     before = rows.columns
     names = check_names(before, what)
     return rows if names == before else rows.toDF(*names)
 
 
 def named_type(schema: StructType, what: str) -> StructType:
-    """A schema that the user gives, with the column of anchors by its name; see `check_names`."""
+    """Returns a user's schema with the column of anchors by its name; see `check_names`."""
     names = check_names(schema.names, what)
     return StructType([StructField(name, one.dataType) for name, one in zip(names, schema, strict=True)])
 
 
 def named_schema(schema: pa.Schema, what: str) -> pa.Schema:
-    """An Arrow schema of Spark's, with the column of anchors by its name; see `check_names`."""
+    """Returns Spark's Arrow schema with the column of anchors by its name; see `check_names`."""
     names = check_names(schema.names, what)
     return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])

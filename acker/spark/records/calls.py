@@ -1,4 +1,4 @@
-"""Calling a function for each record of a task: what it raises is that record's own."""
+"""Calls of a function for each record of a task; an exception belongs to its record alone."""
 
 import asyncio
 import inspect
@@ -12,32 +12,32 @@ from acker.ledger.user_functions.async_calls import Outcome, Pace, asynchronous
 
 Record: TypeAlias = dict[str, Any]
 RecordFunction: TypeAlias = Callable[[Record], Any]
-"""Takes a record as a dict. May be `async def`."""
+"""A function of a record as a dict. It may be `async def`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """How a function is called for records. `make` checks the values."""
+    """Options of calls for records. `make` checks the values."""
 
     function: RecordFunction
     pace: Pace | None = None
-    """Of an asynchronous function; None for a plain one."""
+    """The pace of an asynchronous function; None for a plain one."""
 
     @classmethod
     def make(cls, function: RecordFunction, concurrency: int | None, timeout: float | None) -> "Calls":
-        """Calls with defaults for what is None; ValidationError for bad values."""
+        """Returns calls, with defaults for None. Raises ValidationError for bad values."""
         if not callable(function):
-            raise ValidationError(f"function: expected one of a record, got {shown(function)}")
+            raise ValidationError(f"function: expected a function of a record, got {shown(function)}")
         if _generates(function):
             raise ValidationError("function: expected one that returns its rows as a list, got a generator's")
         return cls(function, Pace.make(asynchronous(function), concurrency, timeout))
 
     def outcomes(self, batches: Iterator[list[Record]]) -> Iterator[Iterator[Outcome] | Sequence[Outcome]]:
-        """For each batch of records, in order, the outcomes of its records, in order."""
+        """Yields for each batch of records, in order, the outcomes of its records, in order."""
         if self.pace is None:
             yield from map(self._one_by_one, batches)
             return
-        # One loop for all batches, so that what the function opens (a session, a pool) can be used again.
+        # One loop for all batches, so that a session or a pool that the function opens can be used again.
         with asyncio.Runner() as runner:
             for records in batches:
                 yield runner.run(self.pace.each(records, partial(self._outcome, self.pace)))
@@ -51,7 +51,7 @@ class Calls:
             try:
                 result = function(record)
             except KeyboardInterrupt:
-                raise  # somebody stops the program: that is no record's
+                raise  # a user stops the program: no record fails
             except BaseException as error:  # noqa: BLE001 - SystemExit, too, fails this record alone
                 yield None, error
             else:

@@ -1,6 +1,6 @@
-"""Results of functions that a Spark job gives: a column of any type that JSON has, as JSON, row by row.
+"""Results of functions from a Spark job: a column of any type of JSON, as JSON, row by row.
 
-A value that JSON has not, as NaN, fails its request alone. A column of a type that JSON has not is refused
+A value that JSON lacks, like NaN, fails its request alone. A column of a type that JSON lacks is refused
 before any task runs.
 """
 
@@ -38,17 +38,17 @@ from acker.streams.staging.staging import FAILED
 
 Write: TypeAlias = Callable[[Any], str]
 _ROWS = 1_000
-"""Rows whose results are made together: a column of Arrow's has 2 GiB at most."""
+"""Rows whose results are made together, because a column of Arrow's has 2 GiB at most."""
 
 
 class AsJson(Shipped):
-    """Makes JSON of the column `result` in tasks; rows whose value JSON has not are to be failed."""
+    """Makes JSON of the column `result` in tasks; rows whose value JSON lacks fail."""
 
     def __init__(self, kind: DataType) -> None:
         self.kind = kind
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
+        """Yields the rows of a task."""
         write = encoder(self.kind, RESULT)
         for batch in batches:
             for first in range(0, batch.num_rows, _ROWS):
@@ -72,8 +72,8 @@ class AsJson(Shipped):
 
 
 def checked(rows: DataFrame) -> DataFrame:
-    """Rows that give results, with the columns for that alone. Raises ValidationError for others."""
-    own = [name for name in (ANCHORS, RESULT, EFFECT) if name in rows.columns]
+    """Returns the columns of rows that give results. Raises ValidationError for others."""
+    carried = [name for name in (ANCHORS, RESULT, EFFECT) if name in rows.columns]
     kinds = dict(zip(rows.columns, rows.schema.fields, strict=True))
     for name in (ANCHORS, RESULT):
         if rows.columns.count(name) != 1:
@@ -86,13 +86,13 @@ def checked(rows: DataFrame) -> DataFrame:
             f"{kinds[ANCHORS].dataType.simpleString()}: a result is of one request"
         )
     encoder(kinds[RESULT].dataType, RESULT)
-    return rows.select(*own)
+    return rows.select(*carried)
 
 
 def encoder(kind: DataType, name: str) -> Write:
-    """What makes JSON of the values of a column. Raises ValidationError for a type that JSON has not.
+    """Returns an encoder of a column's values as JSON. Raises ValidationError for a type that JSON lacks.
 
-    It raises ValueError for a value that JSON has not.
+    The encoder raises ValueError for a value that JSON lacks.
     """
     make = _encoder(kind, name)
     return lambda value: "null" if value is None else make(value)
@@ -112,14 +112,18 @@ def _encoder(kind: DataType, name: str) -> Write:
         return lambda value: f"[{','.join(map(each, value))}]"
     if isinstance(kind, StructType) and len(set(kind.names)) == len(kind.names):
         fields = [
-            (one.name, json.dumps(one.name, ensure_ascii=False), encoder(one.dataType, f"{name}.{one.name}"))
-            for one in kind.fields
+            (
+                member.name,
+                json.dumps(member.name, ensure_ascii=False),
+                encoder(member.dataType, f"{name}.{member.name}"),
+            )
+            for member in kind.fields
         ]
         return lambda value: f"{{{','.join(f'{text}:{make(value[own])}' for own, text, make in fields)}}}"
     if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
         item = encoder(kind.valueType, f"{name}.value")
         return lambda value: (
-            f"{{{','.join(f'{json.dumps(key, ensure_ascii=False)}:{item(one)}' for key, one in value)}}}"
+            f"{{{','.join(f'{json.dumps(key, ensure_ascii=False)}:{item(held)}' for key, held in value)}}}"
         )
     raise ValidationError(
         f"results: JSON has no {kind.simpleString()}, the type of {name}: make another of it, as by a "

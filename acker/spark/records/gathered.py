@@ -1,4 +1,4 @@
-"""Batches of streams that gather: the rows of requests, each with all that it will ever have there."""
+"""Batches of streams that gather: each request comes with all rows that it will ever have."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
@@ -9,17 +9,23 @@ from acker.streams.log.segments import ANCHORS
 
 
 def gathered(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The rows of a batch, and its requests: a row each, with the column `_acker`, also without other rows.
+    """Separates a batch into its rows and its requests.
 
-    batch: of a stream that gathers (`acker.lines`), read with `.option("requests", "true")`. Every row of
-    each request is in it; where the stream has several tasks, every row of the tasks that the batch has, and
-    each task is in one batch. So this is exact:
+    Every row of each request is in the batch. If the stream has several tasks, the batch has every row of its
+    tasks, and each task is in one batch. So this count is exact:
 
         rows, requests = gathered(batch)
         counts = rows.groupBy("_acker").agg(F.count("*").alias("n"))
         collector.emit(requests.join(counts, "_acker", "left").fillna(0, ["n"]), "counts")
 
-    Raises ValidationError where the batch was read without requests.
+    Args:
+        batch: A batch of a stream that gathers (`acker.lines`), read with `.option("requests", "true")`.
+
+    Returns:
+        The rows; and the requests, with the column `_acker`, also requests without rows.
+
+    Raises:
+        ValidationError: The batch was read without requests.
     """
     missing = {FINISHED, ANCHORS} - set(batch.columns)
     if missing:

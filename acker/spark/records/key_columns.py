@@ -1,4 +1,4 @@
-"""Columns as keys: what is equal by Spark's rules has one text, as JSON, and nothing else has it."""
+"""Columns as keys: values that Spark calls equal have one text, as JSON, which no other value has."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
@@ -16,14 +16,14 @@ from pyspark.sql.types import (
 )
 
 _BYTES = "\0bytes "
-"""Before text that is written as the hexadecimal digits of its bytes."""
+"""The prefix of text that is written as the hexadecimal digits of its bytes."""
 
 
 def canonical(column: Column, kind: DataType) -> Column:
-    """A column whose values, as JSON, are equal where Spark says so.
+    """Returns a column whose values, as JSON, are equal if Spark calls them equal.
 
-    Zero loses its sign, decimals the zeros at their end, and maps their order. JSON has no text but UTF-8:
-    the bytes stand for other text, of which two would be one key otherwise.
+    Zero loses its sign, decimals the zeros at their end, and maps their order. JSON has only UTF-8: other
+    text is written as its bytes, because two texts could otherwise be one key.
     """
     if isinstance(kind, FloatType | DoubleType):
         return F.when(column == 0, F.lit(0.0).cast(kind)).otherwise(column)

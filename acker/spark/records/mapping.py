@@ -1,8 +1,8 @@
-"""A Python function per record, in Spark tasks: its exception is the fail of that record alone.
+"""A Python function per record, in Spark tasks: its exception fails that record alone.
 
 The function may be anything but pure: it may fail today and work tomorrow. Spark may run a task again, so an
-exception must not have effects of its own. It is a row, marked by the column `_acker_failed`, and whether it
-is emitted or failed is decided by one and the same run: see `acker.spark.bolts.collector.Collector.map`.
+exception must not have effects of its own. It becomes a row, marked by the column `_acker_failed`, and one
+run decides if that row is emitted or failed: see `acker.spark.bolts.collector.Collector.map`.
 """
 
 import secrets
@@ -29,25 +29,25 @@ from acker.streams.staging.effects import EFFECT
 from acker.streams.staging.staging import FAILED
 
 RUN = "_acker_run"
-"""Column: which run of a task a mapped row is from."""
+"""Column: the run of a task that a mapped row is from."""
 CARRIED = (ANCHORS, EFFECT)
-"""Columns that a result has from its record."""
+"""The columns that a result has from its record."""
 _ROWS = 2_000
-"""Records that are worked on together: with more of them, Python's garbage collector doubles the time."""
+"""Records that are worked on together: with more, Python's garbage collector doubles the time."""
 _TUPLE = {tuple}
 
 
 def cause_of(error: BaseException) -> str:
-    """The cause, as text, that a tree is failed for by an exception: its type and text; of ours, its text."""
+    """Returns the cause, as text, of an exception: its type and text; for acker's own, its text."""
     return Cause(said_by(error), retry=not issubclass(type(error), PermanentFailure)).text()
 
 
 def _records_of(
     rows: pa.RecordBatch, makes: list[tuple[str, Convert]]
 ) -> tuple[list[Record], dict[int, str]]:
-    """Rows as records, and the reasons of records that Python has no values for, by their places.
+    """Returns rows as records, and the reasons of records without Python values, by position.
 
-    makes: columns whose values are not Arrow's own (`acker.spark.records.values.to_python`).
+    makes: conversions of columns whose values are not Arrow's own (`acker.spark.records.values.to_python`).
     """
     try:
         found: list[Record] = rows.to_pylist()
@@ -70,7 +70,7 @@ def _records_of(
 
 
 def mapped_schema(schema: StructType, rows: StructType) -> StructType:
-    """The columns of mapped rows: those of the result, of the record, and what the machinery needs."""
+    """Returns the columns of mapped rows: the result's, the record's, and acker's own."""
     if ANCHORS not in rows.fieldNames():
         names = ", ".join(rows.fieldNames())
         raise ValidationError(f"map: expected rows with the column {ANCHORS}, got {names}")
@@ -83,9 +83,10 @@ def mapped_schema(schema: StructType, rows: StructType) -> StructType:
 
 
 class RecordMapper(Shipped):
-    """Runs the function on each row of a task; what `DataFrame.mapInArrow` is given.
+    """Runs the function on each row of a task, for `DataFrame.mapInArrow`.
 
-    result: the columns of what the function returns; rows: of what it is given. whole: of what is made.
+    result: the columns of the function's results. rows: the columns of its records. whole: the columns of the
+    mapped rows.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class RecordMapper(Shipped):
         self.carried = [field.name for field in self.schema if field.name in CARRIED]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, mapped; those of records that failed come with their reason."""
+        """Yields the mapped rows of a task; rows of failed records carry their reason."""
         run = secrets.randbits(63)
         parts = (batch.slice(at, _ROWS) for batch in batches for at in range(0, batch.num_rows, _ROWS))
         if self.suspects is None:
@@ -118,7 +119,7 @@ class RecordMapper(Shipped):
     def _carefully(
         self, parts: Iterator[pa.RecordBatch], run: int, suspects: Suspects
     ) -> Iterator[pa.RecordBatch]:
-        """As `_mapped`, by other processes: see `acker.spark.records.poison`."""
+        """Maps rows in separate processes: see `acker.spark.records.poison`."""
 
         def work(part: pa.RecordBatch) -> pa.RecordBatch:
             [made] = self._mapped(iter([part]), run)
@@ -139,7 +140,7 @@ class RecordMapper(Shipped):
     def _records(
         self, parts: Iterator[pa.RecordBatch], taken: deque[tuple[pa.RecordBatch, dict[int, str]]]
     ) -> Iterator[list[Record]]:
-        """The records of parts of batches. Records that Python cannot have are left out, and failed."""
+        """Yields the records of parts of batches. Records without Python values are left out, and failed."""
         makes = [
             (field.name, make)
             for field in self.rows.fields
@@ -170,22 +171,22 @@ class RecordMapper(Shipped):
                 continue
             # The common cases, first and cheap: one tuple, or a list of them.
             if type(result) is tuple and len(result) == width:
-                made = [result]
+                results = [result]
             elif (
                 type(result) is list and set(map(type, result)) <= _TUPLE and set(map(len, result)) <= {width}
             ):
-                made = result
+                results = result
             else:
                 try:
-                    made = self._rows(result)
+                    results = self._rows(result)
                 except BaseException as other:  # the result is the user's: to look at it may raise anything
                     if is_interrupt(other):
                         raise
                     failed[place] = cause_of(other)
                     continue
-            rows += made
+            rows += results
             places.append(place)
-            counts.append(len(made))
+            counts.append(len(results))
         sources = np.repeat(np.array(places, dtype=np.int64), np.array(counts, dtype=np.int64))
         made_of, unfit = columns.of(rows)
         if unfit:
@@ -196,7 +197,7 @@ class RecordMapper(Shipped):
         return self._batch(batch, made_of, sources, failed, run)
 
     def _rows(self, result: Any) -> list[tuple[Any, ...]]:
-        """The rows that a function's result stands for."""
+        """Returns the rows that a function's result stands for."""
         if result is None:
             return []
         if isinstance(result, list):
@@ -209,7 +210,7 @@ class RecordMapper(Shipped):
                 raise ValidationError(f"result has columns that the schema has not: {named}")
             return [tuple(result.get(column.name) for column in self.columns)]
         if not isinstance(result, tuple) and (kind := undone(result)):
-            said = f"expected a value, got a {kind}: nobody has done its work; await it, or make a list"
+            said = f"expected a value, got a {kind}: its work is not done. Await it, or make a list"
             raise ValidationError(said)
         row = tuple(result) if isinstance(result, tuple) else (result,)
         if len(row) != len(self.columns):
@@ -224,17 +225,17 @@ class RecordMapper(Shipped):
         failed: dict[int, str],
         run: int,
     ) -> pa.RecordBatch:
-        """The rows of all results, then one row for each failed record."""
-        made, bad = len(sources), sorted(failed)
+        """Returns the rows of all results, then one row for each failed record."""
+        size, bad = len(sources), sorted(failed)
         arrays = [pa.concat_arrays([column, pa.nulls(len(bad), column.type)]) for column in columns]
         carried = [batch.column(name) for name in self.carried]
         if bad or not np.array_equal(sources, np.arange(batch.num_rows)):
             origins = pa.array(np.concatenate((sources, np.array(bad, dtype=np.int64))))
             carried = [column.take(origins) for column in carried]
         reasons = pa.concat_arrays(
-            [pa.nulls(made, pa.string()), pa.array([failed[place] for place in bad], pa.string())]
+            [pa.nulls(size, pa.string()), pa.array([failed[place] for place in bad], pa.string())]
         )
-        runs = pa.array(np.full(made + len(bad), run, dtype=np.int64))
+        runs = pa.array(np.full(size + len(bad), run, dtype=np.int64))
         return pa.RecordBatch.from_arrays(
             [
                 array.cast(field.type)

@@ -1,4 +1,4 @@
-"""Rows whose effect is to happen once: their key is not recorded yet (acker/streams/staging/effects.py)."""
+"""Rows with an effect that must happen once: their keys are recorded (acker/streams/staging/effects.py)."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -33,15 +33,15 @@ Key: TypeAlias = str | Column | Sequence[str | Column]
 NO_KEY = "once: the key is null"
 DIGEST = "digest"
 KEPT = StructType([StructField(DIGEST, BinaryType())])
-"""The type of `_acker_once` in rows that are there in each attempt; null within where a key was recorded."""
+"""The type of `_acker_once` in rows that every attempt has; null within for a recorded key."""
 KEPT_ARROW = pa.struct([pa.field(DIGEST, pa.binary())])
 _MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _AS_JSON = {"timeZone": "UTC", "timestampFormat": f"{_MICROS}XXX", "timestampNTZFormat": _MICROS}
-"""How keys are distinguished: Spark's own format leaves out what is below a millisecond."""
+"""The form of keys as JSON: Spark's own format drops parts below a millisecond."""
 
 
 class _LookUp(Shipped):
-    """Lets rows through whose digest is not recorded, or tells which they are; for `DataFrame.mapInArrow`."""
+    """Passes rows on whose digest is not recorded, or marks them; for `DataFrame.mapInArrow`."""
 
     def __init__(self, ledger: Ledger, horizon: int, schema: pa.Schema, keep: bool) -> None:
         self.ledger = ledger
@@ -50,21 +50,21 @@ class _LookUp(Shipped):
         self.keep = keep
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows, and those without a key, which come with the reason to fail them with."""
+        """Yields the rows, and rows without a key with the reason of their failure."""
         run = secrets.randbits(63)
         for batch in batches:
             digests = batch.column(batch.schema.get_field_index(EFFECT)).to_pylist()
             asked = [digest for digest in digests if digest is not None]
-            known, _ = self.ledger.run(effects.known(self.ledger.core, self.horizon, asked))
+            known, _ = self.ledger.run(effects.find_recorded(self.ledger.core, self.horizon, asked))
             new = [digest not in known for digest in digests]
             if self.keep:
-                digests = [one if is_new else b"" for one, is_new in zip(digests, new, strict=True)]
-                made = [{DIGEST: one or None} for one in digests]
+                digests = [value if is_new else b"" for value, is_new in zip(digests, new, strict=True)]
+                made = [{DIGEST: value or None} for value in digests]
                 columns = [*batch.columns[:-1], pa.array(new), pa.array(made, KEPT_ARROW)]
             else:
                 kept = batch.filter(pa.array(new, pa.bool_()))
                 digests, columns = kept.column(EFFECT).to_pylist(), kept.columns
-            reasons = [NO_KEY if one is None else None for one in digests]
+            reasons = [NO_KEY if value is None else None for value in digests]
             columns += [
                 pa.array(reasons, pa.string()),
                 pa.array([run] * len(reasons), pa.int64()),
@@ -76,9 +76,9 @@ class _LookUp(Shipped):
 
 
 def digest(rows: DataFrame, step: str, key: Key) -> Column:
-    """The digest of a key of rows, 16 bytes: MD5 of the step and the key as JSON; null where a part is null.
+    """Returns the digest of rows' keys, 16 bytes: MD5 of step and key as JSON; null if a part is null.
 
-    Keys that are equal by Spark's rules have one digest (`acker.spark.records.key_columns`).
+    Keys that Spark calls equal have one digest (`acker.spark.records.key_columns`).
     """
     parts = [key] if isinstance(key, (str, Column)) else list(key)
     if not parts:
@@ -98,40 +98,40 @@ def digest(rows: DataFrame, step: str, key: Key) -> Column:
 
 
 def check_new(rows: DataFrame) -> None:
-    """Raises ValidationError for rows that have been through `once`: they have room for one digest."""
+    """Raises ValidationError for rows that `once` returned: they have room for one digest."""
     if EFFECT in rows.columns:
         raise ValidationError(
-            f"once: expected rows without the column {EFFECT}, got those of an earlier once(): one that "
-            "fails would have the effect of that call counted as had. Call each with rows as they came, or "
-            "once with both keys together"
+            f"once: expected rows without the column {EFFECT}, got rows of an earlier once(): if such a row "
+            "failed, its effect of that call would count as done. Pass unchanged rows to each call, or "
+            "call once() with both keys together"
         )
 
 
 def check_keep(rows: DataFrame, keep: object) -> None:
-    """Raises ValidationError where a column of that name cannot be added."""
+    """Raises ValidationError if a column of that name cannot be added."""
     if not isinstance(keep, str) or not keep:
         raise ValidationError(f"keep: expected the name of the column that is added, got {shown(keep)}")
     if keep.lower() in {name.lower() for name in (*rows.columns, ANCHORS, EFFECT, FAILED, RUN)}:
         raise ValidationError(f"keep: expected a name that no column of the rows has, got {shown(keep)}")
 
 
-def check_effects(rows: DataFrame, what: str, used: bool, emits: bool) -> None:
-    """Raises ValidationError for rows with which a replay, or a record that fails, would lose something.
+def check_effects(rows: DataFrame, call: str, used: bool, emits: bool) -> None:
+    """Raises ValidationError for rows that a replay, or a failing record, would lose.
 
-    used: `once` was called in this batch before. emits: the rows go on to another step.
+    used: True if `once` was called in this batch before. emits: True if the rows go on to another step.
     """
     if EFFECT not in rows.columns:
         if used:
             raise ValidationError(
-                f"{what}: expected rows with the column {EFFECT}, as once() gave them: without it what a row "
-                "has as its effect is counted as had, also where the row fails. Keep the column; rows that "
-                "have nothing to do with once() come before it is called"
+                f"{call}: expected rows with the column {EFFECT}, as once() gave them: without it the effect "
+                "of a row counts as done, even if the row fails. Keep the column; work on rows that "
+                "have nothing to do with once() before it is called"
             )
     elif emits and not isinstance(rows.schema[EFFECT].dataType, StructType):
         raise ValidationError(
-            f"{what}: rows that once() has let through are not there when their record is replayed, so what "
-            "follows from them would be lost: once(..., keep='fresh') gives all rows, and the column 'fresh' "
-            "tells which are to have their effect"
+            f"{call}: rows that once() has passed on are missing when their record is replayed, so their "
+            "later effects would be lost: once(..., keep='fresh') gives all rows, and the column 'fresh' "
+            "marks the rows whose effect must happen"
         )
 
 
@@ -145,24 +145,26 @@ def looked_up(
     limit: int,
     keep: str | None = None,
 ) -> DataFrame:
-    """One row for each new key, anchored to the trees of all its rows; rows to be failed have a reason.
+    """Returns a row for each new key, anchored to the trees of all its rows; failing rows have a reason.
 
-    keep: one for each key, new or not; the column of that name tells which are new. horizon in ms; limit: of
-    effects that the topology remembers. Raises EffectsFull.
+    keep: a row for each key, new or not; the column of that name marks new ones. horizon: ms. limit: effects
+    that the topology remembers. Raises EffectsFull.
     """
     share = max(1, limit // max(1, ledger.config.ackers))
-    _, fullest = ledger.run(effects.known(ledger.core, horizon, []))
+    _, fullest = ledger.run(effects.find_recorded(ledger.core, horizon, []))
     if fullest >= share:
         raise EffectsFull(
             f"a shard remembers {fullest:,} effects, its limit is {share:,}: "
             "raise the limit of once(), or shorten its horizon"
         )
-    own = [name for name in rows.columns if name not in (ANCHORS, EFFECT)]
+    columns = [name for name in rows.columns if name not in (ANCHORS, EFFECT)]
     anchors = F.collect_list(ANCHORS)
     if isinstance(rows.schema[ANCHORS].dataType, ArrayType):
         anchors = F.flatten(anchors)
     grouped = (
-        rows.select(digest(rows, step, key).alias(EFFECT), F.struct(*map(quoted, own)).alias("row"), ANCHORS)
+        rows.select(
+            digest(rows, step, key).alias(EFFECT), F.struct(*map(quoted, columns)).alias("row"), ANCHORS
+        )
         .groupBy(EFFECT)
         .agg(F.first("row").alias("row"), anchors.alias(ANCHORS))
         .select("row.*", ANCHORS, EFFECT)
@@ -176,5 +178,5 @@ def looked_up(
 
 
 def quoted(name: str) -> Column:
-    """A column by its name, whatever that is."""
+    """Returns a column by its name, whatever characters it has."""
     return F.col(f"`{name.replace('`', '``')}`")

@@ -1,9 +1,9 @@
 """Records that end the process of their task (`os._exit`, a segmentation fault, no memory) fail alone.
 
-A task notes in the store that it works on records, and drops the note when it is done or has raised. Who
-finds the note of an attempt before it is careful: a process of their own works on some records, and where
-that dies, one on each half of them, down to the one record. Once such a record was found, all tasks of its
-function are careful for an hour, for it comes again as a replay.
+A task records in the store that it works on records, and deletes the record when it is done or has raised. A
+task that reads the record of an earlier attempt is careful: a separate process works on some records; if that
+dies, one works on each half of them, down to the one record. After such a record, all tasks of its function
+are careful for an hour, because it comes again as a replay.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from acker.store import keys
 from acker.store.operation import command
 
 NOTE_TTL = 86_400
-"""Seconds for which the note of a task that died is known."""
+"""Seconds for which the note of a dead task is kept."""
 CAREFUL_TTL = 3_600
-"""Seconds for which tasks are careful after a record was found."""
+"""Seconds for which tasks are careful after a poison record."""
 
 Work: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 Fail: TypeAlias = Callable[[pa.RecordBatch, str], pa.RecordBatch]
@@ -41,23 +41,23 @@ class Suspects:
 
     @classmethod
     def of(cls, ledger: Ledger, step: str, function: object, schema: str) -> "Suspects":
-        """Those of a function, which is known by its name, and by the schema of its results."""
+        """Returns the notes of a function, identified by its name and the schema of its results."""
         named = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
         digest = hashlib.sha256(f"{named} {schema}".encode()).hexdigest()[:16]
         return cls(ledger, f"{step}:{digest}")
 
     def begin(self) -> bool:
-        """Notes that this task works on records; returns whether it has to be careful."""
+        """Records that this task works on records; returns True if it must be careful."""
         note = command("SET", self._note(), 1, "EX", NOTE_TTL, "NX")
         new, found = self.ledger.store.send([note, command("EXISTS", self._found())])
         return new is None or bool(found)
 
     def end(self) -> None:
-        """Drops the note of this task."""
+        """Deletes the note of this task."""
         self.ledger.store.send([command("UNLINK", self._note())])
 
     def found(self) -> None:
-        """Notes that a record was found."""
+        """Records that there was a poison record."""
         self.ledger.store.send([command("SET", self._found(), 1, "EX", CAREFUL_TTL)])
 
     def _note(self) -> bytes:
@@ -71,27 +71,27 @@ class Suspects:
 
 
 def halved(
-    rows: pa.RecordBatch, work: Work, fail: Fail, found: Callable[[], None]
+    rows: pa.RecordBatch, work: Work, fail: Fail, on_poison: Callable[[], None]
 ) -> Iterator[pa.RecordBatch]:
-    """What a process of their own makes of rows; where it dies, what one makes of each half of them.
+    """Yields the results of a separate process for rows; if it dies, the results for each half of them.
 
-    fail: makes of one row, and a reason, what it has become. found: is called for each such row. Costs
-    a fork; of `n` rows of which `k` end their process, at most 2 `k` log2(`n`) more.
+    fail: makes the failed row of one row and a reason. on_poison: called for each such row. Costs a fork; of
+    `n` rows of which `k` end their process, at most 2 `k` log2(`n`) more.
     """
     made, reason = _in_a_process(rows, work)
     if made is not None:
         yield made
     elif rows.num_rows <= 1:
-        found()
+        on_poison()
         yield fail(rows, reason)
     else:
         middle = rows.num_rows // 2
-        yield from halved(rows.slice(0, middle), work, fail, found)
-        yield from halved(rows.slice(middle), work, fail, found)
+        yield from halved(rows.slice(0, middle), work, fail, on_poison)
+        yield from halved(rows.slice(middle), work, fail, on_poison)
 
 
 def _in_a_process(rows: pa.RecordBatch, work: Work) -> tuple[pa.RecordBatch | None, str]:
-    """What a fork of this process makes of rows; None, and how it ended, where it did not come to its end."""
+    """Returns the results of a fork of this process for rows; or None and the manner of its end."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()

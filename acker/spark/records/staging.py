@@ -1,4 +1,7 @@
-"""Staging the rows of a DataFrame: its tasks stage, the driver learns what the winning attempts did."""
+"""Staging of a DataFrame's rows: its tasks stage, and the driver learns the work of winning attempts.
+
+Terms: staged rows are stored, but nobody sees them before a commit.
+"""
 
 import json
 from collections.abc import Iterator
@@ -17,22 +20,22 @@ from acker.streams.staging.staging import Staged, Staging
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """What the tasks of a DataFrame staged, and which runs its mapped rows were from."""
+    """The staged rows of a DataFrame's tasks, and the runs that its mapped rows were from."""
 
     pieces: list[Staged]
     runs: frozenset[int]
 
     @property
     def rows(self) -> int:
-        """How many rows are to be emitted."""
+        """Returns the number of rows to emit."""
         return sum(segment.rows for piece in self.pieces for segment in piece.segments)
 
 
 class StageTask(Shipped):
-    """Stages the rows of a task and yields what was staged: what `DataFrame.mapInArrow` is given.
+    """Stages the rows of a task and yields the staged pieces, for `DataFrame.mapInArrow`.
 
-    Spark hands the driver the results of the winning attempt of each task, and only these are committed.
-    mapper: what rows are mapped with before, in the same task: they do not go through the JVM in between.
+    Spark passes the results of each task's winning attempt to the driver, and only these are committed.
+    mapper: maps rows first in the same task, so that they do not pass through the JVM.
     """
 
     def __init__(self, ledger: Ledger, how: Staging, mapper: Function | None = None) -> None:
@@ -42,7 +45,7 @@ class StageTask(Shipped):
         self.runs: set[int] = set()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row: what was staged, and which runs the rows were from."""
+        """Yields one row: the staged pieces, and the runs that the rows were from."""
         self.runs = set()
         if self.mapper is not None:
             batches = self.mapper(batches)
@@ -53,7 +56,7 @@ class StageTask(Shipped):
         )
 
     def _noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows without the column of runs, which are noted."""
+        """Yields the rows without the column of runs, which it records."""
         for batch in batches:
             place = batch.schema.get_field_index(RUN)
             if place >= 0:
@@ -63,7 +66,7 @@ class StageTask(Shipped):
 
 
 def stage(ledger: Ledger, how: Staging, rows: DataFrame, mapper: Function | None = None) -> StagedRows:
-    """Stages the rows of a DataFrame, or what a mapper makes of them, now."""
+    """Stages the rows of a DataFrame, or a mapper's results for them, now."""
     found = map_in_arrow(rows, StageTask(ledger, how, mapper), "staged binary, runs string").collect()
     return StagedRows(
         [Staged.load(bytes(row["staged"])) for row in found],

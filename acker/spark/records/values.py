@@ -1,10 +1,9 @@
 """Values between Arrow and a Python function.
 
-A function is given what Spark's own UDFs are given (those on Arrow, its default). What it returns is taken
-as by a UDF, as far as the column holds it exactly (`acker.streams.types.fitting`). So a record whose
-result has no place in its column is known by itself. Not Spark's own converters: they are where they are not
-the same from version to version, and take a package of Spark Connect's in some.
-`tests/spark/records/test_values.py` compares.
+A function gets the values that Spark's own UDFs get (UDFs on Arrow, its default). Its results are converted
+as a UDF's, if the column holds them exactly (`acker.streams.types.fitting`). So a record whose result does
+not fit its column fails by itself. Spark's own converters would not do: they move and change from version to
+version, and some need a package of Spark Connect's. `tests/spark/records/test_values.py` compares.
 """
 
 import datetime as dt
@@ -36,19 +35,19 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
 
 
 def to_python(kind: DataType) -> Convert | None:
-    """What makes of a value that Arrow has as Python's the one that a UDF is given; None where it is that."""
+    """Returns a conversion of Arrow's Python values to a UDF's; None if they are the same."""
     if isinstance(kind, StructType):
-        fields = [(one.name, to_python(one.dataType)) for one in kind.fields]
+        fields = [(member.name, to_python(member.dataType)) for member in kind.fields]
         row = Row(*kind.names)
         return _unless_none(
             lambda value: row(*(make(value[name]) if make else value[name] for name, make in fields))
         )
     if isinstance(kind, ArrayType):
         element = to_python(kind.elementType)
-        return None if element is None else _unless_none(lambda value: [element(one) for one in value])
+        return None if element is None else _unless_none(lambda value: [element(member) for member in value])
     if isinstance(kind, MapType):
         key, item = to_python(kind.keyType) or _same, to_python(kind.valueType) or _same
-        return _unless_none(lambda value: {key(name): item(one) for name, one in value})
+        return _unless_none(lambda value: {key(name): item(member) for name, member in value})
     if isinstance(kind, TimestampType):
         return _unless_none(_local)
     if isinstance(kind, UserDefinedType):
@@ -62,13 +61,13 @@ def to_python(kind: DataType) -> Convert | None:
 
 
 def _local(value: dt.datetime) -> dt.datetime:
-    """The time in the zone of the process; of an hour that comes twice, `fold` says which one it is."""
-    found = value.astimezone().replace(tzinfo=None)
+    """Returns the time in the zone of the process; for an hour that comes twice, `fold` selects it."""
+    local = value.astimezone().replace(tzinfo=None)
     try:
-        first = found.replace(microsecond=0).timestamp() == value.replace(microsecond=0).timestamp()
+        first = local.replace(microsecond=0).timestamp() == value.replace(microsecond=0).timestamp()
     except (ValueError, OverflowError):  # in year 1
         first = True
-    return found if first else found.replace(fold=1)
+    return local if first else local.replace(fold=1)
 
 
 def _same(value: Any) -> Any:
@@ -80,9 +79,10 @@ def _unless_none(convert: Convert) -> Convert:
 
 
 def to_arrow(kind: DataType) -> Convert | None:
-    """What makes of values that only Spark has in Python those that `acker.streams.types.fitting` knows.
+    """Returns a conversion of values that only Spark has in Python; None if a type has no such values.
 
-    None where a type has no such values. It raises Unfit, or whatever else the value's own methods raise.
+    The converted values are known to `acker.streams.types.fitting`. The conversion raises Unfit, or any error
+    of the value's own methods.
     """
     made = _to_arrow(kind)
     return None if made is None else _unless_none(made)
@@ -110,7 +110,7 @@ def _to_arrow(kind: DataType) -> Convert | None:
 
 
 def _instant(value: Any) -> Any:
-    """The instant of a time without a zone: the zone is that of the worker's process, as in what is given."""
+    """Returns the instant of a time without a zone, in the zone of the worker's process, as for inputs."""
     if not isinstance(value, dt.datetime) or value.tzinfo is not None:
         return value
     if type(value) is not dt.datetime:
@@ -130,7 +130,7 @@ def _variant(value: Any) -> dict[str, bytes]:
 
 def _struct(kind: StructType) -> Convert:
     names = kind.names
-    fields = [to_arrow(one.dataType) for one in kind.fields]
+    fields = [to_arrow(member.dataType) for member in kind.fields]
     plain = not any(fields)
     by_name = {name: made or _same for name, made in zip(names, fields, strict=True)}
 
@@ -143,10 +143,10 @@ def _struct(kind: StructType) -> Convert:
         if plain:
             return value
         if isinstance(value, Mapping):
-            return {name: by_name.get(name, _same)(one) for name, one in value.items()}
+            return {name: by_name.get(name, _same)(member) for name, member in value.items()}
         if len(value) != len(names):
             return value
-        return tuple(make(one) for make, one in zip(by_name.values(), value, strict=True))
+        return tuple(make(member) for make, member in zip(by_name.values(), value, strict=True))
 
     return convert
 
@@ -177,12 +177,12 @@ class Columns:
         ]
 
     def of(self, rows: list[tuple[Any, ...]]) -> tuple[list[pa.Array], dict[int, ValidationError]]:
-        """The columns of rows, and for each row that does not fit its place and an error."""
+        """Returns the columns of rows, and for each row that does not fit its position and an error."""
         unfit: dict[int, ValidationError] = {}
-        found: list[pa.Array] = []
+        arrays: list[pa.Array] = []
         # Not `zip(*rows)`: it makes an iterator for each row, and the garbage collector looks at all of them.
         for place, column in enumerate(self._columns):
             made, wrong = column(list(map(itemgetter(place), rows)))
-            found.append(made)
+            arrays.append(made)
             unfit = wrong | unfit
-        return found, unfit
+        return arrays, unfit

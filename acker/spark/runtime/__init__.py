@@ -1,1 +1,1 @@
-"""What tasks and drivers need to run acker: pickling, versions, session settings."""
+"""Support for tasks and drivers that run acker: pickling, versions, session settings."""

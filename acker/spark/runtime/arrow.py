@@ -1,7 +1,7 @@
 """`DataFrame.mapInArrow` for columns of any name and type.
 
-Spark's own takes no name with a dot, or a backtick, in it. Before Spark 4.2, empty arrays come without
-offsets, which pyarrow reads all the same: to ask for the size of a map among them ends the process.
+Spark's own takes no name with a dot, or a backtick. Before Spark 4.2, empty arrays come without offsets,
+which pyarrow reads all the same: asking for the size of a map among them ends the process.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class _Taking(Shipped):
-    """Gives the columns of batches their names back, and their empty arrays offsets."""
+    """Restores the names of columns of batches, and the offsets of their empty arrays."""
 
     def __init__(self, function: Function, names: list[str] | None) -> None:
         self.function = function
@@ -31,7 +31,7 @@ class _Taking(Shipped):
 
 
 def map_in_arrow(rows: DataFrame, function: Function, schema: StructType | str) -> DataFrame:
-    """What a function makes of the Arrow batches of each partition."""
+    """Returns the results of a function for the Arrow batches of each partition."""
     names = rows.columns
     if not any(mark in name for name in names for mark in ".`"):
         return rows.mapInArrow(_Taking(function, None), schema)
@@ -40,7 +40,7 @@ def map_in_arrow(rows: DataFrame, function: Function, schema: StructType | str) 
 
 
 def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of Spark's whose empty arrays have offsets, as pyarrow expects."""
+    """Returns a batch of Spark's whose empty arrays have offsets, as pyarrow expects."""
     columns = [_sound(column) for column in batch.columns]
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
         return batch
@@ -48,7 +48,7 @@ def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _sound(array: pa.Array) -> pa.Array:
-    """Only arrays that are empty lack offsets: those of a batch without rows, and what is in empty lists."""
+    """Returns an array with offsets. Only empty arrays lack them: without rows, or in empty lists."""
     kind = array.type
     if not len(array):
         return pa.nulls(0, kind)

@@ -1,4 +1,4 @@
-"""What travels from a driver to its executors: unpacked only where they run the same acker."""
+"""Objects that travel from a driver to its executors: unpacked only by the same acker."""
 
 import hashlib
 import socket
@@ -13,11 +13,11 @@ from acker.errors import VersionMismatch
 from acker.store import scripts
 
 _APART = ("cli", "demo", "__pycache__")
-"""What executors run nothing of."""
+"""Folders that executors do not run."""
 
 
 class Shipped:
-    """A base of what is pickled to executors: it is unpacked only by the code that it was packed with."""
+    """A base of classes that are pickled to executors, and unpacked only by the code that packed them."""
 
     def __reduce__(self) -> tuple[Any, tuple[str, bytes]]:
         packed: bytes = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
@@ -31,7 +31,7 @@ class Shipped:
 
 
 def unpack(driver: str, packed: bytes) -> Any:
-    """The object that was packed; VersionMismatch where that was done by another version of acker."""
+    """Returns the packed object; raises VersionMismatch if another version of acker packed it."""
     if driver != version():
         raise VersionMismatch(
             f"the driver runs acker {driver}, this executor on {socket.gethostname()} runs acker "
@@ -43,7 +43,7 @@ def unpack(driver: str, packed: bytes) -> Any:
 
 @cache
 def version() -> str:
-    """The version of this acker with a digest of its code, as `0.1.0 (3f2a90cd)`."""
+    """Returns the version of this acker with a digest of its code, as `0.1.0 (3f2a90cd)`."""
     code = hashlib.sha256()
     for name, text in sorted(_sources(resources.files("acker"), "")):
         code.update(name.encode() + b"\0" + text)
@@ -57,10 +57,10 @@ def version() -> str:
 
 
 def _sources(folder: Traversable, path: str) -> list[tuple[str, bytes]]:
-    found = []
+    files = []
     for member in folder.iterdir():
         if member.is_dir() and member.name not in _APART:
-            found += _sources(member, f"{path}{member.name}/")
+            files += _sources(member, f"{path}{member.name}/")
         elif member.name.endswith(".py"):
-            found.append((path + member.name, member.read_bytes()))
-    return found
+            files.append((path + member.name, member.read_bytes()))
+    return files

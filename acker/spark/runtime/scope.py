@@ -1,7 +1,7 @@
 """The life of a collector: its calls belong to its bolt's function, or to the block of its job.
 
-A call that came later would stage what nobody commits, and one that failed is a part of the batch that is
-missing: in both cases nothing of the batch may be acked, whatever the function does with the exception.
+A later call would stage rows that are never committed, and a failed call is a missing part of the batch. In
+both cases nothing of the batch may be acked, whatever the function does with the exception.
 """
 
 import functools
@@ -19,9 +19,9 @@ R = TypeVar("R")
 
 
 class Life:
-    """Which calls are under way, in which threads ever; which was the first to fail; whether it is over.
+    """The running calls, the threads of all calls, the first failed call, and the end of a collector.
 
-    batch: what the messages call it.
+    batch: its name in messages.
     """
 
     def __init__(self, batch: str) -> None:
@@ -33,12 +33,12 @@ class Life:
 
     @property
     def over(self) -> bool:
-        """Whether calls are refused."""
+        """Return True if calls are refused."""
         return self._over
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Around a call. Raises AckerError after the end."""
+        """Surrounds a call. Raises AckerError after the end."""
         with self._changed:
             if self._over:
                 late = AckerError(
@@ -62,7 +62,7 @@ class Life:
                 self._changed.notify_all()
 
     def end(self, wait: bool = True) -> None:
-        """Refuses calls from now on. wait: calls that are under way end first, and none may have failed."""
+        """Refuses calls from now on. wait: running calls end first, and no call may have failed."""
         with self._changed:
             while wait and self._running:
                 self._changed.wait()
@@ -71,7 +71,7 @@ class Life:
             self.check()
 
     def check(self) -> None:
-        """Raises AckerError where a call has failed, or came too late."""
+        """Raises AckerError if a call has failed, or came too late."""
         if self._failed is not None:
             name, error = self._failed
             raise AckerError(
@@ -95,7 +95,7 @@ A = TypeVar("A", bound=Alive)
 
 
 def in_life(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, P], R]:
-    """Makes a method one of the calls that a life is made of."""
+    """Makes a method one of the calls of a life."""
 
     def call(self: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self.life.call(method.__name__):

@@ -1,4 +1,4 @@
-"""What differs between the versions of Spark, from 4.0 on."""
+"""Differences between the versions of Spark, from 4.0 on."""
 
 import inspect
 from typing import Any
@@ -25,7 +25,7 @@ try:
 except ImportError:  # before 4.2, a Python source does not learn where it was, and not limited
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in for what this Spark does not have."""
+        """A stand-in for a class that this Spark does not have."""
 
     ReadAllAvailable = ReadLimit = ReadMaxRows = None  # type: ignore[assignment, misc]
     LEARNS_OFFSETS = False
@@ -48,10 +48,10 @@ _ZONE: dict[str, Any] = (
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The schema in which Spark hands out rows, and takes them."""
+    """Returns the schema in which Spark passes and takes rows."""
     return to_arrow_schema(schema, **_ZONE)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Spark's schema for an Arrow schema. A timestamp without a time zone stays one, also before 4.1."""
+    """Returns Spark's schema for an Arrow schema. Timestamps without a zone stay so, also before 4.1."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -26,7 +26,7 @@ from acker.streams.log.gathers import FINISHED
 T = TypeVar("T")
 _WAIT = 0.1
 _registered = WeakSet[SparkSession]()
-"""Of Spark Connect: sessions that know the source."""
+"""Spark Connect's sessions that have registered the source."""
 
 
 class AckerSource(DataSource):
@@ -34,7 +34,7 @@ class AckerSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Returns the name of the format."""
         return "acker"
 
     @cached_property
@@ -42,16 +42,24 @@ class AckerSource(DataSource):
         return Options.parse(self.options)
 
     def schema(self) -> StructType:
-        """The schema that the first writer of the stream recorded, with the column `_acker` if it has one."""
+        """Returns the schema that the first writer recorded, with the column `_acker` if it has one."""
         return schema_of(self._checked)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """Returns the reader for `spark.read`.
+
+        Args:
+            schema: The columns to read.
+        """
         kind = DeadLetterReader if self._checked.dead_letters else Reader
         return kind(self._used(READ), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`."""
+        """Returns the reader for `spark.readStream`.
+
+        Args:
+            schema: The columns to read.
+        """
         try:
             kind = DeadLetterStreamingReader if self._checked.dead_letters else StreamingReader
             return kind(self._used(READ), schema)
@@ -59,11 +67,21 @@ class AckerSource(DataSource):
             return UnmadeReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """For `DataFrame.write`."""
+        """Returns the writer for `DataFrame.write`.
+
+        Args:
+            schema: The columns of the rows.
+            overwrite: True is refused: a stream can only be appended to.
+        """
         return BatchWriter(self._appending(overwrite, WRITE, BATCH_WRITE), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamingWriter:  # noqa: N802 - Spark's name
-        """For `DataFrame.writeStream`."""
+        """Returns the writer for `DataFrame.writeStream`.
+
+        Args:
+            schema: The columns of the rows.
+            overwrite: True is refused: a stream can only be appended to.
+        """
         return StreamingWriter(self._appending(overwrite, WRITE), schema)
 
     def _appending(self, overwrite: bool, *uses: str) -> Options:
@@ -77,7 +95,7 @@ class AckerSource(DataSource):
 
 
 def schema_of(options: Options) -> StructType:
-    """The schema of a stream as it is read. Raises UnknownTopology, UnknownStream after `schema_timeout`."""
+    """Returns a stream's schema. Raises UnknownTopology or UnknownStream after `schema_timeout`."""
     ledger = topology_of(options)
     found = _awaited(options, lambda: ledger.run(schemas.read(ledger.core, options.stream)))
     if options.requests:
@@ -86,12 +104,12 @@ def schema_of(options: Options) -> StructType:
 
 
 def topology_of(options: Options) -> Ledger:
-    """The ledger of a topology that is read. Raises UnknownTopology after `schema_timeout`."""
+    """Returns the ledger of a topology to read. Raises UnknownTopology after `schema_timeout`."""
     return _awaited(options, options.ledger)
 
 
 def _awaited(options: Options, look: Callable[[], T]) -> T:
-    """What somebody else has made, or makes within `schema_timeout` seconds."""
+    """Returns a stream or topology that exists, or is created within `schema_timeout` seconds."""
     deadline = time.monotonic() + options.schema_timeout
     while True:
         try:
@@ -103,15 +121,21 @@ def _awaited(options: Options, look: Callable[[], T]) -> T:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("acker")` known to a session, and the plans of its queries to acker; once for each."""
+    """Registers `format("acker")` in a session, and a listener for its queries; once for each session.
+
+    Args:
+        spark: The session.
+    """
     classic = hasattr(spark, "sparkContext")  # there is no JVM beside a client of Spark Connect
     if classic:
         from acker.spark.queries.query_listener import listen
 
         listen(spark)
-        known = spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(AckerSource.name())
+        registered = (
+            spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(AckerSource.name())
+        )
     else:
-        known = spark in _registered
+        registered = spark in _registered
         _registered.add(spark)
-    if not known:  # Spark warns where a source replaces another
+    if not registered:  # Spark warns where a source replaces another
         spark.dataSource.register(AckerSource)

@@ -1,7 +1,7 @@
-"""Reading the dead letters of a spout, with the columns of their rows: as they come, or what there is.
+"""Reading the dead letters of a spout, with the columns of their rows: as a stream, or the present ones.
 
-Their numbers ascend, so an offset is the number of the last one that was read. Reading changes nothing: a
-dead letter stays until it is replayed or discarded, and one that was before a query came to it is passed
+Their numbers ascend, so an offset is the number of the last read letter. Reading changes nothing: a dead
+letter stays until it is replayed or discarded. Letters that are gone before a query reads them are passed
 over.
 """
 
@@ -41,7 +41,7 @@ class LettersPartition(InputPartition):
 
 
 def schema(rows: pa.Schema) -> pa.Schema:
-    """The schema of dead letters of a stream that has this schema."""
+    """Returns the schema of dead letters of a stream with this schema."""
     place = rows.get_field_index(ANCHORS)
     return letters.table_schema(rows.remove(place) if place >= 0 else rows)
 
@@ -55,7 +55,7 @@ class _Letters:
         self.stream = options.stream
         self.wanted = arrow_schema(wanted)
         self.row = pa.schema([])
-        """The columns of `row`; none where it is not wanted."""
+        """The columns of `row`; none if it is not wanted."""
         for field in self.wanted:
             if field.name == "row" and pa.types.is_struct(field.type):
                 self.row = pa.schema(list(field.type))
@@ -82,22 +82,22 @@ class _Letters:
 
 
 class DeadLetterReader(Shipped, DataSourceReader):
-    """Reads the dead letters that there are now."""
+    """Reads the present dead letters."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
         self._letters = _Letters(options, wanted)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One, of all."""
+        """Returns one partition, of all letters."""
         return [LettersPartition(FIRST, "+")]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition."""
+        """Yields the rows of a partition."""
         return self._letters.read(partition)
 
 
 class DeadLetterStreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads dead letters as they come, each once, micro-batch by micro-batch."""
+    """Reads dead letters as they arrive, each once, micro-batch by micro-batch."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
         self._letters = _Letters(options, wanted)
@@ -105,33 +105,33 @@ class DeadLetterStreamingReader(Shipped, DataSourceStreamReader, SupportsTrigger
         self._end = "+"
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Before the first dead letter."""
+        """Returns the offset before the first dead letter."""
         return {"at": FIRST}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Notes what is there now as the end of this run."""
+        """Makes the present end the end of this run."""
         self._end = self._letters.last(FIRST, "+", DEAD_LETTERS)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The options' `max_rows`."""
+        """Returns the option `max_rows`."""
         return ReadMaxRows(self._most)
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
-        """The end of the next batch: at most `max_rows` further on, unless Spark wants all.
+        """Returns the end of the next batch: at most `max_rows` further on, unless Spark wants all.
 
-        A Spark before 4.2 does not tell where it is, and gets all.
+        A Spark before 4.2 does not tell its position, and gets all.
         """
         everything = start is None or (LEARNS_OFFSETS and isinstance(limit, ReadAllAvailable))
         after = start["at"] if start else FIRST
         return {"at": self._letters.last(after, self._end, DEAD_LETTERS if everything else self._most)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """One, of a range."""
+        """Returns one partition, of a range."""
         return [LettersPartition(start["at"], end["at"])] if start["at"] != end["at"] else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition."""
+        """Yields the rows of a partition."""
         return self._letters.read(partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing: dead letters stay until they are replayed or discarded."""
+        """Does nothing: dead letters stay until they are replayed or discarded."""

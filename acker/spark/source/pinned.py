@@ -1,4 +1,7 @@
-"""Reading what a stream holds at one moment, to be acked by a commit: the same segments each time."""
+"""Reading the rows that a stream has at one moment, to be acked by a commit: always the same segments.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,7 +20,7 @@ from acker.store.operation import Operation, command
 from acker.streams import downtime
 from acker.streams.log import fencing, schemas, segments, subscriptions
 from acker.streams.log.segments import Segment
-from acker.streams.log.subscriptions import Range, Taken
+from acker.streams.log.subscriptions import Delivery, Range
 from acker.streams.reader import payload_of
 from acker.streams.staging.skipped import Left
 from acker.streams.upkeep import stale
@@ -27,7 +30,7 @@ _PARTITIONS = 200
 
 
 class _Reader(Shipped):
-    """Reads the rows of segments, given as their records; what `DataFrame.mapInArrow` is given."""
+    """Reads the rows of segments, given as their records, for `DataFrame.mapInArrow`."""
 
     def __init__(
         self, ledger: Ledger, stream: str, slot: int, wanted: pa.Schema, left: Mapping[str, Left | None]
@@ -39,7 +42,7 @@ class _Reader(Shipped):
         self.left = left
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of all segments."""
+        """Yields the rows of all segments."""
         for batch in batches:
             for record in batch.column(0).to_pylist():
                 segment = Segment.load(record)
@@ -59,56 +62,58 @@ def pinned(
     reader: str,
     schema: StructType | None,
 ) -> tuple[DataFrame, Range]:
-    """Takes what a stream holds for a reader of a subscription; its rows, and the range that acks them.
+    """Takes the present rows of a stream for a reader of a subscription; returns them and their range.
 
-    What the reader took before, and did not ack, comes again. schema: of the rows; None takes the stream's
-    own. Raises UnknownStream without it where nothing was written yet; SchemaMismatch.
+    Rows that the reader took before, and did not ack, come again. schema: the columns to read; by default the
+    stream's own. Raises UnknownStream if there is none yet; SchemaMismatch.
     """
     core = ledger.core
     if schema is None:
         schema = spark_schema(ledger.run(schemas.read(core, stream)))
     wanted = arrow_schema(schema)
     ledger.run(schemas.check_reader(core, stream, wanted))
-    taken, planned = ledger.run(_take(core, stream, subscription, reader))
-    found = planned.members
-    if not found:
-        return spark.createDataFrame([], schema), taken
-    rows = sum(segment.rows for segment in found)
-    parts = max(1, min(_PARTITIONS, len(found), rows // PARTITION_ROWS))
-    reading = _Reader(ledger, stream, taken.slot, wanted, planned.left)
-    listed = spark.createDataFrame([(segment.dump(),) for segment in found], "record string")
-    return listed.repartition(parts).mapInArrow(reading, schema), taken
+    delivered, planned = ledger.run(_take(core, stream, subscription, reader))
+    members = planned.members
+    if not members:
+        return spark.createDataFrame([], schema), delivered
+    rows = sum(segment.rows for segment in members)
+    parts = max(1, min(_PARTITIONS, len(members), rows // PARTITION_ROWS))
+    reading = _Reader(ledger, stream, delivered.slot, wanted, planned.left)
+    listed = spark.createDataFrame([(segment.dump(),) for segment in members], "record string")
+    return listed.repartition(parts).mapInArrow(reading, schema), delivered
 
 
 def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[tuple[Range, Planned]]:
-    """All segments that there are for a reader, and what is left out of them."""
+    """Returns all segments for a reader, and the rows that are left out of them."""
     slot = yield from subscriptions.subscribe(core, stream, subscription)
     yield from fencing.recover(core, stream, slot)
-    # From now on nobody takes them back from the reader: it has a name, and will come for them.
+    # From now on no one takes them back from the reader: it has a name, and will return for them.
     yield from subscriptions.log(core, stream, slot, reader)
     acked = yield from _acked(core, Range(stream, slot, reader, 0, 2**53))
     start = at = max(acked, (yield from subscriptions.given_back(core, stream, slot, reader)))
-    found = list[Segment]()
+    segments = list[Segment]()
     while (last := (yield from subscriptions.claim(core, stream, slot, reader, at, name=subscription))) > at:
-        part = yield from subscriptions.taken(core, Range(stream, slot, reader, at, last))
+        part = yield from subscriptions.delivered(core, Range(stream, slot, reader, at, last))
         yield from downtime.take_up(core, stream, slot, part)
-        found += [piece.segment for piece in part]
+        segments += [piece.segment for piece in part]
         at = last
-    planned = yield from stale.plan(core, stream, slot, found)
-    return Range(stream, slot, reader, start, at, planned.token, subscriptions.digest(found)), planned
+    planned = yield from stale.plan(core, stream, slot, segments)
+    return Range(stream, slot, reader, start, at, planned.skipped, subscriptions.digest(segments)), planned
 
 
-def _acked(core: Core, what: Range) -> Operation[int]:
-    """The number of the last segment that a reader took and acked: those of a range go together, in order."""
-    own = keys.Stream(core.config.name, what.stream)
+def _acked(core: Core, taken: Range) -> Operation[int]:
+    """Returns the number of the last segment that a reader has acked: a range is acked in order."""
+    keys_of_stream = keys.Stream(core.config.name, taken.stream)
     at = 0
     while True:
-        part: list[Taken] = yield from subscriptions.taken(
-            core, Range(what.stream, what.slot, what.reader, at, what.end)
+        part: list[Delivery] = yield from subscriptions.delivered(
+            core, Range(taken.stream, taken.slot, taken.reader, at, taken.end)
         )
         if not part:
             return at
-        states = yield [command("HGET", own.owed(piece.segment.token), what.slot) for piece in part]
+        states = yield [
+            command("HGET", keys_of_stream.unacked(piece.segment.id), taken.slot) for piece in part
+        ]
         for piece, state in zip(part, states, strict=True):
             if state == b"1":
                 return at

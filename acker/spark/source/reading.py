@@ -1,8 +1,11 @@
-"""Reading: `spark.read` takes what a stream holds, `spark.readStream` goes on from segment to segment.
+"""Reading: `spark.read` takes the present rows of a stream, `spark.readStream` goes on by segments.
 
-An offset is a reader of a subscription and how many segments it has taken: planning a batch takes the next
-ones, so queries that share a subscription have each segment once. Reading acks nothing: a batch read never
-does, and of a streaming read the bolt or the writer at its end does, when all of the batch is done.
+An offset is a reader of a subscription and the number of segments that it has taken. Planning a batch takes
+the next ones, so queries that share a subscription get each segment once. Reading acks nothing: a batch read
+never does, and for a streaming read the bolt or the writer at its end does, when all of the batch is done.
+
+Terms: a tree is all that comes of one record; a segment is some thousand rows of a stream, stored and acked
+as one piece.
 """
 
 import logging
@@ -14,10 +17,10 @@ from typing import Any, TypeAlias
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from acker.errors import UnknownOffset, UnreadableRecord
+from acker.errors import UnknownOffset
 from acker.spark.options.options import Options
 from acker.spark.queries import store_loss
-from acker.spark.queries.conflicts import Company
+from acker.spark.queries.conflicts import ConflictWarner
 from acker.spark.queries.heartbeat import Heartbeat
 from acker.spark.queries.store_loss import Losses
 from acker.spark.runtime.pickling import Shipped
@@ -32,6 +35,7 @@ from acker.spark.source.partitions import deal
 from acker.spark.source.rows import Rows
 from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.store.records import passing_over
 from acker.streams import downtime, reader
 from acker.streams.log import fairness, fencing, segments, subscriptions
 from acker.streams.log.segments import LARGEST_SEGMENT, SEGMENT_BYTES, Segment
@@ -41,30 +45,30 @@ from acker.streams.upkeep import retention, stale
 
 Offset: TypeAlias = dict[str, Any]
 ONLY = "only"
-"""The reader of a subscription on a Spark that does not tell a source where it was: it cannot be shared."""
+"""The reader of a subscription on a Spark that does not tell a source its position: it cannot be shared."""
 _ENTRIES = 1_000
 _RETAIN_EVERY = 10.0
 _log = logging.getLogger(__name__)
 
 
 class Reader(Shipped, DataSourceReader):
-    """Reads what the stream holds now; acks nothing."""
+    """Reads the present rows of a stream; acks nothing."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._rows = Rows(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Partitions over the segments that the stream holds."""
-        rows, found, start = self._rows, list[Segment](), reader.FIRST
+        """Returns partitions over the present segments of the stream."""
+        rows, segments, start = self._rows, list[Segment](), reader.FIRST
         while True:
             part = rows.ledger.run(reader.entries(rows.ledger, rows.options.stream, start, count=_ENTRIES))
-            found += [segment for _, segment in part]
+            segments += [segment for _, segment in part]
             if len(part) < _ENTRIES:
-                return deal(found, None, rows.options.partitions)
+                return deal(segments, None, rows.options.partitions)
             start = part[-1][0]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition."""
+        """Yields the rows of a partition."""
         return self._rows.read(partition)
 
 
@@ -74,20 +78,20 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
     def __init__(self, options: Options, schema: StructType) -> None:
         self._rows = Rows(options, schema)
         self._slot: int | None = None
-        self._reader = segments.new_token() if LEARNS_OFFSETS else ONLY
+        self._reader = segments.new_hex_id() if LEARNS_OFFSETS else ONLY
         self._end = "+"
         self._position: int | None = None
         self._last_dealt: tuple[Range | None, Sequence[InputPartition]] = (None, ())
         self._retained = -_RETAIN_EVERY
         self._heartbeat = Heartbeat(self._rows.ledger, options.stream)
-        self._company = Company(self._rows.ledger, options)
-        # Only the source of a spout's replays: what other streams carry is in the hands of spouts.
+        self._warner = ConflictWarner(self._rows.ledger, options)
+        # Only the source of a spout's replays: rows of other streams belong to their spouts.
         own = options.stream.endswith(store_loss.REPLAYS)
         self._losses = Losses(self._rows.ledger, options.stream, options.after_loss) if own else None
 
     @property
     def slot(self) -> int:
-        """The number of the subscription, which is made at the first look."""
+        """The number of the subscription, which is created at the first use."""
         if self._slot is None:
             ledger, options = self._rows.ledger, self._rows.options
             slot = ledger.run(subscriptions.subscribe(ledger.core, options.stream, options.subscription))
@@ -98,7 +102,7 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         return self._slot
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Before the first segment of a new reader, or of one whose name is another one's again."""
+        """Returns the offset before the first segment of a new reader, or of one whose name is reused."""
         core, stream = self._rows.ledger.core, self._rows.options.stream
         first = 0
         if self._reader == ONLY:
@@ -106,15 +110,15 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         return self._offset(self._reader, first, None)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Notes what is there now as the end of this run."""
+        """Makes the present end the end of this run."""
         self._end = self._last() or reader.FIRST
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The options' `max_rows`; `max_bytes` and `max_segments` go with it."""
+        """Returns the option `max_rows`; `max_bytes` and `max_segments` go with it."""
         return ReadMaxRows(self._rows.options.max_rows)
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
-        """The end of the next batch: as much as the options allow, unless Spark wants all.
+        """Returns the end of the next batch: as much as the options allow, unless Spark wants all.
 
         The segments up to there are this reader's from now on.
         """
@@ -124,11 +128,11 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
             self._check_store(start)
         name, at = (start["reader"], start["at"]) if start else (self._reader, self._before())
         if LEARNS_OFFSETS:
-            self._company.look_for_acks(self.slot, name, at)
+            self._warner.warn_if_nothing_is_acked(self.slot, name, at)
         if time.monotonic() - self._retained > _RETAIN_EVERY:
             self._rows.ledger.run(retention.retain(self._rows.ledger.core, options.stream))
             if LEARNS_OFFSETS and self._losses is None:  # the replays of a spout are anybody's
-                self._company.look_for_others(self.slot, name)
+                self._warner.warn_of_shared_subscription(self.slot, name)
             self._retained = time.monotonic()
         last = self._next(name, at)
         if LEARNS_OFFSETS and isinstance(limit, ReadAllAvailable):
@@ -141,37 +145,33 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         return self._offset(name, last, start)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        """How far behind the subscription is, as Spark's progress shows it: a source's `latestOffset`.
+        """Returns the lag of the subscription, which Spark's progress shows as a source's `latestOffset`.
 
-        rows_behind: not acked yet, those of the batch at hand among them. acks_late: acks that came when
-        their trees were over, mostly because they had expired: batches take too long. rows_stale: rows that
-        were dropped when they were read, for their trees were over. unread_ms: age of
-        the oldest segment that no reader has taken; -1 where all are taken. segments, bytes: what the
-        stream holds. None where that cannot be read.
+        rows_behind: unacked rows, including the current batch. acks_late: acks after the end of their trees,
+        mostly because these had expired: batches take too long. rows_stale: rows that were dropped when they
+        were read, because their trees were over. unread_ms: age of the oldest segment that no reader has
+        taken; -1 if all are taken. segments, bytes: contents of the stream. None if that cannot be read.
         """
         ledger, options, slot = self._rows.ledger, self._rows.options, self.slot
-        try:
-            [found] = ledger.run(stream_totals(ledger.core, [options.stream]))
-        except UnreadableRecord as error:
-            _log.error("%s", error)
-            return None
-        for one in found.subscriptions:
-            if one.slot == slot:
-                age = -1 if one.unread_age is None else round(one.unread_age * 1000)
-                return {
-                    "rows_behind": one.rows_behind,
-                    "acks_late": one.acks_late,
-                    "rows_stale": one.rows_stale,
-                    "unread_ms": age,
-                    "segments": found.segments,
-                    "bytes": found.bytes,
-                }
+        with passing_over(options.topology):
+            [totals] = ledger.run(stream_totals(ledger.core, [options.stream]))
+            for subscription in totals.subscriptions:
+                if subscription.slot == slot:
+                    age = -1 if subscription.unread_age is None else round(subscription.unread_age * 1000)
+                    return {
+                        "rows_behind": subscription.rows_behind,
+                        "acks_late": subscription.acks_late,
+                        "rows_stale": subscription.rows_stale,
+                        "unread_ms": age,
+                        "segments": totals.segments,
+                        "bytes": totals.bytes,
+                    }
         return None
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Partitions over a range: the same segments whenever Spark runs its batch again.
+        """Returns partitions over a range: the same segments whenever Spark runs its batch again.
 
-        Raises UnknownOffset where the offsets are not of this source: nothing was read then.
+        Raises UnknownOffset if the offsets belong to another source; nothing was read then.
         """
         self._check(start)
         self._check(end)
@@ -182,59 +182,61 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         name, at = end["reader"], start["at"]
         # One that comes from another subscription of the same name is new to this one, and known to Spark.
         moved = any(one["slot"] != slot for one in (start, end))
-        known = True
+        logged = True
         if end["at"] and (moved or not at):
             log = subscriptions.log(rows.ledger.core, rows.options.stream, slot, name, anew=moved)
-            known = rows.ledger.run(log)
+            logged = rows.ledger.run(log)
         batch = Range(rows.options.stream, slot, name, at, end["at"])
-        found = self._take_up(batch)
+        segments = self._take_up(batch)
         self._heartbeat.of(slot, name)
-        # Those of a reader that is known were acked: another batch of it has run since.
-        if batch.end > batch.start and not found and not (known and self._knows(name)):
+        # Segments of a reader in the log were acked: another batch of it has run since.
+        if batch.end > batch.start and not segments and not (logged and self._knows(name)):
             self._miss(end)
-        return self._dealt(batch, found)
+        return self._dealt(batch, segments)
 
-    def _dealt(self, batch: Range, found: Sequence[Segment]) -> Sequence[InputPartition]:
-        """The partitions of a batch: this run gets the same rows whenever it evaluates it.
+    def _dealt(self, batch: Range, segments: Sequence[Segment]) -> Sequence[InputPartition]:
+        """Returns the partitions of a batch: this run gets the same rows whenever it evaluates it.
 
-        So each of its tasks notes all that is left out of it, and none of that is acked.
+        So each of its tasks records all rows that are left out, and none of these is acked.
         """
         if self._last_dealt[0] != batch:
             rows = self._rows
             planned = rows.ledger.run(
-                stale.plan(rows.ledger.core, batch.stream, batch.slot, found, everything=rows.options.stale)
+                stale.plan(
+                    rows.ledger.core, batch.stream, batch.slot, segments, everything=rows.options.stale
+                )
             )
-            noted = replace(batch, skipped=planned.token, planned=subscriptions.digest(found))
+            noted = replace(batch, skipped=planned.skipped, planned=subscriptions.digest(segments))
             parts = deal(planned.members, noted, rows.options.partitions, planned.left)
             self._last_dealt = batch, parts
         return self._last_dealt[1]
 
     def _take_up(self, batch: Range) -> list[Segment]:
-        """The segments of a range, from now on in hand: they have the whole message timeout."""
-        core, found, at = self._rows.ledger.core, list[Segment](), batch.start
+        """Takes the segments of a range into work: they have the whole message timeout."""
+        core, segments, at = self._rows.ledger.core, list[Segment](), batch.start
         while at < batch.end:
             rest = Range(batch.stream, batch.slot, batch.reader, at, batch.end)
-            part = self._rows.ledger.run(subscriptions.taken(core, rest))
+            part = self._rows.ledger.run(subscriptions.delivered(core, rest))
             if not part:
                 break
             self._rows.ledger.run(downtime.take_up(core, batch.stream, batch.slot, part))
-            found += [piece.segment for piece in part]
+            segments += [piece.segment for piece in part]
             at = part[-1].number
-        return found
+        return segments
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition."""
+        """Yields the rows of a partition."""
         return self._rows.read(partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing: Spark tells this only with the next batch; bolts and writers ack."""
+        """Does nothing: Spark calls this only with the next batch; bolts and writers ack."""
 
     def stop(self) -> None:
-        """The query has ended: what it has taken is nobody's work until it is started again."""
+        """Ends the work on taken rows: the query has ended, and they wait until it is started again."""
         self._heartbeat.stop()
 
     def _offset(self, name: str, at: int, start: Offset | None) -> Offset:
-        """Where a reader is. All but the reader and its place tell whose this is; Spark keeps it as JSON."""
+        """Returns the offset of a reader. The other fields identify the source; Spark keeps it as JSON."""
         slot, options = self.slot, self._rows.options
         marks = {} if self._losses is None else self._losses.marks(start, start is None or at > start["at"])
         return {
@@ -255,13 +257,13 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
                 "start with a new checkpoint"
             )
         options = self._rows.options
-        own = options.topology, options.stream, options.subscription
+        expected = options.topology, options.stream, options.subscription
         place = offset.get("topology"), offset.get("stream"), offset.get("subscription")
-        if place != own:
+        if place != expected:
             raise UnknownOffset(
                 f"the query's checkpoint goes on here with {_place(*place)}, but this source reads "
-                f"{_place(*own)}. The sources of a query have to come in the same order at each start: put "
-                "them into an order of their own (not that of a Python set), or start with a new checkpoint"
+                f"{_place(*expected)}. The sources of a query must come in the same order at each start: put "
+                "them into a fixed order (a Python set has none), or start with a new checkpoint"
             )
 
     def _check_store(self, offset: Offset) -> None:
@@ -273,32 +275,32 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         return ledger.run(subscriptions.knows(ledger.core, stream, self.slot, name))
 
     def _miss(self, end: Offset) -> None:
-        """What a batch was to read is not there: raises UnknownOffset, but where it cannot come back."""
+        """Handles a batch whose rows are gone: raises UnknownOffset, unless they cannot come back."""
         options = self._rows.options
         place = _place(options.topology, options.stream, options.subscription)
         if end["slot"] != self.slot:
             _log.error(
                 "%s: it is not the subscription that this batch was planned from, which was dropped, or lost "
-                "with its store: what the batch was to read is gone, and the query goes on without it", place
+                "with its store: the rows of the batch are gone, and the query goes on without them", place
             )  # fmt: skip
             return
         raise UnknownOffset(
             f"the query's checkpoint goes on with reader {end['reader']} of {place}, which has no such "
-            "reader: what that had was given back to others, or the checkpoint is of another source. Start "
+            "reader: its rows were given back to others, or the checkpoint is of another source. Start "
             "with a new checkpoint"
         )
 
     def _next(self, name: str, at: int) -> int:
-        """The end of the next batch. A call takes some hundred segments; a batch of small ones has more."""
+        """Returns the end of the next batch, by several calls if its segments are many and small."""
         options = self._rows.options
         rows, size, most = options.max_rows, options.max_bytes, options.max_segments
         last = self._claim(name, at, rows, size, most)
         core, slot, stream = self._rows.ledger.core, self.slot, self._rows.options.stream
         begin = at
         while last - begin >= subscriptions.MOST_GIVEN and most > last - at:
-            found = self._rows.ledger.run(subscriptions.taken(core, Range(stream, slot, name, begin, last)))
-            rows -= sum(piece.segment.rows for piece in found)
-            size -= sum(piece.segment.size for piece in found)
+            end = self._rows.ledger.run(subscriptions.delivered(core, Range(stream, slot, name, begin, last)))
+            rows -= sum(piece.segment.rows for piece in end)
+            size -= sum(piece.segment.size for piece in end)
             # One is always taken, and there may not be room for it.
             if rows < LARGEST_SEGMENT or size < SEGMENT_BYTES:
                 break
@@ -323,10 +325,10 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         )
 
     def _before(self) -> int:
-        """Where a Spark that does not tell is: at what the reader took last, which it may not have seen."""
+        """Returns the position for a Spark that does not tell: the end of the last taken segments."""
         if self._position is None:
             ledger, stream = self._rows.ledger, self._rows.options.stream
-            last = ledger.run(subscriptions.last_taken(ledger.core, stream, self.slot, self._reader))
+            last = ledger.run(subscriptions.last_delivered(ledger.core, stream, self.slot, self._reader))
             self._position = last
         return self._position
 
@@ -340,5 +342,5 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
 
 
 def _place(topology: object, stream: object, subscription: object) -> str:
-    """How errors name a source."""
+    """Returns the name of a source for errors."""
     return f"subscription {subscription!r} of stream {stream!r} of topology {topology!r}"

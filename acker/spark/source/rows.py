@@ -1,4 +1,8 @@
-"""The rows of segments: what a task reads of its partition."""
+"""The rows of segments that a task reads for its partition.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece; a bundle is the rows that
+have gathered for one task of a group.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -47,7 +51,7 @@ class Rows:
         self.ledger.run(schemas.check_reader(self.ledger.core, options.stream, of_stream))
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition. Raises SegmentGone."""
+        """Yields the rows of a partition. Raises SegmentGone."""
         if not isinstance(part, SegmentsPartition):
             return
         if part.batch is not None and (at := microbatches.of_task()):
@@ -56,9 +60,9 @@ class Rows:
             [payload] = self.ledger.run(reader.payload_of(self.ledger, self.options.stream, [segment]))
             if payload is None:
                 if part.batch is None:
-                    continue  # acked since this was planned: nobody has still to ack it
+                    continue  # acked since this was planned: there is nothing left to ack
                 raise SegmentGone(
-                    f"segment {segment.token} of stream {self.options.stream!r} was acked or dropped after "
+                    f"segment {segment.id} of stream {self.options.stream!r} was acked or dropped after "
                     "this batch was planned"
                 )
             for batch in self._decoded(segment, payload, part):
@@ -66,7 +70,7 @@ class Rows:
                     yield segments.read(batch, self.wanted).rename_columns(self.names)
 
     def _decoded(self, segment: Segment, payload: bytes, part: SegmentsPartition) -> Iterable[pa.RecordBatch]:
-        """Rows. Those of no batch are only looked at: that changes nothing, whatever is found."""
+        """Yields rows. Rows of no batch are only looked at: that changes nothing."""
         of = part.batch
         if segment.to.startswith(LAST) and not self.options.requests:
             return []
@@ -79,7 +83,7 @@ class Rows:
     def _ends(
         self, segment: Segment, payload: bytes, part: SegmentsPartition, of: Range
     ) -> Operation[list[pa.RecordBatch]]:
-        """The rows that end a bundle, but for those of requests that are over."""
+        """Returns the rows that end a bundle, except the rows of requests that are over."""
         core = self.ledger.core
         found = yield from acks.rows(core, of.stream, segment, of.slot, payload)
         return (yield from stale.fresh(core, of.stream, segment, of.slot, found, part.left))

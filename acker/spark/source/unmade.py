@@ -1,7 +1,7 @@
-"""The reader in the place of one that could not be made: it raises the reason at its first use.
+"""The reader in place of a reader that could not be made: it raises the reason at its first use.
 
-Spark stops the reader of a query in any case. Where making it raises, Spark has none to stop, and an
-UnboundLocalError of its own takes the place of the reason.
+Spark stops the reader of a query in any case. If making it raises, Spark has none to stop, and an
+UnboundLocalError of its own replaces the reason.
 """
 
 from typing import Any, NoReturn

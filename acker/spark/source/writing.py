@@ -1,6 +1,9 @@
 """Writing: tasks stage, the commit that Spark runs for the winners publishes.
 
 See acker/streams/commits/commit.py.
+
+Terms: roots are rows of a spout that were staged together, and get a tree each; staged rows are stored, but
+nobody sees them before a commit.
 """
 
 import secrets
@@ -58,9 +61,9 @@ _HINT = (
 
 @dataclass
 class StagedMessage(WriterCommitMessage):
-    """What a task staged, and for which batch of a query, if any; roots where it writes as a spout.
+    """The staged pieces of a task, and its batch of a query, if any; and roots, if it writes as a spout.
 
-    within: where a DataFrame that is not streaming was written (`microbatches.task_within`).
+    within: the place of the write of a DataFrame that is not streaming (`microbatches.task_within`).
     """
 
     staged: Staged
@@ -71,11 +74,11 @@ class StagedMessage(WriterCommitMessage):
 
 def record_schema(ledger: Ledger, stream: str, schema: StructType) -> None:
     """Records the schema of a stream or compares with it; raises SchemaMismatch."""
-    found = named_schema(arrow_schema(schema), f"rows for stream {stream!r}")
+    columns = named_schema(arrow_schema(schema), f"rows for stream {stream!r}")
     for name in (FAILED, EFFECT):
-        if name in found.names:
-            found = found.remove(found.get_field_index(name))
-    ledger.run(schemas.record(ledger.core, stream, found))
+        if name in columns.names:
+            columns = columns.remove(columns.get_field_index(name))
+    ledger.run(schemas.record(ledger.core, stream, columns))
 
 
 class _Stager:
@@ -112,11 +115,11 @@ class _Stager:
         return StagedMessage(staged, batch, made)
 
     def within(self) -> str:
-        """Where the DataFrame of this task is written, if not on its own."""
+        """Returns the place in which the DataFrame of this task is written, or "" for none."""
         return microbatches.task_within(self.ledger.config.name)
 
     def commit(self, writer: str, messages: list[Any], named: bool) -> None:
-        """Publishes what a batch write has staged. Raises RunCommitted; AckerError within another step."""
+        """Publishes the staged rows of a batch write. Raises RunCommitted; AckerError within another step."""
         self._check_place(messages, named)
         what = self._what(messages, ())
         rows = sum(segment.rows for _, segment in what.segments())
@@ -130,70 +133,70 @@ class _Stager:
             self.ledger.run(commits.forget(self.ledger.core, writer))
 
     def _check_place(self, messages: list[Any], named: bool) -> None:
-        """Raises AckerError for a write in a batch that is run again, or acked, by itself."""
+        """Raises AckerError for a write in a batch that may run again, or that a bolt acks."""
         within, batch = next(((one.within, one.batch) for one in messages if one is not None), ("", None))
-        what = f"a write to stream {self.how.stream!r} {within}"
+        write = f"a write to stream {self.how.stream!r} {within}"
         read = batch_inputs.noted(self.ledger, batch) if within and batch is not None else ()
         if within == microbatches.IN_JOB or (within == microbatches.IN_BOLT and read):
             raise AckerError(
-                f"{what} commits by itself, so a rerun would write its rows again, and what the step acks "
+                f"{write} commits by itself, so a rerun would write its rows again, and the step's acks "
                 "would not wait for them: use collector.emit, which takes effect with the step's commit"
             )
         if within and not named:
             raise AckerError(
-                f"{what} is done again when that runs again: use collector.emit, of a bolt, or name the "
+                f"{write} is done again when that runs again: use collector.emit, of a bolt, or name the "
                 "write by the option run, the same for each run of the batch (as collector.key is)"
             )
         if read:
             raise AckerError(
-                f"{what} is of a batch that has read streams, or tracked rows, and acks nothing of them: "
+                f"{write} is of a batch that has read streams, or tracked rows, and acks nothing of them: "
                 "make the function a bolt, whose return acks, and use collector.emit"
             )
 
     def commit_batch(self, batch: MicroBatch, messages: list[Any]) -> None:
-        """Publishes what a micro-batch has staged, and acks what it has read."""
+        """Publishes the staged rows of a micro-batch, and acks its inputs."""
         store_loss.check_commits(self.ledger, batch, None, self.after_loss, self.of_spout is not None)
         read = batch_inputs.noted(self.ledger, batch)
-        what = self._what(messages, read)
-        if not what.inputs and any(segment.shards for _, segment in what.segments()):
+        work = self._what(messages, read)
+        if not work.inputs and any(segment.shards for _, segment in work.segments()):
             raise AckerError(batch_inputs.unread(self.ledger, batch))
-        found = self.ledger.run(plan_check.read(self.ledger.core, batch))
-        origin = self._check_plan(batch, read, what, found)
-        self._check(what, read, batch_roots.untracked(self.ledger, batch, what.staged))
-        what = replace(what, origin=origin, by=self._mark(batch))
+        verdict = self.ledger.run(plan_check.read(self.ledger.core, batch))
+        origin = self._check_plan(batch, read, work, verdict)
+        self._check(work, read, batch_roots.untracked(self.ledger, batch, work.staged))
+        work = replace(work, origin=origin, by=self._mark(batch))
         late = list[Late]()
-        self._commit(batch.query, batch.number, what, late.append)
-        step = self._step(batch, what, found)
+        self._commit(batch.query, batch.number, work, late.append)
+        step = self._step(batch, work, verdict)
         acks = lateness.report(self.ledger, f"{step.kind} {step.name!r}, batch {batch.number}", late)
         self.ledger.run(step_registry.register(self.ledger.core, replace(step, late=acks)))
-        if what.roots():
+        if work.roots():
             store_loss.mark(self.ledger, batch)
-            conflicts.look_for_trackers(self.ledger, batch, (one.how.spout for one in what.roots()))
+            conflicts.warn_of_tracking_queries(self.ledger, batch, (one.how.spout for one in work.roots()))
         batch_inputs.forget(self.ledger, batch)
 
-    def _check(self, what: Commit, inputs: tuple[Range | Roots, ...], untracked: bool) -> None:
-        """Raises AckerError where rows do not belong to what was read.
+    def _check(self, work: Commit, inputs: tuple[Range | Roots, ...], untracked: bool) -> None:
+        """Raises AckerError if rows do not belong to the inputs.
 
         See acker/streams/commits/anchoring.py.
         """
-        staged = what.staged
+        staged = work.staged
         if not self.anchored or (self.of_spout is not None and not inputs):
             staged = tuple(one.as_said_unanchored() for one in staged)
-        checking = anchoring.check(self.ledger.core, staged, what.inputs, hint=_HINT, untracked=untracked)
+        checking = anchoring.check(self.ledger.core, staged, work.inputs, hint=_HINT, untracked=untracked)
         self.ledger.run(checking)
 
     def _check_plan(
-        self, batch: MicroBatch, read: Sequence[Range | Roots], what: Commit, found: Verdict | None
+        self, batch: MicroBatch, read: Sequence[Range | Roots], work: Commit, verdict: Verdict | None
     ) -> Origin:
-        """The origin of a batch. Raises UnsafePlan where what it has read may not be acked with it."""
-        core, origin = self.ledger.core, Origin.of(what.ranges())
-        if what.roots():
-            others = batch_roots.time_of(self.ledger, batch) or (found.planned(batch) if found else "")
+        """Returns the origin of a batch. Raises UnsafePlan if its inputs may not be acked with it."""
+        core, origin = self.ledger.core, Origin.from_ranges(work.ranges())
+        if work.roots():
+            others = batch_roots.time_of(self.ledger, batch) or (verdict.planned(batch) if verdict else "")
             origin = replace(origin, others=others)
         try:
-            plan_check.check_inputs(self.ledger, found, read, stateless=self.stateless)
+            plan_check.check_inputs(self.ledger, verdict, read, stateless=self.stateless)
         except UnsafePlan:
-            if not self.ledger.run(record.known(core, batch.query, batch.number)):
+            if not self.ledger.run(record.is_stored(core, batch.query, batch.number)):
                 raise
         return origin
 
@@ -204,16 +207,16 @@ class _Stager:
         settler.with_room(self.ledger, lambda: self.ledger.run(commit()))
 
     def _mark(self, batch: MicroBatch) -> Mark | None:
-        """As whom it acks. A spout has nothing to ack but the rows that it tracks."""
+        """Returns the mark that acks. A spout acks nothing but the rows that it tracks."""
         if self.of_spout:
             return None
         return self.ledger.run(step_totals.mark(self.ledger.core, self.how.stream, batch.number))
 
-    def _step(self, batch: MicroBatch, what: Commit, found: Verdict | None) -> Step:
-        """Who this is: without a bolt it has no name but its stream's, or its spout's."""
-        found = found or Verdict()
+    def _step(self, batch: MicroBatch, work: Commit, verdict: Verdict | None) -> Step:
+        """Returns the step of this writer: without a bolt its name is its stream's, or its spout's."""
+        verdict = verdict or Verdict()
         name, kind = (self.of_spout.spout, "spout") if self.of_spout else (self.how.stream, "writer")
-        reads = (*(one.stream for one in what.ranges()), *(found.others if self.of_spout else ()))
+        reads = (*(one.stream for one in work.ranges()), *(verdict.others if self.of_spout else ()))
         step = Step(
             name,
             kind,
@@ -222,7 +225,7 @@ class _Stager:
             reads=reads,
             emits=(self.how.stream,),
         )
-        return replace(step, application_id=found.application_id, application=found.application)
+        return replace(step, application_id=verdict.application_id, application=verdict.application)
 
     @staticmethod
     def _what(messages: list[Any], inputs: tuple[Range | Roots, ...]) -> Commit:
@@ -231,12 +234,12 @@ class _Stager:
         return Commit(tuple(message.staged for message in done), (*inputs, *made))
 
     def abort(self, writer: str, number: int, messages: list[Any]) -> None:
-        """Discards what is staged, unless a commit is stored: that may be of just these.
+        """Discards staged rows, unless a stored commit may have them.
 
-        One that was done and forgotten has published it: that stays.
+        A completed and forgotten commit has published them: that stays.
         """
         core = self.ledger.core
-        if self.ledger.run(record.known(core, writer, number)):
+        if self.ledger.run(record.is_stored(core, writer, number)):
             return
         self.ledger.run(holding.discard(core, self._what(messages, ())))
 
@@ -255,16 +258,16 @@ class BatchWriter(Shipped, DataSourceArrowWriter):
         return replace(self._stager.stage(iterator), within=self._stager.within())
 
     def commit(self, messages: list[Any]) -> None:
-        """Publishes what the winning tasks staged."""
+        """Publishes the staged rows of the winning tasks."""
         self._stager.commit(self._writer, messages, self._named)
 
     def abort(self, messages: list[Any]) -> None:
-        """Discards what the tasks staged."""
+        """Discards the staged rows of the tasks."""
         self._stager.abort(self._writer, 0, messages)
 
 
 class StreamingWriter(Shipped, DataSourceStreamArrowWriter):
-    """Writes a streaming query: each micro-batch once, and acks what the batch has read from streams."""
+    """Writes a streaming query: each micro-batch once, and acks the rows that the batch has read."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._stager = _Stager(options, schema)
@@ -274,13 +277,13 @@ class StreamingWriter(Shipped, DataSourceStreamArrowWriter):
         return self._stager.stage(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Publishes what the winning tasks staged, then acks the batch's input."""
+        """Publishes the staged rows of the winning tasks, then acks the batch's inputs."""
         batch = _batch(messages)
         if batch is not None:
             self._stager.commit_batch(batch, messages)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Discards what the tasks staged."""
+        """Discards the staged rows of the tasks."""
         batch = _batch(messages)
         if batch is not None:
             self._stager.abort(batch.query, batch.number, messages)

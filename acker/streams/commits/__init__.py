@@ -1,1 +1,1 @@
-"""What a batch stages and commits."""
+"""Commits: the work of a batch, which takes effect exactly once."""

@@ -1,138 +1,165 @@
-"""Whether what a batch stages belongs to what the batch has read: checked before its commit is stored.
+"""Anchoring check: staged rows must belong to trees that the batch has read.
 
-A commit acks its inputs. A row that lost its anchors on the way, or has others than it came with, is in no
-tree that waits for it: so its record would be acked before the row is processed. That is refused here.
+A commit acks its inputs. A row that lost its anchors, or has other anchors than its input, is in no tree that
+waits for it: its record would be acked before the row is processed. So the check runs before a commit is
+stored, and refuses such a commit.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
+call tracked together; a segment is some thousand rows of a stream, stored and acked as one piece; a vector
+has a number for each tree, the XOR of tuple ids; a slot is the random number of a subscription; roots are
+rows of a spout that were staged together, and get a tree each; a chunk is a piece of a vector, applied by one
+call; staged rows are stored, but nobody sees them before a commit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import AckerError, UnreadableRecord
+from acker.errors import AckerError
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.slabs import sections
 from acker.store import keys
-from acker.store.operation import Operation, Reply, command
-from acker.store.records import readable
+from acker.store.operation import Operation, Reply, abreast, command
+from acker.store.records import passing_over, readable
 from acker.streams.log import segments, subscriptions
 from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.log.subscriptions import Range
 from acker.streams.sources.roots import Roots
 from acker.streams.staging import results, staging, vectors
+from acker.streams.staging.external.rows.sending import Sending
 from acker.streams.staging.staging import Staged
 
 _KEYS = 8
 """Staged vectors that are asked for together: each has some megabytes at most."""
 _CHUNKS = 64
 _PARTS = ("counts", "indexes", "lengths", "vectors")
-_Input: TypeAlias = tuple[str, int, Segment]
-"""Stream, slot and segment."""
+_SHARDS = 4
+"""Shards that are checked together."""
+_Out: TypeAlias = tuple[str, bytes]
+"""The stream of staged rows, and the key of their vector."""
+
+
+class _Read(NamedTuple):
+    """A batch's input: segments, each with its stream and slot, roots, and trees of external rows."""
+
+    segments: Sequence[tuple[str, int, Segment]]
+    roots: Sequence[Roots]
+    trees: Ids
 
 
 def check(
     core: Core, staged: Sequence[Staged], inputs: Sequence[Range | Roots], *, hint: str = "",
-    untracked: bool = False,
+    untracked: bool = False, sent: Sequence[Sending] = (), received: Ids | None = None,
 ) -> Operation[None]:  # fmt: skip
-    """Raises AckerError where rows that were staged are not anchored, or to trees that no input has.
+    """Raises AckerError if staged rows have no anchors, or are anchored to trees of no input.
 
-    ReaderFenced, where that is because an input is not its reader's any more.
-    hint: what the message says besides of rows without anchors. untracked: rows that have no tree were read
-    besides of the inputs. Takes memory for the trees of one shard.
+    Takes memory for the trees of four shards.
+
+    Args:
+        core: The ledger.
+        staged: The results of the batch's tasks.
+        inputs: The ranges and roots that the batch has read.
+        hint: A text that ends the error about rows without anchors.
+        untracked: True if the batch has also read rows without trees.
+        sent: Segments of external streams that the batch has sent.
+        received: The trees of rows of external streams that the batch has received.
+
+    Raises:
+        ReaderFenced: An input no longer belongs to its reader, and a row seems to have no tree for that
+            reason.
     """
-    if not any(
+    if not sent and not any(
         piece.segments or piece.failures or piece.results or piece.unfailed or piece.treeless
         for piece in staged
     ):
         return
-    read: list[_Input] = []
-    gone: Range | None = None
-    for one in inputs:
-        if isinstance(one, Range):
-            found = yield from _members(core, one)
-            if not found and one.end > one.start:
-                gone = one
-            read += found
-    roots = [one for one in inputs if isinstance(one, Roots)]
-    if any(segment.shards for _, _, segment in read) or any(one.rows for one in roots):
+    ranges = [item for item in inputs if isinstance(item, Range)]
+    roots = [item for item in inputs if isinstance(item, Roots)]
+    results_too = [one for piece in staged for one in piece.results]
+    asked: list[Operation[Any]] = [subscriptions.all_delivered(core, item) for item in ranges]
+    replies: list[Any] = yield from abreast(
+        [*asked, _failing(core, staged), results.read_given(core, results_too)]
+    )
+    *taken, failing, giving = replies
+    read = [
+        (item.stream, item.slot, delivery.segment)
+        for item, deliveries in zip(ranges, taken, strict=True)
+        for delivery in deliveries
+    ]
+    gone = [item for item, part in zip(ranges, taken, strict=True) if not part and item.end > item.start]
+    trees = np.zeros(0, dtype=np.int64) if received is None else received
+    if any(segment.shards for _, _, segment in read) or any(item.rows for item in roots) or len(trees):
         _check_anchored(staged, hint)
         if any(piece.treeless for piece in staged) and not untracked:
             some = yield from _some_treeless(core, read)
             if not some:
                 _refuse_treeless(staged)
     try:
-        yield from _check_trees(core, staged, read, roots)
+        all_read, given = _Read(read, roots, trees), np.array(giving, dtype=np.int64)
+        yield from _check_trees(core, staged, all_read, failing, given, sent)
     except AckerError:
-        if gone is None:
+        if not gone:
             raise
-        raise subscriptions.fenced(gone.stream, gone.reader) from None
+        raise subscriptions.fenced(gone[-1].stream, gone[-1].reader) from None
 
 
 def _check_trees(
-    core: Core, staged: Sequence[Staged], read: Sequence[_Input], roots: Sequence[Roots]
+    core: Core, staged: Sequence[Staged], read: _Read, failing: Ids, giving: Ids, sent: Sequence[Sending]
 ) -> Operation[None]:
-    """Checks that what was staged is of trees that were read."""
-    failing = yield from _failing(core, staged)
-    results_too = [one for piece in staged for one in piece.results]
-    giving = np.array((yield from results.given(core, results_too)), dtype=np.int64)
-    for shard in range(core.config.ackers):
-        out = [
-            (piece.stream, core.shards[shard].staged(segment.token, segment.slots[0]))
-            for piece in staged
-            for segment in piece.segments
-            if shard in segment.shards and segment.slots and not segment.to
-        ]
+    """Checks that the trees of staged rows are trees that were read, a few shards at a time.
+
+    Rows that wait to gather belong to the requests whose rows were read, and a request's trees lie in any
+    shards.
+    """
+    ackers = core.config.ackers
+    out: list[list[_Out]] = [[] for _ in range(ackers)]
+    gathering: list[_Out] = []
+    for piece in staged:
+        for segment in piece.segments:
+            for shard in segment.shards if segment.slots else ():
+                place = piece.stream, core.shards[shard].staged(segment.id, segment.slots[0])
+                (gathering if segment.to else out[shard]).append(place)
+    for sending in sent:
+        for segment, _ in sending.segments:
+            for shard in segment.shards if segment.slots else ():
+                out[shard].append((sending.stream, core.shards[shard].staged(segment.id, segment.slots[0])))
+    checks = []
+    for shard in range(ackers):
         others = {
-            what: _of_shard(anchors, shard, core.config.ackers)
+            what: _of_shard(anchors, shard, ackers)
             for what, anchors in (("to be failed", failing), ("that give results", giving))
         }
-        if out or any(len(anchors) for anchors in others.values()):
-            yield from _check_shard(core, shard, read, roots, out, others)
-    yield from _check_gathering(core, staged, read, roots)
-
-
-def _check_gathering(
-    core: Core, staged: Sequence[Staged], read: Sequence[_Input], roots: Sequence[Roots]
-) -> Operation[None]:
-    """Checks rows that wait to gather: they are of the requests whose rows were read.
-
-    A request's trees lie in any shards.
-    """
-    members = [
-        (piece.stream, core.shards[shard].staged(segment.token, segment.slots[0]))
-        for piece in staged
-        for segment in piece.segments
-        if segment.to and segment.slots
-        for shard in segment.shards
-    ]
-    if not members:
-        return
-    parts = []
-    for shard in range(core.config.ackers):
-        trees = yield from _trees_read(core, shard, read, roots)
-        if trees is None:
-            return
-        parts.append(sections.within(trees, 1))
-    yield from _check_out(core, np.sort(np.concatenate(parts)), members, gathering=True)
+        if out[shard] or gathering or any(len(anchors) for anchors in others.values()):
+            checks.append(_check_shard(core, shard, read, out[shard], others))
+    parts: list[Ids | None] = []
+    for first in range(0, len(checks), _SHARDS):
+        parts += yield from abreast(checks[first : first + _SHARDS])
+    requests = [sections.within(trees, 1) for trees in parts if trees is not None]
+    if gathering and len(requests) == len(parts):
+        emitted = yield from _read(core, [key for _, key in gathering])
+        _check_out(
+            np.sort(np.concatenate(requests)), gathering, emitted, lambda chunk: sections.within(chunk, 1)
+        )
 
 
 def _check_anchored(staged: Sequence[Staged], hint: str) -> None:
     for piece in staged:
         if piece.unfailed:
             raise AckerError(
-                f"{piece.unfailed:,} rows are to be failed, and have null in their column {ANCHORS}: nobody "
-                "knows which trees they are of. Keep the column as it came"
+                f"{piece.unfailed:,} rows to be failed have null in their column {ANCHORS}, so their trees "
+                "are unknown: nothing was committed. Keep the column as it came"
             )
         if piece.unanchored:
             raise AckerError(
-                f"{piece.unanchored:,} rows for stream {piece.stream!r} have no anchors, though the batch "
-                "has read rows with trees, and acks these: nobody would wait for what becomes of the rows. "
-                f"Keep the column {ANCHORS} (acker.spark.anchors puts several together and skips nulls), or "
-                f"say anchored=False where rows are to go without{hint}"
+                f"{piece.unanchored:,} rows for stream {piece.stream!r} have no anchors, but the batch acks "
+                "rows that have. They would be acked unprocessed, so nothing was committed. "
+                f"Keep the column {ANCHORS} (acker.spark.anchors joins several and skips nulls), or pass "
+                f"anchored=False if the rows need no tree{hint}"
             )
 
 
@@ -141,19 +168,19 @@ def _refuse_treeless(staged: Sequence[Staged]) -> None:
         if piece.treeless:
             where = f"for stream {piece.stream!r}" if piece.stream else "to be failed"
             raise AckerError(
-                f"{piece.treeless:,} rows {where} have 0 in their column {ANCHORS}, which says they have "
-                "no tree, though all rows that the batch has read have one, and it acks these: nobody would "
-                "wait for what becomes of the rows. Keep the column as it came (acker.spark.anchors puts "
-                "several together and skips nulls), or say anchored=False where rows are to go without"
+                f"{piece.treeless:,} rows {where} have 0 in their column {ANCHORS} (no tree), but each row "
+                "that the batch has read has a tree, and the batch acks it. They would be acked unprocessed, "
+                "so nothing was committed. Keep the column as it came (acker.spark.anchors joins several and "
+                "skips nulls), or pass anchored=False if the rows need no tree"
             )
 
 
-def _some_treeless(core: Core, read: Sequence[_Input]) -> Operation[bool]:
-    """Whether a row of segments has no tree: by their rows, one payload at a time; True where one is gone."""
+def _some_treeless(core: Core, read: Sequence[tuple[str, int, Segment]]) -> Operation[bool]:
+    """Return True if a row of the segments has no tree, or a payload is gone. Reads one payload at a time."""
     if any(not segment.shards for _, _, segment in read):
         return True
     for stream, _, segment in read:
-        place = keys.Stream(core.config.name, stream).payload(segment.token)
+        place = keys.Stream(core.config.name, stream).payload(segment.id)
         [payload] = yield [command("GET", place)]
         if payload is None:  # acked meanwhile
             return True
@@ -163,108 +190,95 @@ def _some_treeless(core: Core, read: Sequence[_Input]) -> Operation[bool]:
     return False
 
 
-def _members(core: Core, what: Range) -> Operation[list[_Input]]:
-    found: list[_Input] = []
-    start = what.start
-    while True:
-        rest = Range(what.stream, what.slot, what.reader, start, what.end)
-        part = yield from subscriptions.taken(core, rest)
-        if not part:
-            return found
-        found += [(what.stream, what.slot, piece.segment) for piece in part]
-        start = part[-1].number
-
-
 def _failing(core: Core, staged: Sequence[Staged]) -> Operation[Ids]:
-    """The trees that are to be failed."""
-    found = [np.zeros(0, dtype=np.int64)]
-    for token in (token for piece in staged for token in piece.failures):
-        failed = yield from staging.failures(core, token)
+    """The trees that the batch staged to be failed."""
+    parts = [np.zeros(0, dtype=np.int64)]
+    for staged_id in (staged_id for piece in staged for staged_id in piece.failures):
+        failed = yield from staging.failures(core, staged_id)
         if failed is not None:
-            found.append(segments.edges(failed.column(ANCHORS))[0])
-    return np.concatenate(found)
+            parts.append(segments.edges(failed.column(ANCHORS))[0])
+    return np.concatenate(parts)
 
 
 def _check_shard(
-    core: Core, shard: int, read: Sequence[_Input], roots: Sequence[Roots], out: list[tuple[str, bytes]],
-    others: Mapping[str, Ids],
-) -> Operation[None]:  # fmt: skip
-    trees = yield from _trees_read(core, shard, read, roots)
+    core: Core, shard: int, read: _Read, out: Sequence[_Out], others: Mapping[str, Ids]
+) -> Operation[Ids | None]:
+    """Checks the staged rows of a shard; returns the trees in it that the batch has read."""
+    asked: list[Operation[Any]] = [_trees_read(core, shard, read), _read(core, [key for _, key in out])]
+    trees, emitted = yield from abreast(asked)
     if trees is not None:
         for what, anchors in others.items():
             _check_known(trees, anchors, what)
-        yield from _check_out(core, trees, out)
+        _check_out(trees, out, emitted)
+    return trees  # type: ignore[no-any-return]
 
 
 def _check_out(
-    core: Core, trees: Ids, out: Sequence[tuple[str, bytes]], *, gathering: bool = False
-) -> Operation[None]:
-    for first in range(0, len(out), _KEYS):
-        members = out[first : first + _KEYS]
-        found = yield from _read(core, [key for _, key in members])
-        for (stream, _), anchors in zip(members, found, strict=True):
-            for chunk in anchors or ():
-                _check_known(
-                    trees, sections.within(chunk, 1) if gathering else chunk, f"for stream {stream!r}"
-                )
+    trees: Ids,
+    out: Sequence[_Out],
+    emitted: Sequence[Sequence[Ids] | None],
+    known_as: Callable[[Ids], Ids] = lambda chunk: chunk,
+) -> None:
+    for (stream, _), anchors in zip(out, emitted, strict=True):
+        for chunk in anchors or ():
+            _check_known(trees, known_as(chunk), f"for stream {stream!r}")
 
 
-def _trees_read(
-    core: Core, shard: int, read: Sequence[_Input], roots: Sequence[Roots]
-) -> Operation[Ids | None]:
-    """The trees in a shard of what a batch has read, in order; None where some of that is gone.
+def _trees_read(core: Core, shard: int, read: _Read) -> Operation[Ids | None]:
+    """The trees in a shard that a batch has read, sorted; None if some of its input is gone.
 
-    What is gone is never acked by this commit, so no tree looks complete.
+    This commit never acks an input that is gone, so no tree looks complete.
     """
-    parts = [_trees(one, shard, core.config.ackers) for one in roots]
-    own = [one for one in read if shard in one[2].shards]
+    parts = [_trees(item, shard, core.config.ackers) for item in read.roots]
+    parts.append(_of_shard(read.trees, shard, core.config.ackers))
+    here = [item for item in read.segments if shard in item[2].shards]
+    found = yield from _read(core, [core.shards[shard].staged(segment.id, slot) for _, slot, segment in here])
     unknown = False
-    for first in range(0, len(own), _KEYS):
-        part = own[first : first + _KEYS]
-        places = [core.shards[shard].staged(segment.token, slot) for _, slot, segment in part]
-        found = yield from _read(core, places)
-        for (stream, _, segment), anchors in zip(part, found, strict=True):
-            if anchors is None:  # acked meanwhile, or it could not be read
-                [payload] = yield [
-                    command("GET", keys.Stream(core.config.name, stream).payload(segment.token))
-                ]
-                unknown = unknown or payload is None
-                anchors = (
-                    [] if payload is None else [_of_shard(_anchors_of(payload), shard, core.config.ackers)]
-                )
-            parts += anchors
-    # What parts hold is mostly in order, and this sort is ten times faster with that.
+    for (stream, _, segment), anchors in zip(here, found, strict=True):
+        if anchors is None:  # acked meanwhile, or it could not be read
+            [payload] = yield [command("GET", keys.Stream(core.config.name, stream).payload(segment.id))]
+            unknown = unknown or payload is None
+            anchors = [] if payload is None else [_of_shard(_anchors_of(payload), shard, core.config.ackers)]
+        parts += anchors
+    # The parts are mostly sorted, and this sort is ten times faster for such input.
     trees = np.sort(np.concatenate(parts), kind="stable") if parts else np.zeros(0, dtype=np.int64)
     return None if unknown else trees
 
 
-def _check_known(trees: Ids, anchors: Ids, what: str) -> None:
-    """trees: in order."""
+def _check_known(trees: Ids, anchors: Ids, rows: str) -> None:
+    """Raises AckerError for anchors that are not among the trees, which are sorted."""
     places = np.searchsorted(trees, anchors)
     places[places == len(trees)] = 0
     strange = anchors[trees[places] != anchors] if len(trees) else anchors
     if len(strange):
         raise AckerError(
-            f"rows {what} are anchored to {len(np.unique(strange)):,} trees that are not of what the "
-            f"batch has read, among them {strange[0]}: anchors were changed on the way, or are of rows of "
-            "another batch. Hand them on as they came; acker.spark.anchors puts several together and skips "
-            "nulls"
+            f"rows {rows} are anchored to {len(np.unique(strange)):,} trees that the batch has not read, "
+            f"among them {strange[0]}: nothing was committed. The anchors were changed on the way, or come "
+            "from rows of another batch. Hand them on as they came; acker.spark.anchors joins several and "
+            "skips nulls"
         )
 
 
 def _read(core: Core, places: Sequence[bytes]) -> Operation[list[list[Ids] | None]]:
     """The trees of staged vectors (lua/streams/staging/stage.lua), a part for each chunk.
 
-    None where they are gone.
+    A vector that is gone has None. A few vectors are read at a time.
     """
+    trees: list[list[Ids] | None] = []
+    for first in range(0, len(places), _KEYS):
+        trees += yield from _read_few(core, places[first : first + _KEYS])
+    return trees
+
+
+def _read_few(core: Core, places: Sequence[bytes]) -> Operation[list[list[Ids] | None]]:
     heads = yield [vectors.head(key) for key in places]
-    found: list[list[Ids] | None] = [None if head[0] is None else [] for head in heads]
+    trees: list[list[Ids] | None] = [None if head[0] is None else [] for head in heads]
     waiting: list[tuple[int, bytes, int, list[bytes]]] = []
     for place, (key, head) in enumerate(zip(places, heads, strict=True)):
         if head[0] is not None:
             chunks = readable(partial(vectors.chunks, key), head, core.config.name)
             if chunks is None:
-                found[place] = None
+                trees[place] = None
                 continue
             waiting += [(place, key, number, slabs) for number, (_, slabs) in enumerate(chunks)]
     for first in range(0, len(waiting), _CHUNKS):
@@ -273,13 +287,13 @@ def _read(core: Core, places: Sequence[bytes]) -> Operation[list[list[Ids] | Non
             command("HMGET", key, *(f"{name}:{number}" for name in _PARTS)) for _, key, number, _ in part
         ]
         for (place, _, _, slabs), reply in zip(part, replies, strict=True):
-            parts = found[place]
+            parts = trees[place]
             if parts is not None:
                 try:
                     parts.append(_chunk(slabs, reply))
                 except (TypeError, ValueError):  # damaged, or acked meanwhile
-                    found[place] = None
-    return found
+                    trees[place] = None
+    return trees
 
 
 def _chunk(slabs: Sequence[bytes], reply: Reply) -> Ids:
@@ -299,12 +313,12 @@ def _chunk(slabs: Sequence[bytes], reply: Reply) -> Ids:
     return np.concatenate((paired, long, names[dense:]))
 
 
-def _trees(one: Roots, shard: int, ackers: int) -> Ids:
+def _trees(roots: Roots, shard: int, ackers: int) -> Ids:
     """The trees of roots in a shard, to which their rows are anchored."""
-    slabs = one.slabs(1)
+    slabs = roots.slabs(1)
     here = ids.shards_of(ids.split(slabs)[0], ackers) == shard
-    sizes = np.full(len(slabs), one.slab, dtype=np.int64)
-    sizes[-1:] = one.rows - one.slab * (len(slabs) - 1)
+    sizes = np.full(len(slabs), roots.slab, dtype=np.int64)
+    sizes[-1:] = roots.rows - roots.slab * (len(slabs) - 1)
     slabs, sizes = slabs[here], sizes[here]
     starts = np.cumsum(sizes) - sizes
     return np.repeat(slabs - ids.STEP * starts, sizes) + ids.STEP * np.arange(
@@ -324,9 +338,7 @@ def _anchors_of(payload: bytes) -> Ids:
 
 
 def _columns(payload: bytes) -> Iterator[pa.Array]:
-    try:
+    with passing_over("staged rows"):
         for batch in segments.decode(payload):
             if ANCHORS in batch.schema.names:
                 yield batch.column(ANCHORS)
-    except (UnreadableRecord, pa.ArrowException):
-        return

@@ -1,4 +1,7 @@
-"""Chunks: the scripts that one server runs as one for a commit (run.py), and what bounds them."""
+"""Chunks: the scripts of a commit that one server runs as one (run.py), and their limits.
+
+Terms: a tree is all that comes of one record; a vector has a number for each tree, the XOR of tuple ids.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +20,12 @@ MOST = 128
 MOST_BYTES = 1 << 20
 MOST_KEYS = 8_000
 MOST_WEIGHT = 50_000
-"""About how many trees a chunk is about, at most: nobody else has a turn meanwhile."""
-_SCRIPT_WEIGHT, _KEY_WEIGHT, _WORD_WEIGHT = 500, 60, 5
-"""How many trees a script counts for whatever it does, and each key, and each word, of it at least."""
+"""Weight of a chunk, at most, because nobody else has a turn meanwhile: 5 ms where `benchmarks.held` was run.
+
+The unit is a tenth of a microsecond: a tree of a long vector takes it that is emitted or acked.
+"""
+_SCRIPT_WEIGHT, _KEY_WEIGHT, _WORD_WEIGHT = 300, 20, 5
+"""The weight of each script, and of each of its keys and words at least."""
 MOST_CHUNKS = 16
 """Chunks of a flight, at most."""
 
@@ -29,14 +35,14 @@ Then: TypeAlias = Callable[[Replies], Operation[None] | None]
 
 @dataclass(slots=True)
 class Step:
-    """Requests that belong together, and what is to be done with their replies."""
+    """Requests that belong together, and a callback for their replies."""
 
     left: int
     then: Then | None = None
     stops: bool = False
     together: bool = False
     refused: bool = False
-    """Whether one said no: nothing comes after it before `then` has seen that."""
+    """True if a request was refused: nothing after it is sent before `then` has seen that."""
     replies: Replies = field(default_factory=list)
 
 
@@ -44,10 +50,12 @@ class Step:
 class Member:
     """A script of a chunk.
 
-    phase: it moves the commit there; to: the state in which it leaves the commit then.
+    Attributes:
+        phase: The phase to which the script moves the commit, "" if to none.
+        to: The state in which the script leaves the commit.
     """
 
-    what: Request | Call | None
+    request: Request | Call | None
     step: Step | None = None
     weight: int = 0
     phase: Phase = ""
@@ -55,15 +63,15 @@ class Member:
     done: bool = False
     declared: bytes = b""
     of: "Member | None" = None
-    """The one that waits, where this was made for a chunk."""
+    """The waiting member from which this member of a chunk was made."""
 
     @property
     def ends(self) -> bool:
-        """Whether it ends the commit."""
-        return self.phase == "done"
+        """True if the script ends the commit."""
+        return self.phase == "complete"
 
     def end(self) -> None:
-        """Notes that it was run."""
+        """Marks the script as run."""
         self.done = True
         if self.of is not None:
             self.of.done = True
@@ -71,22 +79,24 @@ class Member:
 
 @dataclass(slots=True)
 class Room:
-    """What a chunk has room for."""
+    """The size of a chunk so far, against its limits."""
 
     members: int = 1
     bytes: int = 0
     keys: int = 0
     weight: int = 0
 
-    def takes(self, one: Member) -> bool:
-        """Counts a member; returns whether there is room for it, as there is for the first."""
+    def takes(self, member: Member) -> bool:
+        """Counts a member; returns True if there is room for it. There always is for the first."""
         first = self.members == 1
         self.members += 1
-        weight = one.weight
-        if one.what is not None:
-            self.bytes += size_of(one.what)
-            self.keys += len(one.what.keys)
-            weight = max(weight, _KEY_WEIGHT * len(one.what.keys) + _WORD_WEIGHT * len(one.what.args))
+        weight = member.weight
+        if member.request is not None:
+            self.bytes += size_of(member.request)
+            self.keys += len(member.request.keys)
+            weight = max(
+                weight, _KEY_WEIGHT * len(member.request.keys) + _WORD_WEIGHT * len(member.request.args)
+            )
         self.weight += _SCRIPT_WEIGHT + weight
         return first or not (
             self.members > MOST
@@ -97,45 +107,42 @@ class Room:
 
 
 def small(staging: Sequence[Request]) -> bool:
-    """Whether so much can be staged with a commit: of the bytes of a chunk it has nearly all."""
+    """Return True if the requests fit into one chunk with the commit that they stage for."""
     size = 0
-    for one in staging:
-        size += size_of(one)
+    for request in staging:
+        size += size_of(request)
         if size > MOST_BYTES - LEAST_VALUE_BYTES // 16:
             return False
     return len(staging) <= MOST
 
 
-def request_of(core: Core, one: Member) -> Request:
-    """What is sent for a member."""
-    assert one.what is not None
-    if not isinstance(one.what, Call):
-        return one.what
-    request = core.request(one.what)
-    one.declared = bytes(request.args[0])  # type: ignore[arg-type]
+def request_of(core: Core, member: Member) -> Request:
+    """The request that carries out a member."""
+    assert member.request is not None
+    if not isinstance(member.request, Call):
+        return member.request
+    request = core.request(member.request)
+    member.declared = bytes(request.args[0])  # type: ignore[arg-type]
     return request
 
 
-def reply_to(one: Member, reply: Reply) -> Reply:
-    """The reply to a script of a chain: an error of it stands there as text.
-
-    Raises what nobody has a name for.
-    """
+def reply_to(member: Member, reply: Reply) -> Reply:
+    """The reply to a script of a chain, in which an error stands as text. Raises errors that have no name."""
     if isinstance(reply, bytes) and reply.startswith(b"!"):
         reply = redis.ResponseError(reply[1:].decode("utf-8", "replace"))
         if refused(reply):
-            assert one.what is not None
-            raise refusal_of(Request(b"", (), one.what.script), reply)
+            assert member.request is not None
+            raise refusal_of(Request(b"", (), member.request.script), reply)
     return reply
 
 
-def size_of(what: Request | Call) -> int:
-    """How many bytes of arguments there are."""
-    return sum(len(word) for word in what.args if isinstance(word, bytes | str))
+def size_of(request: Request | Call) -> int:
+    """The bytes of a request's arguments."""
+    return sum(len(word) for word in request.args if isinstance(word, bytes | str))
 
 
 def each(take: Callable[[Reply], object]) -> Then:
-    """Takes the replies one by one."""
+    """Makes a callback that takes the replies one by one."""
 
     def then(replies: Sequence[Reply]) -> None:
         for reply in replies:
@@ -145,10 +152,26 @@ def each(take: Callable[[Reply], object]) -> Then:
 
 
 def unless(says_yes: Callable[[Reply], bool], error: Exception | type[Exception]) -> Then:
-    """Raises an error where a reply does not say yes."""
+    """Makes a callback that raises an error unless each reply satisfies a condition."""
 
     def check(reply: Reply) -> None:
         if not says_yes(reply):
             raise error
 
     return each(check)
+
+
+def handle(then: Then | None, replies: Replies) -> Operation[None]:
+    """Does what replies ask for."""
+    asked = then(replies) if then is not None else None
+    if asked is not None:
+        yield from asked
+
+
+def in_cluster(core: Core, requests: Sequence[Request | Call]) -> Operation[Replies]:
+    """The replies of a cluster: calls are asked as `Core.ask` does."""
+    calls = [request for request in requests if isinstance(request, Call)]
+    if len(calls) == len(requests):
+        return (yield from core.ask(calls))
+    assert not calls
+    return (yield [request for request in requests if isinstance(request, Request)])

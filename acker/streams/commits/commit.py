@@ -1,9 +1,13 @@
-"""Commits: what tasks staged takes effect, once for each writer and number, however often a batch is run.
+"""Commits: staged work takes effect once for each writer and number, however often a batch is run.
 
-A commit is first stored as a whole. From then on whoever comes with the same writer and number finishes what
-is stored. plan.py has its steps in their order, and record.py the states it goes through; run.py says how the
-steps go to the store. What is staged is applied before the inputs are acked, so no tree looks complete in
-between. No tree of a commit expires while it is under way (under_way.py).
+A commit is first stored as a whole. From then on any process that calls with the same writer and number
+finishes the stored commit. plan.py has its steps in their order, record.py its states, and run.py sends the
+steps to the store. Staged work is applied before the inputs are acked, so no tree looks complete in between.
+No tree of a commit expires while the commit is under way (under_way.py).
+
+Terms: a tree is all that comes of one record; a segment is some thousand rows of a stream, stored and acked
+as one piece; roots are rows of a spout that were staged together, and get a tree each; staged rows are
+stored, but nobody sees them before a commit.
 """
 
 import hashlib
@@ -18,7 +22,7 @@ from acker.store.replies import pairs, whole
 from acker.streams.commits import chunks, holding, publishing, record, under_way
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.holding import Lack
-from acker.streams.commits.known import Ready
+from acker.streams.commits.known import AtHand
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.plan import Plan, Refused, Turned
 from acker.streams.commits.publishing import RowsLost
@@ -35,108 +39,128 @@ def commit(
     core: Core,
     writer: str,
     number: int,
-    what: Commit,
+    work: Commit,
     on_late: Callable[[Late], object] | None = None,
-    ready: Ready | None = None,
+    at_hand: AtHand | None = None,
 ) -> Operation[bool]:
-    """Carries `what` out, or finishes what is stored for that writer and number; returns if it was `what`.
+    """Carries out a commit, or finishes the one that is stored for the writer and number.
 
-    What the caller staged and is not used is discarded. Raises StagingExpired where it is gone, and
-    ReaderFenced where segments of an input were given back: nothing has changed then. CommitOrderError, also
-    where what is stored is of another batch. Where there is no room for roots, SpoutPendingFull and
-    TrackRejected: the same again goes on from there; ValidationError where there never can be. on_late: is
-    called with those of its acks that came too late, if any. ready: what the caller has at hand; where a
-    condition of it does not hold, nothing is committed, and it returns False.
+    Staged data that is not used is discarded.
+
+    Args:
+        core: The ledger.
+        writer: The writer of the commit, such as a query.
+        number: The commit's number, such as a batch's.
+        work: The commit.
+        on_late: Called with the commit's late acks, if there are any.
+        at_hand: Data that the caller already has. If one of its conditions does not hold, nothing is
+            committed.
+
+    Returns:
+        True if `work` was carried out; False if another commit was finished, or a condition did not hold.
+
+    Raises:
+        StagingExpired: Staged data is gone; nothing has changed.
+        ReaderFenced: Segments of an input were given back; nothing has changed.
+        CommitOrderError: A later commit is stored, or the stored commit belongs to another batch.
+        SpoutPendingFull, TrackRejected: There is no room for roots. The same call goes on later.
+        ValidationError: There can never be room for the roots.
     """
-    tracking.check_room(core, what.roots())
-    own, ready = what.dump(), Ready() if ready is None else ready
-    known = None
-    going = Run(core, writer, number, own)
-    plan = Plan(going, what, ready)
-    # What says no in one chunk does not hold back another one before the commit is stored.
-    fits = not ready.conditions or going.fits(
-        [*ready.conditions, record.beginning(core, writer, number, own)]
+    tracking.check_room(core, work.roots())
+    text, at_hand = work.dump(), AtHand() if at_hand is None else at_hand
+    stored = None
+    going = Run(core, writer, number, text)
+    plan = Plan(going, work, at_hand)
+    # A condition that fails in one chunk does not hold back another chunk before the commit is stored.
+    fits = not at_hand.conditions or going.fits(
+        [*at_hand.conditions, record.begin_request(core, writer, number, text)]
     )
-    small = fits and chunks.small(ready.staging)
-    if not ready.sent and going.one_server and small and plan.known.at_hand():
+    small = fits and chunks.small(at_hand.staging)
+    if not at_hand.sent and going.one_server and small and plan.known.is_sufficient():
         try:
             yield from plan.look()
-            if plan.known.of_others:  # nothing can be made of them: the record says why
+            if plan.known.of_others:  # they cannot be used: the record says why
                 raise Forgotten
             yield from plan.begin()
             yield from plan.carry_out()
         except Refused:
-            ready.refused = True
+            at_hand.refused = True
             return False
         except Turned:
-            known = yield from record.known(core, writer, number)
+            stored = yield from record.is_stored(core, writer, number)
         except InCluster:
             pass
         except _GONE_ON:
-            ready.sent = True
+            at_hand.sent = True
         else:
             yield from plan.leave(on_late)
             return True
         finally:
-            ready.sent = ready.sent or bool(going.state)
-    if not ready.sent and (ready.staging or ready.conditions):
-        # Where the commit is stored, all that it needs was staged with it. To stage that again would be to
-        # emit again what was acked meanwhile.
-        if known is None:
-            known = yield from record.known(core, writer, number)
-        if not known and not (yield from _prepare(core, what, ready)):
+            at_hand.sent = at_hand.sent or bool(going.state)
+    if not at_hand.sent and (at_hand.staging or at_hand.conditions):
+        # If the commit is stored, its data was staged with it. To stage the data again would emit tuples
+        # again that were acked meanwhile.
+        if stored is None:
+            stored = yield from record.is_stored(core, writer, number)
+        if not stored and not (yield from _prepare(core, work, at_hand)):
             return False
-    ready.sent = True
-    mine = yield from _carry_out(core, writer, number, own, what.origin, ready, on_late)
+    at_hand.sent = True
+    mine = yield from _carry_out(core, writer, number, text, work.origin, at_hand, on_late)
     if not mine:
-        yield from holding.discard(core, what)
+        yield from holding.discard(core, work)
     return mine
 
 
-def _prepare(core: Core, what: Commit, ready: Ready) -> Operation[bool]:
-    """Stages what a commit needs, before it begins; False where it may not, and nothing of that is left."""
-    if ready.staging:
-        yield list(ready.staging)
-    if ready.conditions and not all((yield list(ready.conditions))):
-        yield from holding.discard(core, what)
-        ready.refused = True
+def _prepare(core: Core, work: Commit, at_hand: AtHand) -> Operation[bool]:
+    """Stages the data of a commit before it begins; False, with nothing left, if a condition fails."""
+    if at_hand.staging:
+        yield list(at_hand.staging)
+    if at_hand.conditions and not all((yield list(at_hand.conditions))):
+        yield from holding.discard(core, work)
+        at_hand.refused = True
         return False
     return True
 
 
 def finish(core: Core, writer: str, number: int, origin: Origin | None = None) -> Operation[bool]:
-    """Finishes a commit that is stored; returns whether there is one.
+    """Finishes a stored commit; returns True if there is one.
 
-    origin: of the batch at hand. CommitOrderError where what is stored is of another one.
+    Raises CommitOrderError if the stored commit does not have the origin of the batch at hand.
     """
-    mine = yield from _carry_out(core, writer, number, "", origin, Ready())
+    mine = yield from _carry_out(core, writer, number, "", origin, AtHand())
     return not mine
 
 
-def next_number(core: Core, writer: str) -> Operation[int]:
-    """The number of a writer's next commit, where nobody gives it one; finishes the last one."""
-    # All that is known of them, for a round trip less: it is short where they are done.
+def last(core: Core, writer: str) -> Operation[tuple[int, bool]]:
+    """The number of a writer's last commit, -1 if it has none, and True if that commit is complete."""
+    # The whole hash saves a round trip: it is short if all commits are complete.
     [stored] = yield [command("HGETALL", keys.commits(core.config.name, writer))]
     fields = pairs(stored)
     if b"last" not in fields:
-        return 0
+        return -1, True
     number = whole(fields[b"last"], f"the last commit of writer {writer!r}")
-    if fields.get(b"%d:state" % number) != b"done":
+    return number, fields.get(b"%d:state" % number) == b"complete"
+
+
+def next_number(core: Core, writer: str) -> Operation[int]:
+    """Finishes a writer's last commit, and returns the number of its next one."""
+    number, done = yield from last(core, writer)
+    if not done:
         yield from finish(core, writer, number)
     return number + 1
 
 
 def end(core: Core, writer: str, number: int, attempt: str) -> Operation[Commit | None]:
-    """Ends an attempt of a commit: finishes it where it is final, drops it where it is only stored.
+    """Ends an attempt of a commit: finishes a committed one, drops one that is only prepared.
 
-    Returns what was dropped: it can be stored again, so what it has staged is there.
+    Returns the dropped commit. It can be stored again, because its staged data is still there.
     """
     while True:
         state, text = yield from record.begin(core, writer, number, "")
         phase = record.phase_of(state)
-        if phase in ("held", "tracked"):
-            yield from _carry_out(core, writer, number, "", None, Ready())
-        elif phase == "stored" and record.attempt_of(state) == attempt:
+        if phase in ("committed", "tracked"):
+            yield from _carry_out(core, writer, number, "", None, AtHand())
+        elif phase == "prepared" and record.attempt_of(state) == attempt:
             if not (yield from record.drop(core, writer, number, state)):
                 continue
             return Commit.load(text)
@@ -144,48 +168,51 @@ def end(core: Core, writer: str, number: int, attempt: str) -> Operation[Commit 
 
 
 def forget(core: Core, writer: str) -> Operation[None]:
-    """Forgets the commits of a writer whose name nobody has any more, when the last of them is done.
+    """Forgets the commits of a writer whose name is no longer used, when the last of them is done.
 
-    A store that does not answer now is left to forget them by their time to live.
+    If the store does not answer, their time to live ends them.
     """
     try:
         yield [command("UNLINK", keys.commits(core.config.name, writer))]
     except AckerError as error:
-        _log.warning("the commits of writer %s stay for %d s: %s", writer, record.RECORD_TTL, error)
+        _log.warning(
+            "the store keeps the commits of writer %s for %d s more: %s", writer, record.RECORD_TTL, error
+        )
 
 
 def _carry_out(
     core: Core,
     writer: str,
     number: int,
-    own: str,
+    own_text: str,
     origin: Origin | None,
-    ready: Ready,
+    at_hand: AtHand,
     on_late: Callable[[Late], object] | None = None,
 ) -> Operation[bool]:
-    """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out.
+    """Carries out a commit; returns True if its text is `own_text`, or, if that is empty, if there is none.
 
-    A store that loses it on the way, with what was staged for it, cannot be told of it again: it was final,
-    and others may have seen of it what is lost now. ready: what is to be done when it is.
+    If a store loses a commit in state committed together with its staged data, the commit is not stored
+    again, because others may have seen effects that are lost now. `at_hand` has the operations that follow
+    the commit.
     """
-    after = Ready(afterwards=ready.afterwards, later=ready.later)
-    final = mine = False
+    after = AtHand(afterwards=at_hand.afterwards, later=at_hand.later)
+    committed = mine = False
     lost = 0
     while True:
         try:
-            first = under_way.begun(core, writer, number, own) if own else ()
-            state, text = yield from record.begin(core, writer, number, own, first)
+            first = under_way.begun(core, writer, number, own_text) if own_text else ()
+            state, text = yield from record.begin(core, writer, number, own_text, first)
         except CommitOrderError:
-            if final:  # others have ended it, and have gone on so far that it is forgotten
+            if committed:  # others have ended it, and have gone on until it was forgotten
                 return mine
             raise
         if not state:
             return True
-        if state == "done":
-            if own:
+        if state == "complete":
+            if own_text:
                 yield [under_way.forgetting(core, writer, number)]
             digest, _, of = text.partition(" ")
-            mine = digest == hashlib.sha1(own.encode()).hexdigest()
+            mine = digest == hashlib.sha1(own_text.encode()).hexdigest()
             if not mine:
                 _check_origin(writer, number, Origin.load(of) if of else None, origin)
             elif after.later is not None:
@@ -193,13 +220,13 @@ def _carry_out(
             else:
                 yield from abreast(after.afterwards)
             return mine
-        what, mine = Commit.load(text), text == own
+        work, mine = Commit.load(text), text == own_text
         if not mine:
-            _check_origin(writer, number, what.origin, origin)
+            _check_origin(writer, number, work.origin, origin)
             yield under_way.begun(core, writer, number, text)
         going = Run(core, writer, number, text, state)
         going.registered = True
-        plan = Plan(going, what, after if mine else Ready(), lost=lost > 1)
+        plan = Plan(going, work, after if mine else AtHand(), lost=lost > 1)
         try:
             yield from plan.look()
             yield from plan.carry_out()
@@ -208,28 +235,28 @@ def _carry_out(
         except Lack as lack:
             if not (yield from record.drop(core, writer, number, going.state)):
                 continue
-            yield from holding.discard(core, what)
+            yield from holding.discard(core, work)
             yield [under_way.forgetting(core, writer, number)]
             if not mine:
                 continue
-            if final and isinstance(lack.error, StagingExpired):
+            if committed and isinstance(lack.error, StagingExpired):
                 _log.error("%s: the store has lost commit %d of %s", core.config.name, number, writer)
                 return mine
             raise lack.error from None
         except RowsLost:
             lost += 1
-            yield [request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)]
+            yield [request for request, _ in publishing.extend_requests(core, work.segments(), HOLD_TTL)]
             continue
         finally:
-            final = final or going.final
+            committed = committed or going.committed
         yield from plan.leave(on_late)
         return mine
 
 
 def _check_origin(writer: str, number: int, stored: Origin | None, planned: Origin | None) -> None:
-    """Raises CommitOrderError where a batch is not the one that has the commit of its number."""
+    """Raises CommitOrderError if the commit stored under a batch's number belongs to another batch."""
     if stored is not None and planned is not None and stored.contradicts(planned):
         raise CommitOrderError(
-            f"batch {number} of query {writer} is of {planned.shown()}, but the store has a commit of that "
-            f"number, of {stored.shown()}: {record.OLD_CHECKPOINT}"
+            f"batch {number} of query {writer} is of {planned.text()}, but the store has a commit of that "
+            f"number, of {stored.text()}: {record.OLD_CHECKPOINT}"
         )

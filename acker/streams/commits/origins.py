@@ -1,4 +1,7 @@
-"""Of which ranges of its sources a commit is: a batch of the same number over others is another batch."""
+"""Origins of commits: the ranges of sources that a batch has read.
+
+Two batches of one number may have read different ranges.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,10 +17,13 @@ Key: TypeAlias = tuple[str, Count, Count]
 
 @dataclass(frozen=True, slots=True)
 class Origin(Record, what="the origin of a commit"):
-    """What a batch reads. ranges: of streams; others: what tells of its other sources, or "".
+    """The sources of a batch.
 
-    others: a digest of their offsets, `at` the time of the batch, or the run that has planned it (`by`).
-    whole: whether these are all ranges that it reads, not those alone that are known.
+    Attributes:
+        ranges: Ranges of streams.
+        others: The identity of its other sources: a digest of their offsets, the time of the batch (`at`), or
+            the run that has planned it (`by`); "" without any.
+        whole: True if `ranges` has all ranges of the batch, not only the known ones.
     """
 
     ranges: frozenset[Key] = frozenset()
@@ -25,12 +31,12 @@ class Origin(Record, what="the origin of a commit"):
     whole: bool = True
 
     @classmethod
-    def of(cls, ranges: Iterable[Range], others: str = "", *, whole: bool = True) -> "Origin":
-        """That of ranges which tasks have read."""
-        return cls(frozenset(map(key, ranges)), others, whole)
+    def from_ranges(cls, ranges: Iterable[Range], others: str = "", *, whole: bool = True) -> "Origin":
+        """The origin of a batch whose tasks have read some ranges."""
+        return cls(frozenset(map(range_key, ranges)), others, whole)
 
     def contradicts(self, other: "Origin") -> bool:
-        """Whether a batch of this origin cannot be one of the other origin, as far as both are known."""
+        """Return True if the origins, as far as known, cannot belong to one batch."""
         if self.others and other.others and self.others != other.others:
             kinds = _kind(self.others), _kind(other.others)
             # A run knows which batches it has planned itself, others may be of any earlier one.
@@ -43,30 +49,30 @@ class Origin(Record, what="the origin of a commit"):
         own = {reader: place for reader, *place in self.ranges}
         return any(own.get(reader, place) != place for reader, *place in other.ranges)
 
-    def shown(self) -> str:
-        """For an error."""
+    def text(self) -> str:
+        """The origin as text for an error."""
         found = [f"{start + 1} to {end} of reader {reader}" for reader, start, end in sorted(self.ranges)]
         more = [f"{len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
         found = [*found[:_SHOWN], *more, *(["other sources"] if self.others else [])]
         return "segments " + ", ".join(found) if self.ranges else "other sources" if found else "nothing"
 
 
-def at(time: str) -> str:
-    """What tells of a batch by its time (ms), which is the same when it runs again."""
+def time_identity(time: str) -> str:
+    """The identity of a batch by its time (ms), which stays the same when the batch runs again."""
     return f"at {time}"
 
 
-def by(run: str) -> str:
-    """What tells of a batch that a run of a query has planned, and did not find in its checkpoint."""
+def run_identity(run: str) -> str:
+    """The identity of a batch that a run of a query has planned, and did not find in its checkpoint."""
     return f"run {run}"
 
 
 def _kind(others: str) -> str:
-    """Which of these it is: `at`, `run`, or "" for a digest."""
+    """The kind of an identity: `at`, `run`, or "" for a digest."""
     kind, space, _ = others.partition(" ")
     return kind if space else ""
 
 
-def key(one: Range) -> Key:
-    """How origins name a range."""
-    return one.reader, one.start, one.end
+def range_key(read_range: Range) -> Key:
+    """The key of a range in an origin."""
+    return read_range.reader, read_range.start, read_range.end

@@ -1,12 +1,13 @@
 """The plan of a commit: its steps, in the one order there is.
 
-`look` asks for what is not at hand, so that the steps follow each other without a question; in a cluster,
-and where there is much, each step asks for its own. Each step changes nothing where it was done, by the
-keys of its scripts: so whoever finds a commit may do all of them again.
+`look` reads the data that is not at hand, so that the steps follow each other without a read. In a cluster,
+and where there is much, each step reads its own data. A step that is done already changes nothing when it is
+done again, by the keys of its scripts: so any process that finds a commit may do all its steps.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,23 +18,25 @@ from acker.store.operation import Operation, Reply, abreast, command
 from acker.streams.commits import holding, publishing, scripts, under_way
 from acker.streams.commits.chunks import each, unless
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.known import Known, Ready
+from acker.streams.commits.known import AtHand, Known
+from acker.streams.commits.publishing import Divided
 from acker.streams.commits.run import Run
 from acker.streams.log import fencing, segments, subscriptions
 from acker.streams.log.segments import ANCHORS, UNREAD
-from acker.streams.log.subscriptions import MOST_GIVEN, Range, Taken
+from acker.streams.log.subscriptions import MOST_GIVEN, Delivery, Range
 from acker.streams.sources import columns, kept_rows, roots, tracking
 from acker.streams.staging import acks, effects, late, results, skipped, staging, traced, vectors
 from acker.streams.staging.acks import Acked, Parts
+from acker.streams.staging.external.rows import receipts, sending
 from acker.streams.staging.late import Late
 from acker.streams.staging.skipped import Left, Skipped
 from acker.streams.staging.staging import FAILED
-from acker.streams.staging.vectors import NOTHING_LEFT, Applied, Made, VectorKey
+from acker.streams.staging.vectors import NOTHING_LEFT, Applied, CommitProgress, VectorKey
 from acker.streams.upkeep import retention
 
-_LOST = 1 << 40
 _SPENT = 1_000
-_FAIL_WEIGHT, _BURY_WEIGHT = 20_000, 1_000
+_FEW_STREAMS = 16
+_FAIL_WEIGHT, _BURY_WEIGHT = 26_000, 1_000
 
 
 class Refused(Exception):
@@ -41,93 +44,92 @@ class Refused(Exception):
 
 
 class Turned(Exception):
-    """This came before: it was sent again, as nobody had its reply."""
+    """The commit was stored before: it is sent again because its reply was lost."""
 
 
 class Plan:
-    """Carries out a commit by a `Run`. lost: its rows were lost twice, so nothing of its inputs is acked."""
+    """Carries out a commit by a `Run`. lost: its rows were lost twice, so none of its inputs is acked."""
 
-    def __init__(self, run: Run, what: Commit, ready: Ready, *, lost: bool = False) -> None:
-        self.run, self.core, self.what, self.ready, self.lost = run, run.core, what, ready, lost
+    def __init__(self, run: Run, work: Commit, at_hand: AtHand, *, lost: bool = False) -> None:
+        self.run, self.core, self.work, self.at_hand, self.lost = run, run.core, work, at_hand, lost
         self.acked: dict[Range, Acked] = {}
-        self.emitted = Applied()
-        self.known = Known(run.core, what, ready)
-        emitted = Counter(shard for _, shard in self.known.places(what.segments()))
-        self.made = Made.of(run.writer, run.number, run.text, emitted, what.by)
+        self.emitted, self.known = Applied(), Known(run.core, work, at_hand)
+        self.held: dict[str, Sequence[Reply]] = {}  # about the size of streams when the commit ended
+        self.sent = sending.places(self.core, work.sent)
+        emitted = Counter(shard for _, shard in (*self.known.places(work.segments()), *self.sent))
+        stay = 1000 * run.core.config.stamp_ttl if work.received else 0
+        self.progress = CommitProgress.of_commit(run.writer, run.number, run.text, emitted, work.by, stay)
 
     # Its beginning, which one server has together with the steps
 
     def begin(self) -> Operation[None]:
-        """Stores the commit, where the conditions hold, and stages what it needs.
-
-        Raises Turned and Refused.
-        """
-        run, ready = self.run, self.ready
-        shards = [shard for one in self.what.roots()[:1] for shard in one.shards(self.core.config.ackers)]
+        """Stores the commit if the conditions hold, and stages its data. Raises Turned and Refused."""
+        run, at_hand = self.run, self.at_hand
+        shards = [shard for one in self.work.roots()[:1] for shard in one.shards(self.core.config.ackers)]
         if shards:
-            # Ends a copy that comes late. What tells others that a commit of roots is done may be forgotten
-            # soon.
-            turn = run.stamp(calls_scripts.take_turn(self.core.shards[shards[0]]))
+            # Ends a late copy. The record that a commit of roots is complete may be forgotten soon.
+            turn = run.stamp(calls_scripts.reserve_sequence(self.core.shards[shards[0]]))
             yield from run.do([turn], unless(lambda reply: reply == b"1", Turned), stops=True)
-        yield from run.do(ready.conditions, unless(lambda reply: reply == 1, Refused), stops=True)
+        yield from run.do(at_hand.conditions, unless(lambda reply: reply == 1, Refused), stops=True)
         run.begin()
-        yield from run.do(ready.staging)
+        yield from run.do(at_hand.staging)
 
     # The steps
 
     def carry_out(self) -> Operation[None]:
-        """Does all steps from the phase on in which the commit is, after a look.
-
-        Raises Lack, as long as it is not final.
-        """
+        """Does all steps from the commit's phase on, after `look`. Raises Lack if it is not committed."""
         for step in STEPS:
             yield from step(self)
 
     def look(self) -> Operation[None]:
-        """Asks for what is not at hand: of one server, where nobody loses a part alone."""
+        """Reads the data that is not at hand, if there is one server: no part of it can be lost alone."""
         if self.run.one_server:
             yield from self.known.look(tracks=self.run.phase != "tracked")
 
     def hold(self) -> Operation[None]:
-        """Holds all that the commit needs: then it is final."""
-        if self.run.phase == "stored":
-            yield from holding.hold(self.run, self.what)
-            yield from self.run.advance("held" if self.what.roots() else "tracked")
+        """Holds all data of the commit: then it is committed."""
+        if self.run.phase == "prepared":
+            yield from holding.hold(self.run, self.work)
+            yield from self.run.advance("committed" if self.work.roots() else "tracked")
 
     def track(self) -> Operation[None]:
         """Keeps the rows of roots, and tracks their trees, before anything else.
 
-        Raises where there is no room.
+        Raises if there is no room.
         """
-        run, core, members = self.run, self.core, self.what.roots()
-        if run.phase != "held":
+        run, core, members = self.run, self.core, self.work.roots()
+        if run.phase != "committed":
             return
-        # What settles must never wait for room: only what it settles makes room.
-        replays = self.what.settled is not None
-        for one in members:
-            yield from run.do([tracking.keeping(core, one, replays)], each(partial(tracking.check_kept, one)))
+        # A settling commit must never wait for room: only settled outcomes make room.
+        replays = self.work.settled is not None
+        for tracked in members:
+            check = each(partial(tracking.check_kept, tracked))
+            yield from run.do([tracking.keep_request(core, tracked, replays)], check)
         if not replays:
-            yield from run.do(tracking.raising(core, members))
+            yield from run.do(tracking.raise_requests(core, members))
         if not self.known.spouts:
             yield from run.follow(core.register_spouts(tracking.spouts_of(members)))
-        for one in members:
-            rows = yield from self.known.rows(one)
-            for part in tracking.tracking(core, one, rows, replays=replays) if rows is not None else ():
+        for tracked in members:
+            rows = yield from self.known.rows(tracked)
+            parts = tracking.track_calls(core, tracked, rows, replays=replays) if rows is not None else ()
+            for part in parts:
                 yield from run.submit(part.calls, part.check, weight=part.trees)
-            if not one.refused:
-                self.known.drop_rows(one)
+            if not tracked.refused:
+                self.known.drop_rows(tracked)
         yield from run.advance("tracked")
 
     def emit(self) -> Operation[None]:
-        """Emits the tuples of what was staged: their trees know of them."""
-        members = self.what.segments()
+        """Emits the staged tuples into their trees."""
+        members = self.work.segments()
         new = [(stream, segment, segment.slots[0]) for stream, segment in members if segment.slots]
-        events = yield from traced.look(self.core, "emitted", new, self.what.by)
+        events = yield from traced.read_events(self.core, "emitted", new, self.work.by)
 
         def note(found: Applied) -> None:
             self.emitted = self.emitted.plus(found)
 
-        yield from self._apply(self.known.places(members), "1", note, ours=True)
+        if self.sent or self.work.sent:  # some may be for nobody any more
+            self.sent = yield from self.run.follow(sending.announce(self.core, self.work.sent, self.progress))
+        yield from self._apply([*self.known.places(members), *self.sent], "1", note, ours=True)
         yield from self._trace(events)
 
     def _trace(self, events: Sequence[traces.Event]) -> Operation[None]:
@@ -143,28 +145,29 @@ class Plan:
         *,
         ours: bool = False,
     ) -> Operation[None]:
-        """Brings vectors to a state, as `vectors.apply` does. note: takes what each part of them came to."""
+        """Brings vectors to a state by `vectors.apply`. note: gets the result of each part."""
 
         def answered(replies: Sequence[Reply]) -> None:
-            found = vectors.answered(self.core, replies)
+            found = vectors.add_replies(self.core, replies)
             vectors.log_lost(self.core, found)
             note(found)
 
         for part in vectors.parts(places):
             asked = [place for place in part if place[0] not in self.known.vectors]
-            heads = self.known.vectors | (yield from vectors.look(asked, self.ready.heads, ours=ours))
-            calls = vectors.calls_of(self.core, part, heads, to, self.made, left or NOTHING_LEFT)
+            read = yield from vectors.read_staged(asked, self.at_hand.heads, ours=ours)
+            heads = self.known.vectors | read
+            calls = vectors.calls_of(self.core, part, heads, to, self.progress, left or NOTHING_LEFT)
             yield from self.run.do(
                 [call for call, _ in calls], answered, weights=[weight for _, weight in calls]
             )
 
     def fail(self) -> Operation[None]:
         """Fails the trees that tasks staged to be failed."""
-        for token in self.what.failures():
-            failed = yield from self.known.failures(token)
-            place = staging.failing(self.core, token)
-            if failed is None:  # it goes when all inputs are acked: where some are not, it was lost
-                self.made.needed[place[1]] += _LOST
+        for staged_id in self.work.failures():
+            failed = yield from self.known.failures(staged_id)
+            place = staging.failing_key(self.core, staged_id)
+            if failed is None:  # it goes when all inputs are acked: if some are not, it was lost
+                self.progress.needed[place[1]] += sending.LOST
                 continue
             anchors = segments.edges(failed.column(ANCHORS))[0]
             yield from self._fail([place], anchors, failed.column(FAILED).to_pylist())
@@ -172,20 +175,22 @@ class Plan:
     def _fail(
         self, places: Sequence[VectorKey], anchors: Any, causes: list[str], *, needed: bool = True
     ) -> Operation[None]:
-        calls = acks.failing(self.core, places, anchors, causes, self.made, needed=needed)
+        calls = acks.fail_calls(self.core, places, anchors, causes, self.progress, needed=needed)
         yield from self.run.submit(calls, weight=_FAIL_WEIGHT)
         texts = [cause.encode("utf-8", "replace") for cause in causes]
-        yield from self._trace(traces.failed(self.core, anchors, texts, self.made.by))
+        yield from self._trace(traces.failed(self.core, anchors, texts, self.progress.by))
 
     def record_effects(self) -> Operation[None]:
-        """Records the effects that tasks staged, but for those whose rows failed after that."""
-        run, core, what, known = self.run, self.core, self.what, self.known.digests
+        """Records the effects that tasks staged, except those whose rows failed after that."""
+        run, core, work, digests = self.run, self.core, self.work, self.known.digests
         released: set[bytes] = set()
-        for token in what.released():
-            released.update(known[token] if token in known else (yield from effects.staged(core, token)))
-        for token, horizon in what.effects():
-            again = effects.record(core, horizon, token, released)
-            if token not in known:
+        for staged_id in work.released():
+            released.update(
+                digests[staged_id] if staged_id in digests else (yield from effects.read(core, staged_id))
+            )
+        for staged_id, horizon in work.effects():
+            again = effects.record(core, horizon, staged_id, released)
+            if staged_id not in digests:
                 yield from run.follow(again)
                 continue
 
@@ -193,175 +198,183 @@ class Plan:
                 if any(int(reply) < 0 for reply in replies):
                     yield from again
 
-            wanted = [digest for digest in known[token] if digest not in released]
-            yield from run.do(effects.recording(core, horizon, wanted, self.known.times), check, stops=True)
+            wanted = [digest for digest in digests[staged_id] if digest not in released]
+            yield from run.do(effects.requests(core, horizon, wanted, self.known.times), check, stops=True)
         name = core.config.name
-        yield from self._drop([keys.effects(name, token) for token, _ in what.effects()])
+        yield from self._drop([keys.effects(name, staged_id) for staged_id, _ in work.effects()])
         # Released segments are dropped last: until then a commit that was cut can be finished.
-        yield from self._drop([keys.effects(name, token) for token in what.released()])
+        yield from self._drop([keys.effects(name, staged_id) for staged_id in work.released()])
 
     def _drop(self, spent: Sequence[bytes]) -> Operation[None]:
-        if not self.run.one_server:
-            yield from self.run.do([command("UNLINK", key) for key in spent])
-            return
         parts = (spent[first : first + _SPENT] for first in range(0, len(spent), _SPENT))
-        yield from self.run.do([scripts.unlink(part) for part in parts])
+        single = [command("UNLINK", key) for key in spent]
+        yield from self.run.do([scripts.unlink(part) for part in parts] if self.run.one_server else single)
 
     def publish(self) -> Operation[None]:
-        """Publishes what was staged, each segment in its stream.
-
-        Segments over its limits are dropped later.
-        """
-        run, core, made = self.run, self.core, self.made
-        to = publishing.divided(self.what.segments())
-        if to.waiting and not run.one_server:
-            yield from self._lossy(publishing.wait(core, to, made, in_cluster=True))
-        elif to.waiting:
-            looks = [request for request, _ in publishing.looking(core, to.waiting)]
-            gathers = publishing.gathering(core, to.waiting)
-
-            def gathered(replies: Sequence[Reply]) -> Operation[None]:
-                if len(replies) < len(looks) + len(gathers):  # a group is over, or slots are gone
-                    yield from publishing.wait(core, to, made, in_cluster=False)
-                else:
-                    yield from publishing.gathered(core, to, replies[len(looks) :])
-
-            if run.fits([*looks, *gathers]):
-                yield from run.do(
-                    [*looks, *gathers], lambda found: self._lossy(gathered(found)), together=True
-                )
-            else:
-                yield from run.follow(self._lossy(publishing.wait(core, to, made, in_cluster=False)))
+        """Publishes staged segments, each in its stream. Segments over its limits are dropped later."""
+        run, core, progress = self.run, self.core, self.progress
+        to = publishing.divide(self.work.segments())
+        if to.waiting:
+            yield from self._gather(to)
         # All at once: a reader that is woken by the first takes the others with it.
         yield from run.do(
-            publishing.releasing(core, to.ending),
-            lambda found: self._lossy(publishing.released(core, to, found)),
+            publishing.release_requests(core, to.ending),
+            lambda replies: self._lossy(publishing.finish_released(core, to, replies)),
         )
         yield from run.do(
-            publishing.plainly(core, to), lambda found: self._lossy(publishing.published(core, to, found))
+            publishing.publish_requests(core, to),
+            lambda replies: self._lossy(publishing.finish_published(core, to, replies)),
+            weights=publishing.weights(to),
         )
         if self.lost:
-            made.needed.update({shard.number: _LOST for shard in core.shards})
+            progress.needed.update({shard.number: sending.LOST for shard in core.shards})
+
+    def _gather(self, to: Divided) -> Operation[None]:
+        """Makes segments wait for others: by one chain, or after a look at their groups."""
+        run, core = self.run, self.core
+        looks = [request for request, _ in publishing.open_checks(core, to.waiting)]
+        requests = [*looks, *publishing.gather_requests(core, to.waiting)]
+        wait = partial(publishing.wait, core, to, self.progress, in_cluster=not run.one_server)
+
+        def gathered(replies: Sequence[Reply]) -> Operation[None]:
+            if len(replies) == len(requests):
+                return self._lossy(publishing.finish_gathered(core, to, replies[len(looks) :]))
+            return self._lossy(wait())  # a group is over, or slots are gone
+
+        if run.one_server and run.fits(requests):
+            yield from run.do(requests, gathered, together=True)
+        else:
+            yield from run.follow(self._lossy(wait()))
 
     def _lossy(self, operation: Operation[None]) -> Operation[None]:
-        try:
+        with suppress(*(publishing.RowsLost,) * self.lost):
             yield from operation
-        except publishing.RowsLost:
-            if not self.lost:
-                raise
 
     def give(self) -> Operation[None]:
-        """Has the results of functions take effect."""
+        """Lets the results of functions take effect."""
         anchors = yield from self.known.results()
-        yield from self.run.do(results.giving(self.core, self.what.results(), anchors))
+        yield from self.run.do(results.keep_requests(self.core, self.work.results(), anchors))
 
     def ack(self) -> Operation[None]:
         """Acks the tuples of the inputs, or fails their trees.
 
-        The rows of what the reader had before go now: Spark may run a batch again until it has logged that it
-        is done, and it has before it begins another.
+        Rows that the reader had before are deleted now: Spark may run a batch again until it has logged its
+        end, and it logs that before it begins another batch.
         """
-        for one in self.what.ranges():
-            left_out = yield from self.known.skipped(one)
-            found = yield from self.known.taken(one)
-            if one not in self.ready.taken:
-                yield from self._forget(one)
-            left_out = acks.as_planned(self.core, one, found, left_out)
-            self.acked[one] = Acked().of(found)
-            for first in range(0, len(found), acks.FLIGHT):
-                yield from self._ack(one, found[first : first + acks.FLIGHT], left_out)
+        if self.work.received or self.sent:
+            of_rows = receipts.receive(self.core, self.work.received, self.progress, self.sent)
+            yield from self.run.follow(of_rows)
+        for read_range in self.work.ranges():
+            left_out = yield from self.known.skipped(read_range)
+            members = yield from self.known.delivered(read_range)
+            if read_range not in self.at_hand.delivered:
+                yield from self._forget(read_range)
+            left_out = acks.as_planned(self.core, read_range, members, left_out)
+            self.acked[read_range] = Acked().with_members(members)
+            for first in range(0, len(members), acks.FLIGHT):
+                yield from self._ack(read_range, members[first : first + acks.FLIGHT], left_out)
 
-    def _ack(self, one: Range, pieces: Sequence[Taken], left_out: Skipped | None) -> Operation[None]:
+    def _ack(
+        self, read_range: Range, pieces: Sequence[Delivery], left_out: Skipped | None
+    ) -> Operation[None]:
         core, members = self.core, [piece.segment for piece in pieces]
-        if self.what.failed is None:
-            parts = Parts.of(core, one.slot, members, left_out)
-            own = [(one.stream, segment, one.slot) for segment in parts.read]
-            events = yield from traced.look(core, "acked", own, self.made.by)
+        if self.work.failed is None:
+            parts = Parts.divide(core, read_range.slot, members, left_out)
+            own = [(read_range.stream, segment, read_range.slot) for segment in parts.read]
+            events = yield from traced.read_events(core, "acked", own, self.progress.by)
 
             def late(found: Applied) -> None:
-                self.acked[one] = self.acked[one].plus(late=found.late + found.unknown)
+                self.acked[read_range] = self.acked[read_range].plus(late=found.late + found.unknown)
 
             yield from self._apply(parts.places, "2", late, parts.left)
             yield from self._trace(events)
             yield from self._drop(parts.spent)
         else:
-            yield from self.run.follow(acks.fail_segments(core, one, members, self.what.failed, self.made))
+            yield from self.run.follow(
+                acks.fail_segments(core, read_range, members, self.work.failed, self.progress)
+            )
 
         def count(reply: Reply) -> None:
-            self.acked[one] = self.acked[one].plus(segments=int(reply))
+            self.acked[read_range] = self.acked[read_range].plus(segments=int(reply))
 
-        yield from self.run.do([subscriptions.noting(core, one, pieces)], each(count))
+        yield from self.run.do([subscriptions.note_request(core, read_range, pieces)], each(count))
 
-    def _forget(self, one: Range) -> Operation[None]:
-        """Lets go of what the reader acked before a range."""
-        found = self.known.earlier.get(one)
-        if found is None or len(found) >= MOST_GIVEN or any(piece.segment is UNREAD for piece in found):
-            before = Range(one.stream, one.slot, one.reader, 0, one.start)
+    def _forget(self, read_range: Range) -> Operation[None]:
+        """Deletes the segments that the reader acked before a range."""
+        members = self.known.earlier.get(read_range)
+        if members is None or len(members) >= MOST_GIVEN or any(piece.segment is UNREAD for piece in members):
+            before = Range(read_range.stream, read_range.slot, read_range.reader, 0, read_range.start)
             yield from self.run.follow(subscriptions.forget(self.core, before))
-        elif found:
-            yield from self.run.do([subscriptions.noting(self.core, one, found, forget=True)])
+        elif members:
+            yield from self.run.do([subscriptions.note_request(self.core, read_range, members, forget=True)])
 
     def end_roots(self) -> Operation[None]:
-        """Acks the tuples of roots, or fails their trees; their vectors are of no use after that."""
-        for one in self.what.roots():
-            places, failed = roots.vector_keys(self.core, one), self.what.failed
-            for _, shard in places:  # whoever went before may have noted here what is not there to be failed
-                self.made.needed[shard] += 0
-            if one.refused:
-                rows = yield from self.known.rows(one)
+        """Acks the tuples of roots, or fails their trees. Their vectors are of no use after that."""
+        for tracked in self.work.roots():
+            places, failed = roots.vector_keys(self.core, tracked), self.work.failed
+            for _, shard in places:  # an earlier executor may have noted trees here that cannot be failed now
+                self.progress.needed[shard] += 0
+            if tracked.refused:
+                rows = yield from self.known.rows(tracked)
                 if rows is not None:  # rows that are gone were failed, and settled
-                    reasons = columns.refusals(rows, one.how.message_id)
-                    yield from self._fail(places, one.anchors(), reasons, needed=False)
+                    reasons = columns.refusals(rows, tracked.how.message_id)
+                    yield from self._fail(places, tracked.anchors(), reasons, needed=False)
             elif failed is None:
                 yield from self._apply(places, "2", ours=True)
             else:
-                yield from self._fail(places, one.anchors(), [failed] * one.rows, needed=False)
-            spent = [key for key, _ in places] if one.refused or failed is not None else []
-            yield from self._drop([*spent, *(key for _, key, _ in roots.further(self.core, one))])
+                yield from self._fail(places, tracked.anchors(), [failed] * tracked.rows, needed=False)
+            spent = [key for key, _ in places] if tracked.refused or failed is not None else []
+            yield from self._drop([*spent, *(key for _, key, _ in roots.further(self.core, tracked))])
 
     def open_gates(self) -> Operation[None]:
-        """Acks the gates of the next section of requests, when all else of it is in their trees."""
-        gates = self.known.places([("", one) for one in self.what.gates])
+        """Acks the gates of the next section of requests, when the rest of the commit is in their trees."""
+        gates = self.known.places([("", one) for one in self.work.gates])
         for _, shard in gates:
-            self.made.needed[shard] += 0
+            self.progress.needed[shard] += 0
         yield from self._apply(gates, "2", ours=True)
 
     def settle(self) -> Operation[None]:
-        """Takes care of the outcomes that the commit is the answer to."""
-        if self.what.settled is None:
+        """Settles outcomes, if the commit was made for that."""
+        if self.work.settled is None:
             return
-        settling = self.ready.settling
+        settling = self.at_hand.settling
         if settling is None:
-            settling = yield from kept_rows.look(self.core, self.what.settled)
+            settling = yield from kept_rows.read_settling(self.core, self.work.settled)
         yield from self.run.do(settling.buries, weight=_BURY_WEIGHT)
         yield from self.run.do(settling.settles, weight=_BURY_WEIGHT)
         yield from self.run.do(settling.confirms, settling.confirmed, weight=_BURY_WEIGHT)
 
     def end(self) -> Operation[None]:
-        """Ends the commit, and drops what it needed."""
-        core, run, what = self.core, self.run, self.what
-        # Not before: whoever finishes this in between finds by them that nothing of it was lost.
-        spent = [staging.failing(core, token)[0] for token in what.failures()]
-        yield from self._drop([*spent, *skipped.keys_of(core, what.ranges())])
-        bound, name = fencing.bound_to(core, what.ranges(), run.writer, run.number)
-        noted = [self.made.key(core, shard) for shard in self.made.needed]
-        of = what.origin.dump() if what.origin else ""
-        yield from run.end(of, bound, name, noted, forget=not what.roots())
+        """Ends the commit, and deletes its data."""
+        core, run, work = self.core, self.run, self.work
+        # Not before: they tell an executor that finishes the commit meanwhile that none of it was lost.
+        spent = [staging.failing_key(core, staged_id)[0] for staged_id in work.failures()]
+        spent += [*skipped.keys_of(core, work.ranges()), *receipts.keys_of(core, work.received)]
+        yield from self._drop(spent)
+        fences, name = fencing.keys_of(core, work.ranges(), run.writer, run.number)
+        noted = [self.progress.key(core, shard) for shard in self.progress.needed]
+        of = work.origin.dump() if work.origin else ""
+        streams = () if self.at_hand.later is not None else self._streams()[:_FEW_STREAMS]
+        looks = [request for stream in streams for request in retention.limit_requests(core, stream)]
+        found = yield from run.end(of, fences, name, noted, forget=not work.roots(), looks=looks)
+        each = len(looks) // max(1, len(streams))
+        self.held = {name: found[at * each : (at + 1) * each] for at, name in enumerate(streams)}
+
+    def _streams(self) -> list[str]:
+        return list(dict.fromkeys(stream for stream, _ in self.work.segments()))
 
     # What is left
 
     def leave(self, on_late: Callable[[Late], object] | None) -> Operation[None]:
-        """Does the rest, for which no input waits."""
-        core, what, ready = self.core, self.what, self.ready
-        left: list[Operation[Any]] = list(ready.afterwards)
-        left += [
-            retention.retain(core, stream) for stream in dict.fromkeys(one for one, _ in what.segments())
-        ]
-        if what.roots() and self.run.registered:
-            left.append(under_way.end(core, self.run.writer, self.run.number, what.roots()))
-        noting = late.note(core, self.acked if what.failed is None else {}, self.emitted.unknown)
-        if ready.later is not None:
-            ready.later += [noting, *left]
+        """Does the rest of the work, for which no input waits."""
+        core, work, at_hand = self.core, self.work, self.at_hand
+        left: list[Operation[Any]] = list(at_hand.afterwards)
+        left += [retention.retain(core, stream, self.held.get(stream, ())) for stream in self._streams()]
+        if work.roots() and self.run.registered:
+            left.append(under_way.end(core, self.run.writer, self.run.number, work.roots()))
+        noting = late.note(core, self.acked if work.failed is None else {}, self.emitted.unknown)
+        if at_hand.later is not None:
+            at_hand.later += [noting, *left]
             return
         came_late, *_ = yield from abreast([noting, *left])
         if came_late is not None and on_late is not None:
@@ -382,7 +395,6 @@ STEPS = (
     Plan.settle,
     Plan.end,
 )
-"""The order of a commit. It is final when it is held. Its roots are tracked before anything is emitted
-into their trees; what it emits is in its trees before anybody can read it, and before its inputs are
-acked: so no tree looks complete in between. Each shard acks them only where it holds what the commit has
-made there (lua/ledger/includes/made.lua)."""
+"""The order of a commit. It is committed when all its data is held. Its roots are tracked before anything is
+emitted into their trees. Emitted tuples are in their trees before they can be read, and before the inputs are
+acked. Each shard acks inputs only if it holds the commit's work there (lua/ledger/includes/applied.lua)."""

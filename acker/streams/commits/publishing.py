@@ -1,11 +1,20 @@
-"""Publishing segments whose tuples their trees know of: for the subscriptions that there still are.
+"""Publishes segments whose tuples are in their trees, for the subscriptions that still exist.
 
-A segment is staged for the subscriptions of that moment, and its trees know of a tuple for each. One that is
-dropped before the segment is published will never ack its own. So who publishes does, where other
-subscriptions have the segment; where none is left, nobody works on its rows, and their trees fail at once, to
-be replayed for the next one. The store notes which slots these are with the segment, until that is done.
+A segment is staged for the subscriptions of that moment, and its trees count a tuple for each. A subscription
+that is dropped before the segment is published never acks its tuples. So the publisher acks them if the
+segment has other subscriptions. If it has none, nobody works on its rows: their trees fail at once, and are
+replayed for the next subscription. The store notes these slots with the segment until that is done.
+
+A store that was emptied or rolled back meanwhile has lost subscriptions that nobody dropped. Their tuples are
+owed still: the trees expire, and are replayed.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a vector
+has a number for each tree, the XOR of tuple ids; a slot is the random number of a subscription; a bundle is
+the rows that have gathered for one task of a group; staged rows are stored, but nobody sees them before a
+commit.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -21,16 +30,19 @@ from acker.store.replies import milliseconds
 from acker.streams.commits import scripts
 from acker.streams.log import fairness, gathers, segments, subscriptions
 from acker.streams.log.segments import Segment
-from acker.streams.log.subscriptions import HOLD_TTL, Range, Taken
+from acker.streams.log.subscriptions import HOLD_TTL, Delivery, Range
 from acker.streams.staging import acks, vectors
-from acker.streams.staging.vectors import Made
+from acker.streams.staging.vectors import CommitProgress
 from acker.streams.upkeep import retention
 
-_PUBLISH = 500
+_log = logging.getLogger(__name__)
+_PUBLISH, _EXTEND = 128, 500
+SEGMENT_WEIGHT = 300
+"""The weight of a segment that is published (chunks.py)."""
 
 
 class RowsLost(Exception):
-    """Nobody holds rows that are to be published: the store was set back to before that, or their tuples."""
+    """Rows to be published are gone, or their tuples: the store was rolled back."""
 
 
 Placed: TypeAlias = tuple[str, int, Segment]
@@ -39,24 +51,24 @@ Placed: TypeAlias = tuple[str, int, Segment]
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """Segments to be published: they wait for others, end their bundle, or are for readers at once."""
+    """Segments to be published: they wait for others, end their bundle, or can be read at once."""
 
     waiting: list[tuple[str, list[Placed]]]
     ending: list[tuple[str, Placed]]
     plain: list[tuple[str, list[Segment]]]
 
 
-def divided(members: Iterable[tuple[str, Segment]]) -> Divided:
-    """Divides segments by what publishes them, into as many as a call takes."""
-    found = Divided([], [], [])
+def divide(members: Iterable[tuple[str, Segment]]) -> Divided:
+    """Groups segments by the script that publishes them, and cuts the groups into calls."""
+    groups = Divided([], [], [])
     for stream, part in _parts(members):
-        placed = [(gathers.parse_destination(one.to), one) for one in part if one.to]
-        if wait := [(to.group, to.task, one) for to, one in placed if not to.last]:
-            found.waiting.append((stream, wait))
-        found.ending.extend((stream, (to.group, to.task, one)) for to, one in placed if to.last)
-        if plain := [one for one in part if not one.to]:
-            found.plain.append((stream, plain))
-    return found
+        placed = [(gathers.parse_destination(segment.to), segment) for segment in part if segment.to]
+        if wait := [(to.group, to.task, segment) for to, segment in placed if not to.last]:
+            groups.waiting.append((stream, wait))
+        groups.ending.extend((stream, (to.group, to.task, segment)) for to, segment in placed if to.last)
+        if plain := [segment for segment in part if not segment.to]:
+            groups.plain.append((stream, plain))
+    return groups
 
 
 Waiting: TypeAlias = Sequence[tuple[str, list[Placed]]]
@@ -64,8 +76,8 @@ Waiting: TypeAlias = Sequence[tuple[str, list[Placed]]]
 NOW = "now"
 
 
-def looking(core: Core, waiting: Waiting) -> list[tuple[Request, list[bytes]]]:
-    """Requests that tell of the groups of segments whether they are open, and of which slabs each tells."""
+def open_checks(core: Core, waiting: Waiting) -> list[tuple[Request, list[bytes]]]:
+    """Requests that say whether the segments' groups are open, each with the slabs of its reply."""
     by_shard: dict[int, set[bytes]] = {}
     for _, placed in waiting:
         for slab in map(_awaited, placed):
@@ -78,33 +90,40 @@ def looking(core: Core, waiting: Waiting) -> list[tuple[Request, list[bytes]]]:
     ]
 
 
-def _awaited(one: Placed) -> bytes:
+def _awaited(placed: Placed) -> bytes:
     """The slab whose trees a segment waits for."""
-    group, _, segment = one
+    group, _, segment = placed
     return sections.slab_of(group, gathers.parse_destination(segment.to).section)
 
 
-def gathering(core: Core, waiting: Waiting, open_at: Sequence[Mapping[bytes, Word]] = ()) -> list[Request]:
-    """Requests by which segments wait for others.
+def gather_requests(
+    core: Core, waiting: Waiting, open_at: Sequence[Mapping[bytes, Word]] = ()
+) -> list[Request]:
+    """Returns the requests that note of each segment which trees have to be over before it is read.
 
-    open_at: for each stream, when slabs were seen to be open, and 0 for those that are over; without it, the
-    same chain looks.
+    Segments of streams that gather wait for the section before them (`acker.lines`).
+
+    open_at: For each stream, when the slab of each group was last seen with open trees, 0 for a slab whose
+        trees are over. If it is empty, the server finds that out in the same call.
     """
-    known = round(2000 * core.config.message_timeout)  # see `acker.lines.coordinator.forget`
-    made = []
+    late_ttl = round(2000 * core.config.message_timeout)  # see `acker.lines.coordinator.forget`
+    requests = []
     for number, (stream, placed) in enumerate(waiting):
         seen = [open_at[number][_awaited(one)] if open_at else NOW for one in placed]
-        own = keys.Stream(core.config.name, stream)
-        made.append(scripts.gather(core.config, own, HOLD_TTL, known, placed, seen))
-    return made
+        stream_keys = keys.Stream(core.config.name, stream)
+        requests.append(scripts.gather(core.config, stream_keys, HOLD_TTL, late_ttl, placed, seen))
+    return requests
 
 
-def _open(core: Core, waiting: Waiting) -> Operation[list[dict[bytes, Word]]]:
-    """When groups were seen to be open, for each stream by its server's clock; 0 for those that are over."""
+def _read_open(core: Core, waiting: Waiting) -> Operation[list[dict[bytes, Word]]]:
+    """The times at which groups were seen to be open, for each stream by its server's clock.
+
+    A group that is over has 0.
+    """
     # The time first: a group that is found to be open was so then.
     name = core.config.name
     instants = yield [Request(keys.Stream(name, stream).gathering, ["TIME"]) for stream, _ in waiting]
-    looks = looking(core, waiting)
+    looks = open_checks(core, waiting)
     replies = yield [request for request, _ in looks]
     is_open = {
         slab: digit == ord("1")
@@ -117,65 +136,78 @@ def _open(core: Core, waiting: Waiting) -> Operation[list[dict[bytes, Word]]]:
     ]
 
 
-def releasing(core: Core, ending: Sequence[tuple[str, Placed]]) -> list[Request]:
-    """Requests that release what has gathered, each with the segment that ends it."""
+def release_requests(core: Core, ending: Sequence[tuple[str, Placed]]) -> list[Request]:
+    """Requests that release gathered rows, each with the segment that ends its bundle."""
     name, how = core.config.name, (gathers.LATE_TTL, fairness.LIGHT)
-    return [scripts.release(core.config, keys.Stream(name, stream), *one, *how) for stream, one in ending]
+    return [
+        scripts.release_bundle(core.config, keys.Stream(name, stream), *one, *how) for stream, one in ending
+    ]
 
 
-def _parts(members: Iterable[tuple[str, Segment]]) -> list[tuple[str, list[Segment]]]:
-    """Streams and their segments, cut into what a call takes."""
+def _parts(members: Iterable[tuple[str, Segment]], size: int = _PUBLISH) -> list[tuple[str, list[Segment]]]:
+    """Streams and their segments, cut into calls of a size."""
     by_stream: dict[str, list[Segment]] = {}
     for stream, segment in members:
         by_stream.setdefault(stream, []).append(segment)
     return [
-        (stream, found[first : first + _PUBLISH])
+        (stream, found[first : first + size])
         for stream, found in by_stream.items()
-        for first in range(0, len(found), _PUBLISH)
+        for first in range(0, len(found), size)
     ]
 
 
-def holding(
+def extend_requests(
     core: Core, members: Iterable[tuple[str, Segment]], ttl: int
 ) -> list[tuple[Request, list[Segment]]]:
-    """Requests that let the rows of staged segments live for so many seconds, and whose.
+    """Requests that give the rows of staged segments a time to live in seconds, each with its segments.
 
-    See lua/streams/commits/hold.lua.
+    See lua/streams/commits/extend_rows.lua.
     """
     name = core.config.name
-    return [(scripts.hold(keys.Stream(name, stream), part, ttl), part) for stream, part in _parts(members)]
+    return [
+        (scripts.extend_rows(keys.Stream(name, stream), part, ttl), part)
+        for stream, part in _parts(members, _EXTEND)
+    ]
 
 
-def plainly(core: Core, to: Divided) -> list[Request]:
-    """Requests that publish segments for readers at once."""
+def publish_requests(core: Core, to: Divided) -> list[Request]:
+    """Requests that publish segments to be read at once."""
     name = core.config.name
     return [scripts.publish(core.config, keys.Stream(name, stream), part) for stream, part in to.plain]
 
 
-def published(core: Core, to: Divided, replies: Sequence[Reply]) -> Operation[None]:
-    """Ends what `plainly` has found to be for slots that are gone. Raises RowsLost."""
+def weights(to: Divided) -> list[int]:
+    """The weights of the requests of `publish_requests`."""
+    return [SEGMENT_WEIGHT * len(part) for _, part in to.plain]
+
+
+def finish_published(core: Core, to: Divided, replies: Sequence[Reply]) -> Operation[None]:
+    """Ends tuples for slots that `publish_requests` has found to be gone. Raises RowsLost."""
     for (stream, members), reply in zip(to.plain, replies, strict=True):
         _check(reply)
         for segment, slots in zip(members, reply[1:], strict=True):
             yield from _end(core, stream, segment, slots)
 
 
-def released(core: Core, to: Divided, replies: Sequence[Reply]) -> Operation[None]:
-    """Ends what `releasing` has found to be for slots that are gone. Raises RowsLost."""
+def finish_released(core: Core, to: Divided, replies: Sequence[Reply]) -> Operation[None]:
+    """Ends tuples for slots that `release_requests` has found to be gone. Raises RowsLost."""
     for (stream, (_, _, one)), reply in zip(to.ending, replies, strict=True):
         _check(reply)
         yield from _end(core, stream, one, reply[1])
 
 
-def gathered(core: Core, to: Divided, replies: Sequence[Reply]) -> Operation[None]:
-    """Ends what `gathering` has found to come too late, or to be for slots that are gone. Raises RowsLost."""
+def finish_gathered(core: Core, to: Divided, replies: Sequence[Reply]) -> Operation[None]:
+    """Ends tuples that `gather_requests` has found to come too late, or to be for slots that are gone.
+
+    Raises RowsLost.
+    """
     for (stream, placed), reply in zip(to.waiting, replies, strict=True):
         _check(reply)
-        for (_, _, one), state in zip(placed, reply, strict=True):
+        for (_, _, segment), state in zip(placed, reply, strict=True):
             if state == b"0":  # its trees are over: their request failed before
-                yield from acks.unlink(core, [key for key, _ in vectors.keys_of(core, one)])
+                yield from acks.unlink(core, [key for key, _ in vectors.keys_of(core, segment)])
             else:
-                yield from _end(core, stream, one, state[1:])
+                yield from _end(core, stream, segment, state[1:])
 
 
 def _check(reply: Reply) -> None:
@@ -183,39 +215,41 @@ def _check(reply: Reply) -> None:
         raise RowsLost(str(reply))
 
 
-def wait(core: Core, to: Divided, made: Made, *, in_cluster: bool) -> Operation[None]:
-    """Has segments wait for others, after a look at their groups; in a cluster, shards note that.
+def wait(core: Core, to: Divided, progress: CommitProgress, *, in_cluster: bool) -> Operation[None]:
+    """Makes segments wait for others, after a look at their groups; in a cluster, shards note that.
 
-    The tree of a section does not know of the tuples of the next one, as a tree knows of its own. So it
-    must not be over by a store that has lost what waits, and its inputs are acked only where that is
-    noted. One server loses neither without the other.
+    The tree of a section does not count the tuples of the next section. So it must not be over by a store
+    that has lost the waiting segments, and its inputs are acked only where these are noted. One server loses
+    neither without the other.
     """
     needed, noting, waiting = list[tuple[int, int]](), list[Request](), to.waiting
     while True:
         if in_cluster:
             groups = {group for _, placed in waiting for group, _, _ in placed}
             of_groups = [sections.shards_of(group, core.config.ackers) for group in groups]
-            made.note_elsewhere(segments.new_token(), frozenset[int]().union(*of_groups))
-            noting = made.noting(core)
-            # Where all sections of a request are in one shard, that looks by itself for what was emitted
-            # there.
-            if any(len(one) > 1 for one in of_groups):
-                needed = [one for one in made.needed.items() if one[1]]
-        counting = [made.counting(core, shard) for shard, _ in needed]
-        open_at = yield from _open(core, waiting)
-        replies = yield [*gathering(core, waiting, open_at), *counting, *noting]
-        found, counts = replies[: len(waiting)], replies[len(waiting) :]
-        for reply in found:
+            progress.note_elsewhere(segments.new_hex_id(), frozenset[int]().union(*of_groups))
+            noting = progress.noting(core)
+            # If all sections of a request are in one shard, the shard itself looks for tuples emitted there.
+            if any(len(shards) > 1 for shards in of_groups):
+                needed = [entry for entry in progress.needed.items() if entry[1]]
+        counting = [progress.counting(core, shard) for shard, _ in needed]
+        open_at = yield from _read_open(core, waiting)
+        replies = yield [*gather_requests(core, waiting, open_at), *counting, *noting]
+        states, counts = replies[: len(waiting)], replies[len(waiting) :]
+        for reply in states:
             _check(reply)
         if any(int(count or 0) < number for count, (_, number) in zip(counts, needed, strict=False)):
             raise RowsLost
-        if not any(b"2" in reply for reply in found):
-            break  # else it took so long that nobody may know any more
-    yield from gathered(core, to, found)
+        if not any(b"2" in reply for reply in states):
+            break  # else it took so long that the groups may be forgotten
+    yield from finish_gathered(core, to, states)
 
 
 def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl: int) -> Operation[None]:
-    """Publishes a segment of a writer without commits; again within `ttl` seconds it ends what is left."""
+    """Publishes a segment of a writer without commits.
+
+    A repeat within `ttl` seconds ends the tuples that are left.
+    """
     own = keys.Stream(core.config.name, stream)
     [(_, gone)] = yield [
         scripts.publish_once(core.config, own, segment, payload, ttl, subscriptions.new_slot())
@@ -225,19 +259,27 @@ def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl:
 
 
 def _end(core: Core, stream: str, segment: Segment, gone: bytes) -> Operation[None]:
-    """Ends the tuples of a segment for slots that are gone.
+    """Ends the tuples of a segment for slots that were dropped, and forgets its vectors for lost slots.
 
-    Stream.gone, lua/streams/includes/streams.lua.
+    See stream.gone in lua/streams/includes/streams.lua.
     """
     nobody = gone.startswith(b"x")
-    parts = [Range(stream, int(slot), "", 0, 0) for slot in gone.removeprefix(b"x").split(b",") if slot]
+    slots = [slot for slot in gone.removeprefix(b"x").split(b",") if slot]
+    lost = [slot for slot in slots if slot.startswith(b"l")]
+    parts = [Range(stream, int(slot.removeprefix(b"l")), "", 0, 0) for slot in slots]
     if nobody:
         reason = f"every subscription of stream {stream} that the row was for was dropped"
         yield from acks.fail_segments(core, parts[0], [segment], reason)
-    for one in parts:
-        places = vectors.keys_of(core, segment, one.slot)
-        if nobody:
+    if lost:
+        _log.warning(
+            "stream %r of topology %r: the store has lost %d subscriptions that %d rows were for: the "
+            "records of these rows expire, and are replayed",
+            stream, core.config.name, len(lost), segment.rows,
+        )  # fmt: skip
+    for slot, part in zip(slots, parts, strict=True):
+        places = vectors.keys_of(core, segment, part.slot)
+        if nobody or slot in lost:
             yield from acks.unlink(core, [key for key, _ in places])
         else:
             yield from vectors.apply(core, places, "2")
-        yield from subscriptions.note(core, one, [Taken(0, "", segment)], forget=True)
+        yield from subscriptions.note(core, part, [Delivery(0, "", segment)], forget=True)

@@ -1,16 +1,14 @@
-"""How the steps of a commit go to the store: as few exchanges as there can be.
+"""Sends the steps of a commit to the store in as few exchanges as there can be.
 
-And none that is taken for done.
+One server runs scripts one after another as a chain (lua/store/chain.lua), on any keys. So steps wait here
+until there is something to ask, or the commit ends, and go as chunks: chains of a bounded size. Each chunk
+begins by moving the commit on from the state in which the last chunk has left it (record.py). Nobody has a
+turn within a chunk, and a replica has all of it or nothing. So a chunk takes effect only if the store has all
+earlier ones, and no other executor has gone on. If not, `Forgotten` is raised, and the executor begins again
+from the stored commit. No step is taken for done without its chunk.
 
-One server runs scripts one after another as a chain (lua/store/chain.lua), of any slots. So the steps of a
-commit wait here until there is something to ask, or the commit ends, and go as chunks: chains of a bounded
-size. Each chunk begins by moving the commit on from the state in which the last one has left it
-(record.py). Nobody has a turn within a chunk, and a replica has all of it or nothing: so a chunk takes
-effect only where the store has all that was done before, and nobody else has gone on. Where it has not,
-`Forgotten` says so, and whoever carries the commit out begins again, from what is stored.
-
-The nodes of a cluster are set back apart, and no script of one tells of another. There each step is a flight,
-and the keys of each script alone say what of it is done.
+The nodes of a cluster are rolled back independently, and no script of one can ask another. There each step is
+a flight, and only the keys of each script say which of its work is done.
 """
 
 import time
@@ -31,20 +29,20 @@ from acker.streams.commits.record import Phase
 from acker.streams.log import segments
 
 _MOST_WAITING, _MOST_WAITING_BYTES = 1_024, 4 << 20
-"""Requests, and bytes of them, that wait here at most."""
+"""Requests, and their bytes, that wait here at most."""
 T = TypeVar("T")
 
 
 class Forgotten(Exception):
-    """The store has forgotten some of what was done, or another one has gone on with the commit."""
+    """The store has lost earlier chunks of the commit, or another executor has gone on with it."""
 
 
 class InCluster(Exception):
-    """The store is a cluster, which was not known: nothing was sent."""
+    """The store has turned out to be a cluster: nothing was sent."""
 
 
 class Found(Exception):
-    """Another commit of that number is stored. state, text: of that."""
+    """Another commit of that number is stored, with a state and a text."""
 
     def __init__(self, state: str, text: str) -> None:
         super().__init__(state)
@@ -52,20 +50,20 @@ class Found(Exception):
 
 
 class Run:
-    """Carries out steps, in their order, for one who has found a commit in a state, or begins it."""
+    """Executes the steps of a commit in their order, for an executor that begins it or found it."""
 
     def __init__(self, core: Core, writer: str, number: int, text: str, state: str = "") -> None:
         self.core, self.writer, self.number, self.text = core, writer, number, text
         self.state = state
-        """That of the commit, as the store has said last."""
+        """The state of the commit by the store's last reply."""
         self.phase = record.phase_of(state)
-        """That which the commit is in when all that waits is done."""
-        self.final = self.phase in ("held", "tracked")
-        """Whether the commit was final at any time: from then on it takes effect."""
+        """The phase of the commit when all waiting steps are done."""
+        self.committed = self.phase in ("committed", "tracked")
+        """True if the commit was committed at any time: from then on it takes effect."""
         self.attempt = record.attempt_of(state)
         self.registered = False
-        """Whether others know that it is under way."""
-        self._token, self._count = segments.new_token(), 0
+        """True if others can see that the commit is under way."""
+        self._executor, self._count = segments.new_hex_id(), 0
         self._waiting: list[Member] = []
         self._size = 0
         self._by: Writer | None = None
@@ -73,17 +71,17 @@ class Run:
 
     @property
     def one_server(self) -> bool:
-        """Whether the store is one server, as far as that is known."""
+        """True unless the store is known to be a cluster."""
         return self.core.one_server is not False
 
-    # What is to be done
+    # Steps to do
 
     def begin(self) -> None:
-        """Stores the commit, where there is none. Where there is one, `Found` is raised."""
-        self.attempt = segments.new_token()
-        request = record.beginning(self.core, self.writer, self.number, self.text, self.attempt)
-        self._wait(Member(request, to=f"stored {self.attempt}"))
-        self.phase = "stored"
+        """Stores the commit. Raises `Found` if another one is stored."""
+        self.attempt = segments.new_hex_id()
+        request = record.begin_request(self.core, self.writer, self.number, self.text, self.attempt)
+        self._wait(Member(request, to=f"prepared {self.attempt}"))
+        self.phase = "prepared"
 
     def do(
         self,
@@ -95,17 +93,21 @@ class Run:
         weight: int = 0,
         weights: Sequence[int] = (),
     ) -> Operation[None]:
-        """Has requests be sent, now or with what comes after them.
+        """Sends requests, now or together with later ones.
 
-        then: takes their replies. stops: where one of them says no, those after it are not sent, and
-        `then` has fewer replies. together: so, and they go in one chunk (`fits`). weight: about how many
-        trees each is about; weights: each by itself.
+        Args:
+            requests: The requests of a step.
+            then: A callback for their replies.
+            stops: True if a refused request stops those after it. `then` gets fewer replies in this case.
+            together: Like `stops`, and the requests go in one chunk (`fits`).
+            weight: About how many trees each request touches.
+            weights: The weight of each request.
         """
         if not requests:
             return
         if not self.one_server:
-            replies = yield from _replies(self.core, requests)
-            yield from _done(then, replies)
+            replies = yield from chunks.in_cluster(self.core, requests)
+            yield from chunks.handle(then, replies)
             return
         step = Step(len(requests), then, stops or together, together)
         for place, one in enumerate(requests):
@@ -114,15 +116,15 @@ class Run:
             yield from self.flush()
 
     def fits(self, requests: Sequence[Request]) -> bool:
-        """Whether requests may go in one chunk."""
+        """Return True if the requests may go in one chunk."""
         room = Room()
         return len(requests) <= chunks.MOST - 2 and all(room.takes(Member(one)) for one in requests)
 
     def submit(self, calls: Sequence[Call], then: Then | None = None, *, weight: int = 0) -> Operation[None]:
-        """As `do`, for calls that the numbers of a writer let take effect once."""
+        """Sends calls like `do`. The numbers of a writer make each take effect once."""
         if not self.one_server or not all(call.script.chained for call in calls):
             yield from self.follow(idempotence.submit(self.core, calls))
-            yield from _done(then, [call.reply for call in calls])
+            yield from chunks.handle(then, [call.reply for call in calls])
             return
 
         def answered(replies: Replies) -> Operation[None]:
@@ -131,7 +133,7 @@ class Run:
             if any(call.reply is None for call in calls):
                 self._doubtful = True
                 yield from idempotence.submit(self.core, calls)
-            yield from _done(then, [call.reply for call in calls])
+            yield from chunks.handle(then, [call.reply for call in calls])
 
         yield from self.do([self.stamp(call) for call in calls], answered, weight=weight)
 
@@ -143,7 +145,7 @@ class Run:
         return call
 
     def advance(self, phase: Phase) -> Operation[None]:
-        """Moves the commit on to another phase, when all before is done."""
+        """Moves the commit on to another phase, when all earlier steps are done."""
         self.phase = phase
         if self.one_server:
             self._wait(Member(None, phase=phase))
@@ -153,186 +155,202 @@ class Run:
         self._take_move(move, reply)
 
     def end(
-        self, of: str, bound: Sequence[bytes], name: str, spent: Sequence[bytes], *, forget: bool
-    ) -> Operation[None]:
-        """Ends the commit, when all before is done.
+        self,
+        of: str,
+        fences: Sequence[bytes],
+        name: str,
+        spent: Sequence[bytes],
+        *,
+        forget: bool,
+        looks: Sequence[Request] = (),
+    ) -> Operation[Sequence[Reply]]:
+        """Ends the commit, when all earlier steps are done; returns the replies to `looks`.
 
-        of: its batch. bound, name: keys and field of its readers. spent: keys that go. forget: it is not
-        under way any more.
+        of: its batch. fences, name: keys of its readers, and its field there. spent: keys to delete. forget:
+        it is no longer under way. looks: requests to send when it has ended.
         """
-        self.phase = "done"
+        self.phase = "complete"
         gone = [under_way.forgetting(self.core, self.writer, self.number)] if forget else []
-        own = self.core.config, self.writer, self.number
+        commit = self.core.config, self.writer, self.number
         if self.one_server:
-            request = scripts.advance_commit(*own, "", "done", of, bound, name, spent)
-            self._wait(Member(request, phase="done"))
-            yield from self.flush(gone)
+            request = scripts.advance_commit(*commit, "", "complete", of, fences, name, spent)
+            self._wait(Member(request, phase="complete"))
+            replies = yield from self.flush(gone, looks)
         else:
-            released = [command("HDEL", key, name) for key in bound]
+            released = [command("HDEL", key, name) for key in fences]
             dropped = [command("UNLINK", key) for key in spent]
-            done = scripts.advance_commit(*own, self.state, "done", of)
-            reply, *_ = yield [done, *released, *dropped, *gone]
-            self._take_move(Member(done, phase="done", to="done"), reply)
-        if (
-            self._by is not None and not self._doubtful
-        ):  # else nobody knows of its last, and nobody uses it any more
+            done = scripts.advance_commit(*commit, self.state, "complete", of)
+            reply, *others = yield [done, *released, *dropped, *gone, *looks]
+            self._take_move(Member(done, phase="complete", to="complete"), reply)
+            replies = others[len(others) - len(looks) :]
+        # A writer whose last call is in doubt is never used again.
+        if self._by is not None and not self._doubtful:
             self.core.writers.give(self._by)
+        return replies
 
     def follow(self, operation: Operation[T]) -> Operation[T]:
-        """Runs an operation as part of the commit, when all before is done."""
+        """Runs an operation as part of the commit, when all earlier steps are done."""
         yield from self.flush()
         return (yield from self._guarded(operation))
 
-    # How it goes
+    # Chunks to send
 
-    def _wait(self, one: Member) -> None:
-        self._waiting.append(one)
-        self._size += size_of(one.what) if one.what is not None else 0
+    def _wait(self, member: Member) -> None:
+        self._waiting.append(member)
+        self._size += size_of(member.request) if member.request is not None else 0
 
-    def flush(self, last: Sequence[Request] | None = None) -> Operation[None]:
-        """Sends what waits, and does what its replies ask for.
+    def flush(
+        self, last: Sequence[Request] | None = None, looks: Sequence[Request] = ()
+    ) -> Operation[Sequence[Reply]]:
+        """Sends the waiting requests, and follows up on their replies.
 
-        last: goes with it, where nothing comes after it.
+        last, looks: requests that go along, if nothing comes after them. Returns the replies to `looks`.
         """
+        read: Sequence[Reply] = ()
         most = ATTEMPTS + 2 * len(self._waiting)  # each does one at least
         while self._waiting:
             cut = self._cut(ends=last is not None)
-            requests = [chain([request_of(self.core, one) for one in chunk]) for chunk in cut]
+            requests = [chain([request_of(self.core, member) for member in chunk]) for chunk in cut]
             if last is None or not cut[-1][-1].ends:
                 requests.append(under_way.begun(self.core, self.writer, self.number, "")[1])
-            elif self.registered or len(cut) > 1:
-                requests += last
-            answers = (yield requests)[: len(cut)]
-            if answers[0] is None:
-                self.core.one_server = False
+            else:
+                requests += last if self.registered or len(cut) > 1 else ()
+                requests += looks
+            replies = yield requests
+            self.core.one_server = replies[0] is not None
+            if not self.core.one_server:
                 raise InCluster
-            self.core.one_server = True
-            yield from self._take(cut, answers)
+            read = replies[len(replies) - len(looks) :]
+            yield from self._take(cut, replies[: len(cut)])
             most -= 1
             if not most:
-                raise StoreError(
-                    f"scripts of commit {self.number} of {self.writer} were refused again and again"
-                )
+                raise StoreError(f"commit {self.number} of {self.writer}: its scripts are refused")
+        return read
 
     def _cut(self, ends: bool) -> list[list[Member]]:
-        """What waits, as chunks.
+        """Cuts the waiting requests into chunks.
 
-        Each begins in the state in which the one before leaves the commit, as a whole.
+        Each begins in the state in which the one before leaves the commit.
         """
-        made, state, at = list[list[Member]](), self.state, 0
+        cut, state, at = list[list[Member]](), self.state, 0
         first = self._waiting[0].step
         end = first.left if first is not None and first.refused else len(self._waiting)
-        while at < end and len(made) < chunks.MOST_CHUNKS:
+        while at < end and len(cut) < chunks.MOST_CHUNKS:
             chunk, room = list[Member](), Room()
             if state:
                 chunk.append(self._move(state, record.phase_of(state)))
                 state = chunk[-1].to
             while at < end and self._takes(room, at):
-                one = self._waiting[at]
-                chunk.append(self._move(state, one.phase, one) if one.phase else one)
+                member = self._waiting[at]
+                chunk.append(self._move(state, member.phase, member) if member.phase else member)
                 state = chunk[-1].to or state
                 at += 1
-            if at < end and state and (len(made) + 1 < chunks.MOST_CHUNKS or self._goes_on(at)):
+            if at < end and state and (len(cut) + 1 < chunks.MOST_CHUNKS or self._goes_on(at)):
                 chunk.append(self._move(state, record.phase_of(state)))
                 state = chunk[-1].to
-            made.append(chunk)
-        if not self.registered and (len(made) > 1 or at < len(self._waiting) or not ends):
-            begins = next((place for place, one in enumerate(made[0]) if one.to), None)
+            cut.append(chunk)
+        if not self.registered and (len(cut) > 1 or at < len(self._waiting) or not ends):
+            begins = next((place for place, member in enumerate(cut[0]) if member.to), None)
             if begins is not None:
                 beat, _ = under_way.begun(self.core, self.writer, self.number, self.text)
-                made[0].insert(begins + 1, Member(beat))
-        return made
+                cut[0].insert(begins + 1, Member(beat))
+        return cut
 
     def _takes(self, room: Room, at: int) -> bool:
-        """Whether a chunk has room for what waits at a place, and what must go with it."""
-        one = self._waiting[at]
+        """Return True if a chunk has room for a waiting request, and for all that must go with it."""
+        member = self._waiting[at]
         before = self._waiting[at - 1] if at else None
-        if one.step is not None and one.step.together and (before is None or before.step is not one.step):
-            trial, rest = replace(room), self._waiting[at : at + one.step.left]
+        if (
+            member.step is not None
+            and member.step.together
+            and (before is None or before.step is not member.step)
+        ):
+            trial, rest = replace(room), self._waiting[at : at + member.step.left]
             if room.members > 1 and not all(trial.takes(other) for other in rest):
                 return False
-        return room.takes(one)
+        return room.takes(member)
 
     def _goes_on(self, at: int) -> bool:
-        """Whether what waits at a place belongs together with what is before it.
-
-        Where that says no at the end of a chunk, what comes after it in the chunk tells so.
-        """
+        """Return True if a waiting request and the one before it are of one step, which reports refusals."""
         step = self._waiting[at].step
         return step is not None and self._waiting[at - 1].step is step
 
-    def _move(self, state: str, phase: Phase, one: Member | None = None) -> Member:
-        """The script that moves the commit on from a state. one: that waits to do it."""
+    def _move(self, state: str, phase: Phase, member: Member | None = None) -> Member:
+        """The script that moves the commit on from a state. member: the waiting request to move it."""
         self._count += 1
-        to = "done" if phase == "done" else record.moved(state, phase, self._token, self._count)
-        made = scripts.advance_commit(self.core.config, self.writer, self.number, state, to)
-        if one is not None and isinstance(one.what, Request):  # with what it is to do besides
-            number, _, _, *rest = one.what.args
-            made = replace(one.what, args=[number, state, to, *rest])
-        return Member(made, phase=phase, to=to, of=one)
+        to = phase if phase == "complete" else record.next_state(state, phase, self._executor, self._count)
+        request = scripts.advance_commit(self.core.config, self.writer, self.number, state, to)
+        if member is not None and isinstance(member.request, Request):  # with its other arguments
+            number, _, _, *rest = member.request.args
+            request = replace(member.request, args=[number, state, to, *rest])
+        return Member(request, phase=phase, to=to, of=member)
 
     def _take(self, cut: Sequence[Sequence[Member]], answers: Sequence[Reply]) -> Operation[None]:
-        """Takes the replies to chunks: those of their steps, and the state of the commit."""
+        """Hands the replies of chunks to their steps, and updates the state of the commit."""
         ended = list[Step]()
         for chunk, replies in zip(cut, answers, strict=True):
-            for one, reply in zip(chunk, replies, strict=False):
-                if one.phase:
-                    self._take_move(one, reply)
-                elif one.to:
-                    self._take_begin(one, reply)
-                elif one.step is not None and self._take_reply(one, one.step, reply) and not one.step.left:
-                    ended.append(one.step)
-                if one.step is None:
-                    one.end()
-                    self.registered = self.registered or not one.to
+            for member, reply in zip(chunk, replies, strict=False):
+                if member.phase:
+                    self._take_move(member, reply)
+                elif member.to:
+                    self._take_begin(member, reply)
+                elif (
+                    member.step is not None
+                    and self._take_reply(member, member.step, reply)
+                    and not member.step.left
+                ):
+                    ended.append(member.step)
+                if member.step is None:
+                    member.end()
+                    self.registered = self.registered or not member.to
             if len(replies) < len(chunk):
                 stopped = chunk[len(replies) - 1]
                 if stopped.done and stopped.step is not None and stopped.step.left:
                     self._refuse(stopped.step, ended)
-                break  # those after it say no
-        self._waiting = [one for one in self._waiting if not one.done]
-        self._size = sum(size_of(one.what) for one in self._waiting if one.what is not None)
+                break  # later chunks were refused, too
+        self._waiting = [member for member in self._waiting if not member.done]
+        self._size = sum(size_of(member.request) for member in self._waiting if member.request is not None)
         for step in ended:
-            yield from self._guarded(_done(step.then, step.replies))
+            yield from self._guarded(chunks.handle(step.then, step.replies))
 
     def _refuse(self, step: Step, ended: list[Step]) -> None:
-        """Notes that one of a step said no, and others of it are left."""
+        """Notes that a request of a step was refused, and others of it are left."""
         step.refused = True
         if step.stops:
             ended.append(step)
-            for one in self._waiting:
-                one.done = one.done or one.step is step
+            for member in self._waiting:
+                member.done = member.done or member.step is step
 
-    def _take_move(self, one: Member, reply: Reply) -> None:
+    def _take_move(self, member: Member, reply: Reply) -> None:
         if reply != 1:
             raise Forgotten
-        self.state = one.to
-        self.final = self.final or one.phase in ("held", "tracked")
+        self.state = member.to
+        self.committed = self.committed or member.phase in ("committed", "tracked")
 
-    def _take_begin(self, one: Member, reply: Reply) -> None:
-        state, text = record.begun(self.core, self.writer, self.number, reply_to(one, reply))
-        if state != one.to:
+    def _take_begin(self, member: Member, reply: Reply) -> None:
+        state, text = record.parse_state(self.core, self.writer, self.number, reply_to(member, reply))
+        if state != member.to:
             raise Found(state, text)
         self.state = state
 
-    def _take_reply(self, one: Member, step: Step, reply: Reply) -> bool:
-        """Takes the reply of a step; False where it is to be asked again."""
-        reply = reply_to(one, reply)
-        if isinstance(one.what, Call):
-            if self.core.note_spouts(one.what.shard, reply):
+    def _take_reply(self, member: Member, step: Step, reply: Reply) -> bool:
+        """Hands a reply to its step; False if the request must be sent again."""
+        reply = reply_to(member, reply)
+        if isinstance(member.request, Call):
+            if self.core.note_spouts(member.request.shard, reply):
                 return False
-            if isinstance(reply, redis.ResponseError) and not one.what.stamp:
+            if isinstance(reply, redis.ResponseError) and not member.request.stamp:
                 raise StoreError(str(reply))
-            if one.what.tracks and isinstance(reply, bytes) and b"A" in reply:
-                self.core.note_tracked(one.what, one.declared)
-        one.end()
+            if member.request.tracks and isinstance(reply, bytes) and b"A" in reply:
+                self.core.note_tracked(member.request, member.declared)
+        member.end()
         step.left -= 1
         step.replies.append(reply)
         return True
 
     def _guarded(self, operation: Operation[T]) -> Operation[T]:
-        """Runs an operation: what it writes takes effect only where all before is there still."""
-        if not self.one_server or record.phase_of(self.state) in ("", "done"):
+        """Runs an operation. Its writes take effect only if the store still has all earlier chunks."""
+        if not self.one_server or record.phase_of(self.state) in ("", "complete"):
             return (yield from operation)
         try:
             requests = next(operation)
@@ -350,20 +368,20 @@ class Run:
             operation.close()
 
     def _send(self, requests: Sequence[Request]) -> Operation[Replies]:
-        """Sends what an operation asks for: each script as a chunk of its own."""
+        """Sends the requests of an operation: each script as a chunk of its own."""
         moves = list[Member | None]()
         sent, state = list[Request](), self.state
         for asked in requests:
             drops = asked.script is None and asked.args == ("UNLINK", asked.key)
-            one = scripts.unlink([asked.key]) if drops else asked
-            if one.script is None or one.script.reads or not one.script.chained:
+            request = scripts.unlink([asked.key]) if drops else asked
+            if request.script is None or request.script.reads or not request.script.chained:
                 moves.append(None)
-                sent.append(one)
+                sent.append(request)
                 continue
             move = self._move(state, record.phase_of(state))
             state = move.to
             moves.append(move)
-            sent.append(chain([request_of(self.core, move), one]))
+            sent.append(chain([request_of(self.core, move), request]))
         if not self.registered:
             sent += under_way.begun(self.core, self.writer, self.number, self.text)
             self.registered = True
@@ -371,27 +389,11 @@ class Run:
         if any(move is not None and reply is None for move, reply in zip(moves, replies, strict=False)):
             self.core.one_server = False
             raise InCluster
-        found = Replies()
+        answers = Replies()
         for asked, moved, reply in zip(requests, moves, replies, strict=False):
             if moved is None:
-                found.append(reply)
+                answers.append(reply)
                 continue
             self._take_move(moved, reply[0])
-            found.append(reply_to(Member(asked), reply[1]))
-        return found
-
-
-def _done(then: Then | None, replies: Replies) -> Operation[None]:
-    """Does what replies ask for."""
-    asked = then(replies) if then is not None else None
-    if asked is not None:
-        yield from asked
-
-
-def _replies(core: Core, requests: Sequence[Request | Call]) -> Operation[Replies]:
-    """The replies of a cluster: calls are asked as `Core.ask` does."""
-    calls = [one for one in requests if isinstance(one, Call)]
-    if len(calls) == len(requests):
-        return (yield from core.ask(calls))
-    assert not calls
-    return (yield [one for one in requests if isinstance(one, Request)])
+            answers.append(reply_to(Member(asked), reply[1]))
+        return answers

@@ -1,4 +1,10 @@
-"""The scripts of commits as functions (as in acker/streams/log/scripts.py)."""
+"""The scripts of commits as functions (as in acker/streams/log/scripts.py).
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a segment
+is some thousand rows of a stream, stored and acked as one piece; a slot is the random number of a
+subscription; a bundle is the rows that have gathered for one task of a group; staged rows are stored, but
+nobody sees them before a commit.
+"""
 
 from collections.abc import Sequence
 
@@ -13,54 +19,53 @@ def gather(
     config: TopologyConfig,
     stream: Stream,
     ttl: int,
-    known: int,
+    late_ttl: int,
     waiting: Sequence[tuple[str, int, Segment]],
     open_at: Sequence[Word],
 ) -> Request:
-    """Publishes staged segments of a stream that gathers: group and task of each, and the segment.
+    """Publishes staged segments of a stream that gathers: group, task and segment of each.
 
-    open_at: when the group of each was seen to be open, as lua/streams/commits/gather.lua takes it. known:
-    ms.
+    open_at: the times at which groups were seen to be open (lua/streams/commits/gather.lua). late_ttl: ms.
     """
-    own = [stream.gathering, stream.subscriptions]
-    args: list[Word] = [ttl, known]
-    for (group, task, one), at in zip(waiting, open_at, strict=True):
-        own += [stream.gathered(group, task), stream.progress(group), *row_keys(stream, [one])]
-        args += [f"{group}:{task}", *published_words(one), at]
-    return script("gather", own, args, config.wait)
+    declared = [stream.gathering, stream.subscriptions]
+    args: list[Word] = [ttl, late_ttl]
+    for (group, task, segment), at in zip(waiting, open_at, strict=True):
+        declared += [stream.gathered(group, task), stream.progress(group), *row_keys(stream, [segment])]
+        args += [f"{group}:{task}", *published_words(segment), at]
+    return script("gather", declared, args, config.wait)
 
 
 def check_open(shard: Shard, names: Sequence[bytes]) -> Request:
-    """Tells of slabs whether some of their trees are not over."""
+    """Says for each slab whether some of its trees are not over."""
     return script("check_open", [shard.slabs, *shard.vectors(names)], names)
 
 
-def release(
+def release_bundle(
     config: TopologyConfig, stream: Stream, group: str, task: int, last: Segment, ttl: int, light: int
 ) -> Request:
-    """Releases what has gathered for a task of a group. last: the segment that ends the bundle."""
+    """Releases the rows that have gathered for a task of a group. last: the segment that ends the bundle."""
     own = [stream.entries, stream.subscriptions, stream.gathered(group, task), stream.progress(group)]
     own += [*row_keys(stream, [last]), stream.gathering, stream.gone]
-    return script("release", own, [ttl, *published_words(last), f"{group}:{task}", light], config.wait)
+    return script("release_bundle", own, [ttl, *published_words(last), f"{group}:{task}", light], config.wait)
 
 
-def check_taken(taken: bytes, first: str, last: str, planned: str) -> Request:
-    """Tells whether a range is what its batch was planned with."""
-    return script("check_taken", [taken], [first, last, planned])
+def check_delivered(delivered: bytes, first: str, last: str, planned: str) -> Request:
+    """Says whether a range still has the segments that its batch was planned with."""
+    return script("check_delivered", [delivered], [first, last, planned])
 
 
 def begin_commit(
-    config: TopologyConfig, writer: str, number: int, what: str, ttl: int, attempt: str, kept: int
+    config: TopologyConfig, writer: str, number: int, text: str, ttl: int, attempt: str, kept: int
 ) -> Request:
     """Stores a commit, or reads the one that is stored."""
-    args: list[Word] = [number, what, ttl, attempt, kept, keys.config(config.name), config.ackers]
+    args: list[Word] = [number, text, ttl, attempt, kept, keys.config(config.name), config.ackers]
     return script("begin_commit", [keys.commits(config.name, writer)], args, config.wait)
 
 
-def beat_commit(topology: str, writer: str, number: int, what: str, ttl: int) -> Request:
-    """Notes that a commit is under way. what: it begins, and does that; or ""."""
+def beat_commit(topology: str, writer: str, number: int, text: str, ttl: int) -> Request:
+    """Notes that a commit is under way. text: the text of a commit that begins; or ""."""
     own = [keys.committing(topology)]
-    return script("beat_commit", own, [f"{number} {writer}", ttl, what])
+    return script("beat_commit", own, [f"{number} {writer}", ttl, text])
 
 
 def advance_commit(
@@ -70,16 +75,16 @@ def advance_commit(
     start: str,
     to: str,
     of: str = "",
-    bound: Sequence[bytes] = (),
+    fences: Sequence[bytes] = (),
     field: str = "",
     spent: Sequence[bytes] = (),
 ) -> Request:
     """Moves a commit from one state to another.
 
-    of: its batch; bound: readers that it is a field of; spent: keys that go. All of them where it ends.
+    At its end: of: its batch; fences: readers that have a field of it; spent: keys to delete.
     """
-    own = [keys.commits(config.name, writer), *bound, *spent]
-    return script("advance_commit", own, [number, start, to, of, field, len(bound)], config.wait)
+    own = [keys.commits(config.name, writer), *fences, *spent]
+    return script("advance_commit", own, [number, start, to, of, field, len(fences)], config.wait)
 
 
 def unlink(spent: Sequence[bytes]) -> Request:
@@ -87,9 +92,9 @@ def unlink(spent: Sequence[bytes]) -> Request:
     return script("unlink", spent, [])
 
 
-def hold(stream: Stream, segments: Sequence[Segment], ttl: int) -> Request:
+def extend_rows(stream: Stream, segments: Sequence[Segment], ttl: int) -> Request:
     """Gives rows of staged segments another time to live."""
-    return script("hold", row_keys(stream, segments), [ttl])
+    return script("extend_rows", row_keys(stream, segments), [ttl])
 
 
 def publish(config: TopologyConfig, stream: Stream, segments: Sequence[Segment]) -> Request:
@@ -102,7 +107,10 @@ def publish(config: TopologyConfig, stream: Stream, segments: Sequence[Segment])
 def publish_once(
     config: TopologyConfig, stream: Stream, segment: Segment, payload: bytes, ttl: int, following: int
 ) -> Request:
-    """Publishes a segment without a commit. following: of the next subscription, where it has no number."""
-    own = [stream.entries, stream.subscriptions, *row_keys(stream, [segment]), stream.marker(segment.token)]
+    """Publishes a segment without a commit.
+
+    following: the slot of the next subscription, if none is stored yet.
+    """
+    own = [stream.entries, stream.subscriptions, *row_keys(stream, [segment]), stream.marker(segment.id)]
     facts: list[Word] = [*published_words(segment), payload, ttl, segment.lane]
     return script("publish_once", own, [*facts, "" if segment.shards else following], config.wait)

@@ -1,41 +1,47 @@
-"""Commits under way: none of the trees that they are about expires, however long they take.
+"""Commits under way: none of their trees expires, however long they take.
 
-Who carries out a commit registers it with its first request, and its heartbeat says that it goes on. While
-that is young, the slabs of the commit are sent back to the nursery before a shard rotates, and again before
-what a rotation has set aside expires. A process that dies ends that with its third missed heartbeat.
+The executor of a commit registers it with its first request, and sends heartbeats while it goes on. While
+these are young, the slabs of the commit are sent back to the nursery before a shard rotates, and again before
+the slabs that a rotation has set aside expire. If the process dies, that ends with the third missed
+heartbeat.
 
 When a commit has ended, the clock of the trees that it has tracked starts anew.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; roots are
+rows of a spout that were staged together, and get a tree each; the nursery is the first of three time
+buckets, through which a tree goes until it expires.
 """
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from acker.errors import StoreError, UnreadableRecord
 from acker.ledger import ids
 from acker.ledger.calls.calls import Call
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
+from acker.store.records import passing_over
 from acker.store.replies import milliseconds, pairs
 from acker.streams.commits import scripts
 from acker.streams.commits.contents import Commit
 from acker.streams.log import heartbeats, subscriptions
 from acker.streams.sources.roots import Roots
 from acker.streams.staging import staging, vectors
+from acker.streams.staging.external.rows import sending
 from acker.streams.staging.vectors import VectorKey
 from acker.streams.upkeep import scripts as upkeep_scripts
 
 _TTL = 86400
-"""Seconds for which a commit that nobody carries out any more is known: it tells where its trees were."""
+"""Seconds for which an abandoned commit is remembered: its record names the places of its trees."""
 _SLABS, _TREES = 500, 16_384
-"""Slabs of a call of lua/streams/upkeep/keep_waiting.lua, and trees after which it stops."""
+"""Slabs of a call of lua/streams/upkeep/pause_clock.lua, and trees after which it stops."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A commit that is registered: whose it is, what it does, and seconds since its last heartbeat."""
+    """A registered commit: its writer and number, its text, and the seconds since its last heartbeat."""
 
     writer: str
     number: int
@@ -44,7 +50,7 @@ class UnderWay:
 
 
 def begun(core: Core, writer: str, number: int, text: str) -> list[Request]:
-    """Requests that register a commit; the last is its heartbeat, while whoever has sent it goes on."""
+    """Requests that register a commit. The last one is its heartbeat, repeated while the executor goes on."""
     first, again = (scripts.beat_commit(core.config.name, writer, number, what, _TTL) for what in (text, ""))
     again.every = heartbeats.period(core)
     return [first, again]
@@ -62,20 +68,20 @@ def end(core: Core, writer: str, number: int, tracked: Sequence[Roots]) -> Opera
     Both go in one flight: in a pause between them, the clock would either stand still or run.
     """
     calls = []
-    for one in tracked:
-        found, most = _Slabs(core), max(1, _TREES // one.slab)
-        found.add_roots(one)
-        calls += [call for part in found.by_shard.items() for call in _moving(core, *part, 1, most)]
+    for roots in tracked:
+        slabs, most = _Slabs(core), max(1, _TREES // roots.slab)
+        slabs.add_roots(roots)
+        calls += [call for part in slabs.by_shard.items() for call in _moving(core, *part, 1, most)]
     replies = yield [*(core.request(call) for call in calls), forgetting(core, writer, number)]
     again = [call for call, reply in zip(calls, replies, strict=False) if core.note_spouts(call.shard, reply)]
     yield from core.ask(again)
 
 
 def all_of(core: Core) -> Operation[list[UnderWay]]:
-    """The commits that are registered. One that cannot be read is passed over, and logged."""
+    """The registered commits. One that cannot be read is passed over, and logged."""
     key = keys.committing(core.config.name)
     [stored, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
-    fields, found = pairs(stored), list[UnderWay]()
+    fields, commits = pairs(stored), list[UnderWay]()
     for field_name, text in fields.items():
         name, _, kind = field_name.rpartition(b":")
         if kind != b"what":
@@ -86,28 +92,29 @@ def all_of(core: Core) -> Operation[list[UnderWay]]:
             _log.error("%s: the commit %.100r cannot be read", core.config.name, name)
             continue
         age = max(0, milliseconds(instant) - int(at)) / 1000
-        found.append(UnderWay(writer.decode("utf-8", "replace"), int(number), text, age))
-    return found
+        commits.append(UnderWay(writer.decode("utf-8", "replace"), int(number), text, age))
+    return commits
 
 
 def slabs(core: Core) -> Operation[dict[int, set[bytes]]]:
-    """The slabs, by shard, that commits under way are about.
+    """The slabs, by shard, of commits under way.
 
-    A commit that cannot be read is passed over, and logged: its trees expire as if nobody carried it out.
+    A commit that cannot be read is passed over, and logged: its trees expire as if it had no executor.
     """
-    found = _Slabs(core)
-    for one in (yield from all_of(core)):
-        if one.age >= heartbeats.MISSED * heartbeats.period(core):
+    slabs_found = _Slabs(core)
+    for commit in (yield from all_of(core)):
+        if commit.age >= heartbeats.MISSED * heartbeats.period(core):
             continue
-        try:
-            yield from found.add(Commit.load(one.text))
-        except (StoreError, UnreadableRecord) as error:
-            _log.error("%s, commit %d of %s: %s", core.config.name, one.number, one.writer, error)
-    return found.by_shard
+        with passing_over(f"{core.config.name}, commit {commit.number} of {commit.writer}", refusals=True):
+            yield from slabs_found.add(Commit.load(commit.text))
+    return slabs_found.by_shard
 
 
 def send_back(core: Core, by_shard: dict[int, set[bytes]], rotations: int) -> Operation[int]:
-    """Sends slabs back to the nursery that were put into it so many rotations ago, or more; how many."""
+    """Sends slabs back to the nursery that were put into it so many rotations ago, or more.
+
+    Returns their number.
+    """
     moved = 0
     for shard, names in sorted(by_shard.items()):
         left = sorted(names)
@@ -119,10 +126,10 @@ def send_back(core: Core, by_shard: dict[int, set[bytes]], rotations: int) -> Op
 
 
 def _moving(core: Core, shard: int, names: Iterable[bytes], rotations: int, most: int = _SLABS) -> list[Call]:
-    """The calls that move slabs to the nursery, so many each."""
+    """The calls that move slabs to the nursery, with a limit of slabs for each."""
     members, most = sorted(names), min(most, _SLABS)
     return [
-        upkeep_scripts.keep_waiting(core.shards[shard], members[at : at + most], rotations)
+        upkeep_scripts.pause_clock(core.shards[shard], members[at : at + most], rotations)
         for at in range(0, len(members), most)
     ]
 
@@ -134,29 +141,30 @@ class _Slabs:
     core: Core
     by_shard: dict[int, set[bytes]] = field(default_factory=dict)
 
-    def add(self, what: Commit) -> Operation[None]:
-        """Adds what a commit tracks, emits into, fails and acks, as far as that is not done."""
+    def add(self, work: Commit) -> Operation[None]:
+        """Adds the slabs that a commit tracks, emits into, fails and acks, as far as that is not done."""
         core = self.core
-        for one in what.roots():
-            self.add_roots(one)
-        places = [place for _, segment in what.segments() for place in vectors.keys_of(core, segment)]
-        places += [place for segment in what.gates for place in vectors.keys_of(core, segment)]
-        for taken in what.ranges():
-            pieces = yield from subscriptions.all_taken(core, taken)
+        for roots in work.roots():
+            self.add_roots(roots)
+        places = [place for _, segment in work.segments() for place in vectors.keys_of(core, segment)]
+        places += [place for segment in work.gates for place in vectors.keys_of(core, segment)]
+        places += sending.places(core, work.sent)
+        for delivered in work.ranges():
+            pieces = yield from subscriptions.all_delivered(core, delivered)
             places += [
-                place for piece in pieces for place in vectors.keys_of(core, piece.segment, taken.slot)
+                place for piece in pieces for place in vectors.keys_of(core, piece.segment, delivered.slot)
             ]
         yield from self._add_vectors(places)
-        failing = [staging.failing(core, token) for token in what.failures()]
+        failing = [staging.failing_key(core, staged_id) for staged_id in work.failures()]
         for (_, shard), names in zip(
             failing, (yield [command("HGET", key, "slabs") for key, _ in failing]), strict=True
         ):
             self._add(shard, _cut(names or b""))
 
-    def add_roots(self, one: Roots) -> None:
+    def add_roots(self, roots: Roots) -> None:
         """Adds the slabs of roots, in all sections of their line."""
-        for section in range(1, one.sections + 1) if self.core.config.ackers else ():
-            names = ids.split(one.slabs(section))[0]
+        for section in range(1, roots.sections + 1) if self.core.config.ackers else ():
+            names = ids.split(roots.slabs(section))[0]
             shards = ids.shards_of(names, self.core.config.ackers)
             for name, shard in zip(_cut(names.astype(">u8").tobytes()), shards.tolist(), strict=True):
                 self._add(shard, [name])

@@ -6,11 +6,13 @@ For a service, which runs operations on a store of its own (`Store.run`, `AsyncS
     store.run(dead_letters.groups(core))                                             # .../groups
     store.run(dead_letters.replay(core, letter_id))                                  # POST .../{id}/replay
     store.run(dead_letters.discard(core, [letter_id]))
-    store.run(dead_letters.replay_some(core, Filter(cause="...")))         # those of a filter, step by step
+    store.run(dead_letters.replay_some(core, Filter(cause="...")))                   # step by step
 
 Ids are text that is safe in a URL. Nothing here needs Spark, only pyarrow. Errors: ValidationError for a
-malformed id or filter, UnknownDeadLetter, and TrackRejected or SpoutPendingFull where there is no room for a
+malformed id or filter, UnknownDeadLetter, and TrackRejected or SpoutPendingFull if there is no room for a
 replay: nothing has changed then.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree.
 """
 
 from collections.abc import Sequence
@@ -42,10 +44,13 @@ STEP = 500
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a step has replayed. anchors: id -> the anchor of its new tree. refused: what cannot be.
+    """The result of a step of replays.
 
-    waits: why it went no further, "" where nothing hinders it. cursor: where the next step goes on, None at
-    the end.
+    Attributes:
+        anchors: Id -> the anchor of its new tree.
+        refused: Letters that cannot be replayed.
+        waits: The reason why the step went no further, or "".
+        cursor: The start of the next step; None at the end.
     """
 
     anchors: dict[str, int]
@@ -56,14 +61,14 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """How many dead letters a step has discarded, and where the next one goes on: None at the end."""
+    """The number of discarded dead letters, and the start of the next step; None at the end."""
 
     count: int
     cursor: str | None
 
 
 def counts(core: Core) -> Operation[dict[str, int]]:
-    """Spout -> how many dead letters it has, where it has any."""
+    """The number of dead letters of each spout that has some."""
     yield from core.refresh_spouts()
     names = sorted(core.spouts)
     if not names:
@@ -73,7 +78,7 @@ def counts(core: Core) -> Operation[dict[str, int]]:
 
 
 def count(core: Core, spout: str | None = None) -> Operation[int]:
-    """How many dead letters a spout has, or all."""
+    """The number of dead letters of a spout, or of all."""
     if spout is None:
         return sum((yield from counts(core)).values())
     [found] = yield [command("XLEN", keys.Spout(core.config.name, check_name(spout, "spout")).dead)]
@@ -82,22 +87,22 @@ def count(core: Core, spout: str | None = None) -> Operation[int]:
 
 def get(core: Core, letter: str) -> Operation[DeadLetter]:
     """One dead letter. Raises ValidationError, UnknownDeadLetter, UnreadableRecord."""
-    found = yield from dead_letter_store.head(core, letter)
-    [stored] = yield from dead_letter_store.stored(core, [found])
+    head = yield from dead_letter_store.head(core, letter)
+    [stored] = yield from dead_letter_store.stored(core, [head])
     if stored is None:
-        raise dead_letter_store.unknown(core, letter)
+        raise dead_letter_store.unknown_letter(core, letter)
     if isinstance(stored, UnreadableRecord):
         raise stored
-    return dead_letter_store.whole(found, stored)
+    return dead_letter_store.load_letter(head, stored)
 
 
 def discard(core: Core, letters: Sequence[str]) -> Operation[list[str]]:
-    """Drops dead letters for good, up to 1,000; returns the ids of which there was none, or none any more."""
+    """Drops dead letters for good, up to 1,000; returns the ids that do not, or no longer, exist."""
     check_number(len(letters), "dead letters to discard", 1, dead_letter_store.READ, int)
     asked = dict.fromkeys(letters)
     by_spout: dict[str, list[str]] = {}
     for letter in asked:
-        number, spout = dead_letter_store.split(letter)
+        number, spout = dead_letter_store.split_id(letter)
         by_spout.setdefault(spout, []).append(number)
     dropped: set[str] = set()
     for spout, numbers in by_spout.items():
@@ -110,16 +115,25 @@ def discard(core: Core, letters: Sequence[str]) -> Operation[list[str]]:
 def discard_some(
     core: Core, asked: Filter, *, limit: int = STEP, cursor: str | None = None, until: float | None = None
 ) -> Operation[Discarded]:
-    """Drops for good the next `limit` (1 to 500) dead letters of a filter that are there now.
+    """Drops for good the next `limit` (1 to 500) dead letters of a filter that exist now.
 
-    cursor: where the step before ended. until: Unix seconds; later ones are left out (`GroupPage.until`).
-    Any number may do it at once: each counts what it has dropped itself. Raises ValidationError.
+    Any number of processes may do it at once: each counts the letters that it has dropped itself.
+
+    Args:
+        core: The ledger.
+        asked: The filter.
+        limit: The most letters to drop.
+        cursor: The end of the step before.
+        until: Unix seconds; later letters are left out (`GroupPage.until`).
+
+    Raises:
+        ValidationError: An argument is out of range, or the cursor belongs to another filter.
     """
     check_number(limit, "limit", 1, STEP, int)
     position = yield from pages.start(core, asked, cursor, until)
-    found, rest = yield from pages.scan(core, asked, position, limit)
+    letters, rest = yield from pages.scan(core, asked, position, limit)
     dropped = 0
-    for spout, numbers in _by_spout(found).items():
+    for spout, numbers in _by_spout(letters).items():
         dropped += len((yield from replays.discard(core, spout, numbers)))
     return Discarded(dropped, pages.encoded(rest, asked))
 
@@ -127,48 +141,48 @@ def discard_some(
 def replay(core: Core, letter: str) -> Operation[int]:
     """Gives a dead letter a new tree, as its first attempt, and publishes its row; returns the new anchor.
 
-    Takes effect once, also if two ask for it: the second gets UnknownDeadLetter. Each of several at the same
-    moment may find the last room, and is replayed.
+    Takes effect once, also if two callers ask for it: the second gets UnknownDeadLetter. Several replays at
+    the same moment may each find the last room, and take effect.
     """
-    found = yield from dead_letter_store.head(core, letter)
-    done = yield from replays.replay(core, [found])
+    head = yield from dead_letter_store.head(core, letter)
+    done = yield from replays.replay(core, [head])
     if done is None:
         raise UnknownDeadLetter(f"dead letter {letter!r} could not be replayed: {OTHERS}")
     if done.refused:
         raise ValidationError(done.refused[0].why)
     if letter not in done.anchors:
-        raise dead_letter_store.unknown(core, letter)
+        raise dead_letter_store.unknown_letter(core, letter)
     return done.anchors[letter]
 
 
 def replay_some(
     core: Core, asked: Filter, *, limit: int = STEP, cursor: str | None = None, until: float | None = None
 ) -> Operation[Replayed]:
-    """Replays the next `limit` (1 to 500) dead letters of a filter that are there now.
+    """Replays the next `limit` (1 to 500) dead letters of a filter that exist now.
 
-    cursor, until: as of `discard_some`. Where there is no room for all of them it goes as far as there is,
-    and says in `waits` why no further: its cursor goes on from there. Any number may do it at once: each dead
-    letter is replayed once. Raises ValidationError.
+    If there is no room for all of them, it replays as many as there is room for, says in `waits` why no
+    further, and its cursor goes on from there. Any number of processes may do it at once: each dead letter is
+    replayed once. Arguments and errors are the same as for `discard_some`.
     """
     check_number(limit, "limit", 1, STEP, int)
     position = yield from pages.start(core, asked, cursor, until)
-    found, rest = yield from pages.scan(core, asked, position, limit)
-    fits = yield from dead_letter_store.fitting(core, found)
-    if fits < len(found):
-        found = found[:fits]
-        rest = yield from pages.after(core, position, found[-1])
+    letters, rest = yield from pages.scan(core, asked, position, limit)
+    fits = yield from dead_letter_store.fitting(core, letters)
+    if fits < len(letters):
+        letters = letters[:fits]
+        rest = yield from pages.after(core, position, letters[-1])
     anchors: dict[str, int] = {}
     refused: list[Refusal] = []
     place = 0
-    while place < len(found):
-        part = [one for one in found[place:] if one.spout == found[place].spout]
+    while place < len(letters):
+        part = [one for one in letters[place:] if one.spout == letters[place].spout]
         try:
             done = yield from replays.replay(core, part)
             waits = "" if done else OTHERS
         except (SpoutPendingFull, TrackRejected) as error:
             done, waits = None, str(error)
         if done is None:
-            back = (yield from pages.after(core, position, found[place - 1])) if place else position
+            back = (yield from pages.after(core, position, letters[place - 1])) if place else position
             return Replayed(anchors, tuple(refused), waits, pages.encoded(back, asked))
         anchors |= done.anchors
         refused += done.refused
@@ -176,8 +190,8 @@ def replay_some(
     return Replayed(anchors, tuple(refused), "", pages.encoded(rest, asked))
 
 
-def _by_spout(found: Sequence[Head]) -> dict[str, list[str]]:
+def _by_spout(letters: Sequence[Head]) -> dict[str, list[str]]:
     spouts: dict[str, list[str]] = {}
-    for one in found:
-        spouts.setdefault(one.spout, []).append(one.number)
+    for letter in letters:
+        spouts.setdefault(letter.spout, []).append(letter.number)
     return spouts

@@ -1,4 +1,4 @@
-"""Which dead letters are meant: one filter for every face, and the cause by which they are grouped."""
+"""The filter of dead letters, one for every face, and the cause by which they are grouped."""
 
 import functools
 import re
@@ -27,31 +27,38 @@ _BEFORE = 20
 
 @functools.lru_cache(maxsize=4096)
 def cause(reason: str) -> str:
-    """A reason without what differs from record to record, so that equal failures have one cause.
+    """A reason without the parts that differ from record to record, so that equal failures have one cause.
 
-    Quoted text, long hexadecimal names and numbers become "…". A number that is named as a status of HTTP
-    stays: 100 to 599 after a word such as HTTP, status, code, error or answered.
+    Quoted text, long hexadecimal names and numbers become "…". A number that is a status of HTTP stays: 100
+    to 599 after a word such as HTTP, status, code, error or answered.
     """
     return _VARIES.sub(_masked, reason)
 
 
-def _masked(found: re.Match[str]) -> str:
-    if _THREE_DIGITS.match(found[0]):
-        before = found.string[max(0, found.start() - _BEFORE) : found.start()]
+def _masked(match: re.Match[str]) -> str:
+    if _THREE_DIGITS.match(match[0]):
+        before = match.string[max(0, match.start() - _BEFORE) : match.start()]
         if _OF_STATUS.search(before):
-            return found[0]
+            return match[0]
     return _MASK
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which dead letters. All that is given must hold; None, and "" of `reason`, takes all.
+    """A filter of dead letters. All given conditions must hold; None, and "" for `reason`, matches all.
 
-    spout, status (failed or expired), stream (where a replay is published): that one. step: the step that
-    gave the reason, "" for letters without a known step. reason: a part of it, in capitals or not. cause: the
-    whole of it as `cause` gives it. older_than, newer_than: seconds since the last outcome, by the store's
-    clock. ended_until: Unix seconds by that clock; letters whose last outcome came later are left out. Raises
-    ValidationError.
+    Attributes:
+        spout: The spout.
+        status: The status of the last tree: failed or expired.
+        step: The step that gave the reason; "" for letters without a known step.
+        reason: A part of the reason, in capitals or not.
+        cause: The whole cause (`cause`).
+        stream: The stream in which a replay is published.
+        older_than, newer_than: Seconds since the last outcome, by the store's clock.
+        ended_until: Unix seconds by that clock: letters with a later last outcome do not match.
+
+    Raises:
+        ValidationError: A condition has a value that it does not take.
     """
 
     spout: str | None = None
@@ -85,11 +92,11 @@ class Filter:
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves any dead letter out."""
+        """True if some dead letter may not match."""
         return self != Filter()
 
     def takes(self, letter: Head, now: float) -> bool:
-        """Whether a dead letter is meant, at `now` (Unix seconds by the store's clock)."""
+        """Return True if a dead letter matches, at `now` (Unix seconds by the store's clock)."""
         return (
             self.spout in (None, letter.spout)
             and self.status in (None, letter.status)

@@ -1,8 +1,8 @@
-"""Reading dead letters by a filter: pages with their rows, and groups with how many there are of each.
+"""Reads dead letters by a filter: pages with their rows, and groups with their counts.
 
-A page looks at a bounded number of them, so it may hold fewer than asked for, or none, and have a cursor all
-the same: go on until there is none. What comes after the first page was begun is not among them, so whoever
-replays goes to an end, also where all fails again.
+A page looks at a bounded number of letters, so it may have fewer than asked for, or none, and still have a
+cursor: go on until there is none. Letters that come after the first page was begun are left out. So replaying
+comes to an end, even if all letters fail again.
 """
 
 import hashlib
@@ -67,10 +67,14 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class LettersPosition:
-    """Where a reading is: after a number of a spout's dead letters.
+    """The position of a reading: after a number of a spout's dead letters.
 
-    until: its end, in ms of their numbers. end: the last number of that spout, when the reading came to it:
-    numbers may go on within a ms for as long as a clock that was set back has not caught up.
+    Attributes:
+        until: The end of the reading, in ms of their numbers.
+        spout: The spout.
+        after: The number after which it goes on.
+        end: The last number of that spout when the reading reached it. Numbers may go on within a ms for as
+            long as a clock that was set back has not caught up.
     """
 
     until: Annotated[int, Bounds(0, MOST_COUNT)]
@@ -85,7 +89,10 @@ _CURSOR: Codec[tuple[str, LettersPosition]] = Codec(tuple[str, LettersPosition],
 def start(
     core: Core, asked: Filter, cursor: str | None, until: float | None = None
 ) -> Operation[LettersPosition]:
-    """Where a page begins. until: Unix seconds, None for now; of a first page. Raises ValidationError."""
+    """The position at which a page begins. until: the end of a first page, in Unix seconds; None for now.
+
+    Raises ValidationError.
+    """
     if not isinstance(asked, Filter):
         raise ValidationError(f"dead letters: expected a Filter, got {shown(asked)}")
     if cursor is not None:
@@ -102,22 +109,22 @@ def start(
 def scan(
     core: Core, asked: Filter, position: LettersPosition, most: int, look: int = LOOK
 ) -> Operation[tuple[list[Head], LettersPosition | None]]:
-    """The next dead letters that are meant, `most` at most, and where the reading came to; None at its end.
+    """The next dead letters of a filter, `most` at most, and the position after them; None at the end.
 
-    look: how many it looks at, at most.
+    look: the most letters to look at.
     """
-    found, rest, _ = yield from search(core, asked, position, most, look)
-    return found, rest
+    letters, rest, _ = yield from search(core, asked, position, most, look)
+    return letters, rest
 
 
 def search(
     core: Core, asked: Filter, position: LettersPosition, most: int, look: int = LOOK
 ) -> Operation[tuple[list[Head], LettersPosition | None, int]]:
-    """As `scan`, and how many it looked at."""
+    """Scans like `scan`, and also returns the number of letters that it looked at."""
     room = look
     names = yield from _spouts(core, asked)
     now = yield from _now(core)
-    found: list[Head] = []
+    letters: list[Head] = []
     for name in names:
         if name < position.spout:
             continue
@@ -126,21 +133,21 @@ def search(
             position = LettersPosition(position.until, name, dead_letter_store.FIRST, end)
         while position.after != position.end:
             if not look:
-                return found, position, room
+                return letters, position, room
             count = min(look, dead_letter_store.READ)
             read = yield from dead_letter_store.heads(core, name, position.after, position.end, count)
             passed = position.after
-            for one in read.found:
-                if asked.takes(one, now):
-                    if len(found) == most:
-                        return found, replace(position, after=passed), room - look
-                    found.append(one)
-                passed = one.number
+            for letter in read.found:
+                if asked.takes(letter, now):
+                    if len(letters) == most:
+                        return letters, replace(position, after=passed), room - look
+                    letters.append(letter)
+                passed = letter.number
             position = replace(position, after=read.last)
             look -= read.count
             if read.count < count:
                 break
-    return found, None, room - look
+    return letters, None, room - look
 
 
 def page(
@@ -148,8 +155,8 @@ def page(
 ) -> Operation[LettersPage]:
     """A page of at most `limit` (1 to 1,000) dead letters with their rows, of 16 MiB or so at most.
 
-    asked: which; None for all. Each that cannot be read is passed over, and logged with its id. Raises
-    ValidationError, also for a cursor of another query.
+    asked: the filter; None for all. A letter that cannot be read is passed over, and logged with its id.
+    Raises ValidationError, also for a cursor of another query.
     """
     check_number(limit, "limit", 1, PAGE, int)
     asked = asked or Filter()
@@ -160,17 +167,17 @@ def page(
         heads = heads[:fits]
         rest = yield from after(core, position, heads[-1])
     letters = []
-    for one, stored in zip(heads, (yield from dead_letter_store.stored(core, heads)), strict=True):
+    for head, stored in zip(heads, (yield from dead_letter_store.stored(core, heads)), strict=True):
         with passing_over(core.config.name):
             if isinstance(stored, UnreadableRecord):
                 raise stored
-            if stored is not None:  # else it was replayed or discarded meanwhile
-                letters.append(dead_letter_store.whole(one, stored))
+            if stored is not None:  # it was not replayed or discarded meanwhile
+                letters.append(dead_letter_store.load_letter(head, stored))
     return LettersPage(tuple(letters), encoded(rest, asked))
 
 
 def after(core: Core, position: LettersPosition, last: Head) -> Operation[LettersPosition]:
-    """Where a reading that began at a position is after a dead letter that it found."""
+    """The position after a dead letter, for a reading that began at a position."""
     if last.spout == position.spout:
         return replace(position, after=last.number)
     [end] = yield from dead_letter_store.newest(core, [last.spout], str(position.until))
@@ -180,59 +187,59 @@ def after(core: Core, position: LettersPosition, last: Head) -> Operation[Letter
 def groups(
     core: Core, asked: Filter | None = None, *, by: Sequence[By] = BY, cursor: str | None = None
 ) -> Operation[GroupPage]:
-    """How many dead letters have each cause, step and status, largest group first: a page of 10,000 of them.
+    """Counts dead letters by cause, step and status, largest group first: a page of 10,000 letters.
 
-    by: what to tell them apart by. Raises ValidationError and UnreadableRecord, as `page`.
+    by: the fields to group by. Raises ValidationError and UnreadableRecord, like `page`.
     """
     if not by or len(set(by)) < len(by) or not set(by) <= set(BY):
         raise ValidationError(f"by: expected some of {', '.join(BY)}, each once, got {', '.join(by)!r:.100}")
     asked = asked or Filter()
     position = yield from start(core, asked, cursor)
-    found: dict[tuple[object, ...], Group] = {}
+    by_key: dict[tuple[object, ...], Group] = {}
     rest: LettersPosition | None = position
     look = LOOK
-    while rest is not None and look and len(found) < GROUPS:
+    while rest is not None and look and len(by_key) < GROUPS:
         heads, rest = yield from scan(core, asked, rest, dead_letter_store.READ, dead_letter_store.READ)
         look -= dead_letter_store.READ
-        _add(found, (_alone(one, by) for one in heads))
-    return GroupPage(_largest_first(found), position.until / 1000, encoded(rest, asked))
+        _add(by_key, (_alone(one, by) for one in heads))
+    return GroupPage(_largest_first(by_key), position.until / 1000, encoded(rest, asked))
 
 
 def add_up(pages: Iterable[GroupPage]) -> tuple[Group, ...]:
     """The groups of several pages as one, largest first."""
-    found: dict[tuple[object, ...], Group] = {}
+    by_key: dict[tuple[object, ...], Group] = {}
     for one in pages:
-        _add(found, one.groups)
-    return _largest_first(found)
+        _add(by_key, one.groups)
+    return _largest_first(by_key)
 
 
-def _alone(one: Head, by: Sequence[By]) -> Group:
+def _alone(letter: Head, by: Sequence[By]) -> Group:
     return Group(
-        cause(one.reason) if "cause" in by else None,
-        one.step if "step" in by else None,
-        one.status if "status" in by else None,
+        cause(letter.reason) if "cause" in by else None,
+        letter.step if "step" in by else None,
+        letter.status if "status" in by else None,
         1,
-        one.at,
-        one.at,
-        one.reason,
+        letter.at,
+        letter.at,
+        letter.reason,
     )
 
 
-def _add(found: dict[tuple[object, ...], Group], more: Iterable[Group]) -> None:
-    for one in more:
-        key = one.cause, one.step, one.status
-        known = found.get(key, one)
-        if known is one:
-            found[key] = one
+def _add(by_key: dict[tuple[object, ...], Group], more: Iterable[Group]) -> None:
+    for added in more:
+        key = added.cause, added.step, added.status
+        present = by_key.get(key, added)
+        if present is added:
+            by_key[key] = added
             continue
-        latest = max(known, one, key=lambda group: group.newest)
-        found[key] = Group(
-            *key, known.count + one.count, min(known.oldest, one.oldest), latest.newest, latest.reason
+        latest = max(present, added, key=lambda group: group.newest)
+        by_key[key] = Group(
+            *key, present.count + added.count, min(present.oldest, added.oldest), latest.newest, latest.reason
         )
 
 
-def _largest_first(found: dict[tuple[object, ...], Group]) -> tuple[Group, ...]:
-    return tuple(sorted(found.values(), key=lambda one: (-one.count, -one.newest)))
+def _largest_first(by_key: dict[tuple[object, ...], Group]) -> tuple[Group, ...]:
+    return tuple(sorted(by_key.values(), key=lambda one: (-one.count, -one.newest)))
 
 
 def _spouts(core: Core, asked: Filter) -> Operation[list[str]]:
@@ -264,7 +271,7 @@ def encoded(at: LettersPosition | None, asked: Filter) -> str | None:
 
 
 def decoded(cursor: object, asked: Filter) -> LettersPosition:
-    """The position that a cursor stands for; ValidationError where it is none of this filter."""
+    """The position of a cursor. Raises ValidationError if it is none of this filter."""
     digest, at = cursors.read(_CURSOR, cursor, _CURSOR_BYTES)
     if digest != _digest(asked):
         raise cursors.malformed()

@@ -1,6 +1,10 @@
-"""Replaying dead letters of one spout: they get new trees, and their rows are published, by one commit.
+"""Replays dead letters of one spout: they get new trees, and their rows are published, by one commit.
 
-They are discarded by commits of the same writer, so each goes one way, and whoever sends it there counts it.
+They are discarded by commits of the same writer. So each letter goes one way, and is counted by the process
+that sends it there.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; staged rows are stored, but
+nobody sees them before a commit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +44,7 @@ _RACES_OF_ONE = 100
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A dead letter that cannot be replayed, and why: it stays until it is discarded."""
+    """A dead letter that cannot be replayed, and the reason: it stays until it is discarded."""
 
     id: str
     why: str
@@ -48,7 +52,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What became of the first `taken` of some dead letters. anchors: id -> the anchor of its new tree."""
+    """The result for the first `taken` of some dead letters. anchors: id -> the anchor of its new tree."""
 
     taken: int
     anchors: dict[str, int]
@@ -57,7 +61,7 @@ class Again:
 
 @dataclass(slots=True)
 class _Group:
-    """Dead letters that are emitted in one way."""
+    """Dead letters with the same options and schema, which are emitted together."""
 
     letters: list[Head] = field(default_factory=list)
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -73,53 +77,53 @@ class _Made:
     refused: list[Refusal] = field(default_factory=list)
 
 
-def replay(core: Core, found: Sequence[Head]) -> Operation[Again | None]:
+def replay(core: Core, letters: Sequence[Head]) -> Operation[Again | None]:
     """Replays as many dead letters of one spout, from the first on, as there is room for: one at least.
 
-    None where others have replayed each time that this was to be stored. One that is gone is in neither of
-    the answer's parts. Raises SpoutPendingFull or TrackRejected where there is no room: nothing has changed.
-    Each of several at the same moment may find the last room, and is replayed.
+    None if other replays were stored first each time. A letter that is gone is in neither part of the result.
+    Raises SpoutPendingFull or TrackRejected if there is no room: nothing has changed. Several replays at the
+    same moment may each find the last room, and take effect.
     """
-    spout = found[0].spout
-    for _ in range(_RACES_OF_ONE if len(found) == 1 else _RACES):  # many are staged anew each time
-        # The number first: whoever replays the same letters meanwhile takes it, and this commit loses.
+    spout = letters[0].spout
+    for _ in range(_RACES_OF_ONE if len(letters) == 1 else _RACES):  # many are staged anew each time
+        # The number first: another replay of the same letters takes it meanwhile, and this commit loses.
         number = yield from commit.next_number(core, writer_of(spout))
-        rows = yield from dead_letter_store.stored(core, found)
+        rows = yield from dead_letter_store.stored(core, letters)
         most, full = yield from _room(
             core, spout, [row.roots.how for row in rows if isinstance(row, StoredRow)]
         )
-        taken = min(len(found), most)
+        taken = min(len(letters), most)
         while True:
-            made = yield from _stage(core, found[:taken], rows[:taken])
-            what = Commit(tuple(made.staged), tuple(made.roots), settled=_settled(spout, made.anchors))
-            if full or not (lack := (yield from _lack(core, made.roots))):
+            staged = yield from _stage(core, letters[:taken], rows[:taken])
+            work = Commit(tuple(staged.staged), tuple(staged.roots), settled=_settled(spout, staged.anchors))
+            if full or not (lack := (yield from _lack(core, staged.roots))):
                 break
-            yield from holding.discard(core, what)
+            yield from holding.discard(core, work)
             if taken == 1:
                 raise lack
             taken //= 2
-        if not made.anchors or (yield from commit.commit(core, writer_of(spout), number, what)):
-            return Again(taken, made.anchors, tuple(made.refused))
+        if not staged.anchors or (yield from commit.commit(core, writer_of(spout), number, work)):
+            return Again(taken, staged.anchors, tuple(staged.refused))
     return None
 
 
 def discard(core: Core, spout: str, numbers: Sequence[str]) -> Operation[set[str]]:
-    """Drops dead letters of a spout for good, up to 500; returns which ones it has dropped itself.
+    """Drops dead letters of a spout for good, up to 500; returns the numbers that this call has dropped.
 
-    Raises CommitOrderError where others have settled or replayed each time that this was to be stored.
+    Raises CommitOrderError if other commits were stored first each time.
     """
-    own = keys.Spout(core.config.name, spout)
+    spout_keys = keys.Spout(core.config.name, spout)
     for _ in range(_RACES_OF_ONE):
         # The number first, as for a replay.
         number = yield from commit.next_number(core, writer_of(spout))
-        replies = yield [command("XRANGE", own.dead, one, one) for one in numbers]
+        replies = yield [command("XRANGE", spout_keys.dead, one, one) for one in numbers]
         there = [one for one, found in zip(numbers, replies, strict=True) if found]
-        what = Commit(settled=Settled(spout, letters=tuple(there), token=segments.new_token()))
-        if not there or (yield from commit.commit(core, writer_of(spout), number, what)):
+        work = Commit(settled=Settled(spout, letters=tuple(there), id=segments.new_hex_id()))
+        if not there or (yield from commit.commit(core, writer_of(spout), number, work)):
             return set(there)
     raise CommitOrderError(
-        f"dead letters of spout {spout!r}: others have gone on each of the {_RACES_OF_ONE} times that some "
-        "were to be discarded; try again"
+        f"dead letters of spout {spout!r} were not discarded: other commits were stored first each of "
+        f"{_RACES_OF_ONE} times. Try again"
     )
 
 
@@ -128,53 +132,54 @@ def _settled(spout: str, anchors: Iterable[str]) -> Settled:
 
 
 def _stage(
-    core: Core, found: Sequence[Head], rows: Sequence[StoredRow | UnreadableRecord | None]
+    core: Core, letters: Sequence[Head], rows: Sequence[StoredRow | UnreadableRecord | None]
 ) -> Operation[_Made]:
-    made = _Made()
+    staged = _Made()
     groups: dict[tuple[SpoutOptions, str], _Group] = {}
-    for one, row in zip(found, rows, strict=True):
+    for letter, row in zip(letters, rows, strict=True):
         if row is None:
             continue
         try:
-            how, batches = _prepared(one, row)
+            options, batches = _prepared(letter, row)
         except (UnreadableRecord, ValidationError) as error:
-            made.refused.append(Refusal(one.id, str(error)))
+            staged.refused.append(Refusal(letter.id, str(error)))
             continue
-        group = groups.setdefault((how, batches[0].schema.to_string()), _Group())
-        group.letters.append(one)
+        group = groups.setdefault((options, batches[0].schema.to_string()), _Group())
+        group.letters.append(letter)
         group.batches += batches
-    for (how, _), group in groups.items():
+    for (options, _), group in groups.items():
         try:
-            roots, piece = yield from emit_recorded(core, how, Staging(how.stream), group.batches)
+            roots, piece = yield from emit_recorded(core, options, Staging(options.stream), group.batches)
         except SchemaMismatch as error:
-            made.refused += [Refusal(one.id, str(error)) for one in group.letters]
+            staged.refused += [Refusal(letter.id, str(error)) for letter in group.letters]
             continue
-        made.staged.append(piece)
-        made.roots += roots
-        anchors = [int(anchor) for one in roots for anchor in one.anchors()]
-        made.anchors |= {one.id: anchor for one, anchor in zip(group.letters, anchors, strict=True)}
-    return made
+        staged.staged.append(piece)
+        staged.roots += roots
+        anchors = [int(anchor) for member in roots for anchor in member.anchors()]
+        staged.anchors |= {letter.id: anchor for letter, anchor in zip(group.letters, anchors, strict=True)}
+    return staged
 
 
-def _prepared(one: Head, row: StoredRow | UnreadableRecord) -> tuple[SpoutOptions, list[pa.RecordBatch]]:
-    """How a row is emitted again; ValidationError or UnreadableRecord where it cannot be."""
+def _prepared(letter: Head, row: StoredRow | UnreadableRecord) -> tuple[SpoutOptions, list[pa.RecordBatch]]:
+    """The options and the row of a letter to emit again. Raises ValidationError or UnreadableRecord."""
     if isinstance(row, UnreadableRecord):
         raise row
     # The watermark has passed it, and never goes back.
-    how = replace(row.roots.how, offset="", partition="")
-    batches = dead_letter_store.batches(one, row)
-    if not trackable(pa.Table.from_batches(batches), how.message_id):
+    options = replace(row.roots.how, offset="", partition="")
+    batches = dead_letter_store.batches(letter, row)
+    if not trackable(pa.Table.from_batches(batches), options.message_id):
         raise ValidationError(
-            f"dead letter {one.id!r} cannot be replayed: its message id is null or too long; write its "
-            "row again with another, and discard it"
+            f"dead letter {letter.id!r} cannot be replayed: its message id is null or too long. Write its "
+            "row again with another id, and discard the letter"
         )
-    return how, batches
+    return options, batches
 
 
 def _room(core: Core, spout: str, hows: Sequence[SpoutOptions]) -> Operation[tuple[int, bool]]:
-    """How many trees of a spout there is room for, and whether it is given room over any limit.
+    """The number of a spout's trees that there is room for, and True if limits do not apply.
 
-    A spout that has all its dead letters waits for one to go before its outcomes make room: there always is.
+    A spout that has its most dead letters waits for one to go before its outcomes make room: so there always
+    is room.
     """
     limits = [how.max_spout_pending for how in hows if how.max_spout_pending is not None]
     most = core.config.high_water_mark
@@ -190,15 +195,15 @@ def _room(core: Core, spout: str, hows: Sequence[SpoutOptions]) -> Operation[tup
 
 
 def _lack(core: Core, members: Iterable[Roots]) -> Operation[AckerError | None]:
-    """What hinders the trees of a replay, where a shard has no room for all of them."""
+    """The error for the trees of a replay, if a shard has no room for all of them."""
     wanted: dict[int, int] = {}
-    for one in members:
-        shards = ids.shards_of(ids.split(one.slabs())[0], core.config.ackers)
+    for roots in members:
+        shards = ids.shards_of(ids.split(roots.slabs())[0], core.config.ackers)
         for place, shard in enumerate(map(int, shards)):
-            wanted[shard] = wanted.get(shard, 0) + min(one.slab, one.rows - place * one.slab)
+            wanted[shard] = wanted.get(shard, 0) + min(roots.slab, roots.rows - place * roots.slab)
     if not wanted:
         return None
-    replies = yield [command("HGET", core.shards[shard].counters, "held") for shard in wanted]
+    replies = yield [command("HGET", core.shards[shard].counters, "outstanding") for shard in wanted]
     for rows, held in zip(wanted.values(), replies, strict=True):
         if int(held or 0) + rows > core.config.shard_limit:
             return TrackRejected(

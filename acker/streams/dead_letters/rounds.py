@@ -1,9 +1,9 @@
-"""All dead letters of a filter, page by page, and those that become letters only as these make room.
+"""Replays or discards all dead letters of a filter, in rounds.
 
 A spout has at most 100,000 dead letters. Rows that fail beyond that wait, with their outcomes, until some
-letters are gone. A round replays or discards the letters that are there; then the waiting outcomes are
-settled, and the next round begins. Rows that end after the first round was begun are left alone, so there is
-an end, also where all that is replayed fails again.
+letters are gone. A round replays or discards the existing letters; then the waiting outcomes are settled, and
+the next round begins. Rows that end after the first round was begun are left alone. So there is an end, even
+if all replayed rows fail again.
 """
 
 import time
@@ -28,19 +28,19 @@ Step: TypeAlias = Callable[..., Operation[Page]]
 
 _PAUSE = 0.1
 _IDLE = 2.0
-"""Seconds that outcomes may wait for another process that settles, or letters for one that replays."""
+"""Seconds for which outcomes may wait for another settler, or letters for another replay."""
 _LOOK = 1_000
 """Most readings of waiting outcomes, up to 100 entries of each shard a reading, that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Remaining:
     """Rows that are left.
 
     Attributes:
-        count: Their number; at least so many, where `more` is True.
-        more: True where not all were counted.
-        why: What holds them up, "" for nothing.
+        count: Their number; at least so many, if `more` is True.
+        more: True if not all were counted.
+        why: The reason why they are held up, or "".
     """
 
     count: int = 0
@@ -51,7 +51,8 @@ class Held:
 class Rounds:
     """Replays or discards all dead letters of a filter.
 
-    Iterate it: each item is a page that was done. Stop between any two pages, and ask `held` what is left.
+    Iterate it: each item is a page that was done. Stop between any two pages, and ask `remaining` for the
+    rows that are left.
 
     Args:
         ledger: The ledger of the topology.
@@ -60,7 +61,7 @@ class Rounds:
         wait: Seconds to wait for room, each time that there is none.
 
     Attributes:
-        why: What has held up the rows that are left, "" for nothing.
+        why: The reason why the remaining rows are held up, or "".
     """
 
     def __init__(self, ledger: Ledger, asked: Filter, step: Step, wait: float = 0.0) -> None:
@@ -91,8 +92,8 @@ class Rounds:
                 time.sleep(_PAUSE)
                 idle += _PAUSE
 
-    def held(self) -> Held:
-        """Returns how many rows are left, and why."""
+    def remaining(self) -> Remaining:
+        """Returns the number of remaining rows, and the reason."""
         core = self._ledger.core
         waiting = self._ledger.run(_waiting(core, self._asked, None))
         left, cursor = -self._refused, None
@@ -101,10 +102,10 @@ class Rounds:
             left += sum(one.count for one in page.groups)
             if (cursor := page.cursor) is None:
                 break
-        return Held(max(0, left) + waiting.count, waiting.more, self.why)
+        return Remaining(max(0, left) + waiting.count, waiting.more, self.why)
 
     def _round(self) -> Iterator[Page]:
-        """One pass over the letters that are there."""
+        """A pass over the existing letters."""
         cursor, idle, self._refused = None, 0.0, 0
         while True:
             page = self._ledger.run(self._step(self._ledger.core, self._asked, cursor=cursor))
@@ -121,16 +122,16 @@ class Rounds:
             if idle >= (max(self._wait, _IDLE) if waits == OTHERS else self._wait):
                 self.why = waits
                 return
-            self._settle()  # what has an outcome makes room
+            self._settle()  # settled outcomes make room
             time.sleep(_PAUSE)
 
     def _settle(self) -> tuple[int, str]:
-        """Settles outcomes; returns how many rows, and what keeps others from it."""
+        """Settles outcomes; returns the number of rows, and the reason why others could not be settled."""
         try:
             return settler.settle(self._ledger).all, ""
         except StoreUnavailable:
             raise
-        except AckerError as error:  # of one of several spouts, when the others are settled
+        except AckerError as error:  # of one spout: the others are settled
             return 0, str(error)
 
 
@@ -138,21 +139,21 @@ def _count(page: Page) -> int:
     return len(page.anchors) if isinstance(page, Replayed) else page.count
 
 
-def _waiting(core: Core, asked: Filter, most: int | None) -> Operation[Held]:
-    """Rows whose outcomes wait to become dead letters of a filter, as far as that is known before they are.
+def _waiting(core: Core, asked: Filter, most: int | None) -> Operation[Remaining]:
+    """Rows whose outcomes wait to become dead letters of a filter, as far as that is known before.
 
-    most: rows after which it ends; None counts all, but for a bound.
+    most: the count at which it ends; None counts all, up to a bound.
     """
     names = [asked.spout] if asked.spout is not None else sorted(core.spouts)
     count = 0
     for name in names:
         reader = OutcomeReader(core, name)
         for _ in range(_LOOK):
-            found = yield from reader.read()
-            if not found:
+            entries = yield from reader.read()
+            if not entries:
                 break
-            places = yield from kept_rows.kept_slabs(core, name, kept_rows.slabs_of(found))
-            early = [one for one in found if asked.ended_until is None or one.at <= asked.ended_until]
+            places = yield from kept_rows.kept_slabs(core, name, kept_rows.slabs_of(entries))
+            early = [one for one in entries if asked.ended_until is None or one.at <= asked.ended_until]
             count += sum(
                 len(places[outcome.slab].rows(outcome))
                 for entry in early
@@ -160,7 +161,7 @@ def _waiting(core: Core, asked: Filter, most: int | None) -> Operation[Held]:
                 if outcome.slab in places and places[outcome.slab].buries(entry, outcome)
             )
             if most is not None and count >= most:
-                return Held(count, True)
+                return Remaining(count, True)
         else:
-            return Held(count, True)
-    return Held(count)
+            return Remaining(count, True)
+    return Remaining(count)

@@ -31,9 +31,9 @@ FIELDS = pa.schema(
 
 
 def last(core: Core, spout: str, after: str, end: str, most: int) -> Operation[str]:
-    """The number of the last of the next `most` dead letters of a spout, up to `end`; `after` for none.
+    """The number of the last of a spout's next `most` dead letters, up to `end`; `after` for none.
 
-    The number of a letter is its id without the spout. Those of a spout ascend.
+    The number of a letter is its id without the spout. The numbers of a spout ascend.
     """
     check_name(spout, "spout")
     if most >= DEAD_LETTERS:  # there are no more
@@ -52,19 +52,19 @@ def table(
 ) -> Operation[tuple[pa.RecordBatch, str] | None]:
     """The next page of a spout's dead letters, up to number `end`, and its last number; None at the end.
 
-    Only those whose replays are published in the stream. row: the columns of their rows (`table_schema`).
-    Raises UnreadableRecord, which names the letter, where its row cannot be read: a table that lacks one
-    without a word would be taken for all there are.
+    It has only letters whose replays are published in the stream. row: the columns of their rows
+    (`table_schema`). Raises UnreadableRecord with the letter's id if its row cannot be read: a table that
+    silently lacks a letter would be taken for complete.
     """
     read = yield from dead_letter_store.heads(
         core, check_name(spout, "spout"), after, end, dead_letter_store.READ
     )
     if not read.count:
         return None
-    found = read.found[: (yield from dead_letter_store.fitting(core, read.found))]
+    letters = read.found[: (yield from dead_letter_store.fitting(core, read.found))]
     columns: list[list[object]] = [[] for _ in FIELDS]
     rows: list[pa.RecordBatch] = []
-    wanted = [one for one in found if one.stream == stream]
+    wanted = [one for one in letters if one.stream == stream]
     for letter, stored in zip(wanted, (yield from dead_letter_store.stored(core, wanted)), strict=True):
         if isinstance(stored, UnreadableRecord):
             raise stored
@@ -86,7 +86,7 @@ def table(
         empty = [pa.array([], field.type) for field in row]
         arrays.append(pa.StructArray.from_arrays(parts or empty, fields=list(row)))
     batch = pa.RecordBatch.from_arrays(arrays, schema=table_schema(row))
-    return batch, found[-1].number if len(found) < len(read.found) else read.last
+    return batch, letters[-1].number if len(letters) < len(read.found) else read.last
 
 
 def table_schema(row: pa.Schema) -> pa.Schema:

@@ -1,13 +1,16 @@
-"""Reading fairly: who writes ten million rows does not keep a hundred others waiting (Storm's KeyedFairBolt).
+"""Fair reading: a key with ten million rows does not delay a hundred others (Storm's KeyedFairBolt).
 
-A reader names the column of a key, as that of the request. From then on what is written to the stream is
-counted by key, and goes into one of four lanes: the first rows of a key into lane 0, what comes after them
-into lane 1, when there are 32 times as many into lane 2, and so on. A claim serves the lanes in turn
-(lua/streams/includes/lanes.lua). So keys with few rows have lane 0 nearly for themselves and are done soon,
-and those with many go on at the same time.
+A reader names the column of a key, such as the request's. From then on rows written to the stream are counted
+by key, and go into one of four lanes: the first rows of a key into lane 0, later ones into lane 1, after 32
+times as many into lane 2, and so on. A claim serves the lanes in turn (lua/streams/includes/lanes.lua). So
+keys with few rows have lane 0 nearly for themselves and are done soon, and keys with many rows go on at the
+same time.
 
-Rows are counted when they are staged, about, and for some minutes: what is counted only says in which order
-rows are read. Each is read once, as of any stream.
+Counts are approximate, are taken when rows are staged, and last for some minutes. They only decide the order
+of reading. Each row is read once, as in any stream.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece; a slot is the random number
+of a subscription; a lane is one of the four queues of a stream that is read fairly.
 """
 
 import hashlib
@@ -30,56 +33,64 @@ LANES = 4
 LIGHT = 32_768
 """Rows of a key up to which it has lane 0; up to 32 times as many it has the next one.
 
-See lua/streams/commits/release.lua.
+See lua/streams/commits/release_bundle.lua.
 """
 FACTOR = 32
 SEGMENT_ROWS = 32_768
-"""Rows of a segment, at most: nothing is given in smaller parts."""
+"""Rows of a segment, at most. A segment is the smallest part that a claim gives."""
 COUNTED_KEYS = 256
-"""Keys of a piece of rows that are counted, at most: others have less than so much of it as one of them."""
+"""Keys that are counted in a piece of rows, at most. Rarer keys are not counted."""
 COUNTED_TTL = 600
 """Seconds after which counting begins anew."""
 _DEPTH, _WIDTH = 4, 4_096
-"""Of the sketch (lua/streams/log/count_volumes.lua): 64 KiB for a stream, whatever is written to it."""
+"""The size of the sketch (lua/streams/log/count_volumes.lua): 64 KiB for a stream, whatever is written to it.
+"""
 _NONE = -1
 
 
 def check(column: object) -> str:
-    """The name of a column by which a stream is read fairly; "" for not so. Raises ValidationError."""
+    """The name of a column for fair reading; "" for none. Raises ValidationError."""
     if not isinstance(column, str):
         raise ValidationError(f"fair_by: expected the name of a column, got {shown(column)}")
     return column
 
 
 def declare(core: Core, stream: str, column: str, slot: int | None = None) -> Operation[None]:
-    """Has a stream be read fairly by the values of a column; by a subscription, too, where that is named.
+    """Makes a stream be read fairly by the values of a column. Earlier rows are read first.
 
-    What was written before is read first. Raises ValidationError where it is read fairly by another column,
-    or gathers, and the column is not that of the anchors: its rows go on by request.
+    Args:
+        core: The ledger.
+        stream: The stream.
+        column: The column of the key.
+        slot: The slot of a subscription that reads fairly, if any.
+
+    Raises:
+        ValidationError: The stream is read fairly by another column. Or it gathers, and the column is not
+            `_acker`: its rows go on by request.
     """
-    own = keys.Stream(core.config.name, stream)
-    [gathers] = yield [command("HEXISTS", own.subscriptions, "gather")]
+    stream_keys = keys.Stream(core.config.name, stream)
+    [gathers] = yield [command("HEXISTS", stream_keys.subscriptions, "gather")]
     if gathers and column != ANCHORS:
         raise ValidationError(
             f"fair_by: stream {stream!r} gathers, so its rows go on by request: expected {ANCHORS!r}, got "
             f"{column!r}"
         )
     yield [command("SADD", keys.streams(core.config.name), stream)]
-    [other] = yield [scripts.read_fairly(own, column, slot)]
+    [other] = yield [scripts.read_fairly(stream_keys, column, slot)]
     if other is not None:
-        known = other.decode("utf-8", "replace")
+        fair_column = other.decode("utf-8", "replace")
         raise ValidationError(
-            f"fair_by: stream {stream!r} is read fairly by column {known!r}, so it cannot be by {column!r}: "
-            "a stream has one such column"
+            f"fair_by: stream {stream!r} is read fairly by column {fair_column!r}, so it cannot be read by "
+            f"{column!r}: a stream has one such column"
         )
 
 
 def cut(
     core: Core, stream: str, column: str, batches: Sequence[pa.RecordBatch]
 ) -> Operation[list[tuple[int, list[pa.RecordBatch]]]]:
-    """Rows by lane, in the order in which they are: segments of theirs.
+    """Rows by lane, in their order, in parts for segments.
 
-    column: of the key. Rows that have no such column have one key together with those of null.
+    column: the column of the key. Rows without this column have one key, together with rows that have null.
     """
     rows = pa.Table.from_batches(batches)
     parts = []
@@ -90,7 +101,7 @@ def cut(
 
 
 def divide(core: Core, stream: str, column: str, rows: pa.Table) -> Operation[list[tuple[int, Ids]]]:
-    """As `cut`, but which rows these are: their places, from 0."""
+    """Divides rows like `cut`, but returns their places, from 0."""
     codes, names = _keys(rows, column)
     lanes = np.zeros(rows.num_rows, dtype=np.int64)
     if names:
@@ -103,7 +114,7 @@ def divide(core: Core, stream: str, column: str, rows: pa.Table) -> Operation[li
 
 
 def divide_unknown(count: int) -> list[tuple[int, Ids]]:
-    """As `divide`, of so many rows whose keys are not known: all have lane 0."""
+    """Divides rows with unknown keys like `divide`: all have lane 0."""
     return _parts(np.zeros(count, dtype=np.int64))
 
 
@@ -116,41 +127,41 @@ def _parts(lanes: Ids) -> list[tuple[int, Ids]]:
 
 
 def _lanes(codes: npt.NDArray[np.int16], before: Ids) -> Ids:
-    """The lane of each row. codes: of its key, `_NONE` for lane 0. before: rows of each key so far."""
-    found = np.zeros(len(codes), dtype=np.int64)
+    """The lane of each row. codes: the rows' keys, `_NONE` for lane 0. before: rows of each key so far."""
+    lanes = np.zeros(len(codes), dtype=np.int64)
     counted = np.flatnonzero(codes >= 0)
     order = counted[np.argsort(codes[counted], kind="stable")]
     ordered = codes[order]
     counts = np.bincount(ordered, minlength=len(before))
     starts = np.cumsum(counts) - counts
     so_far = before[ordered] + np.arange(len(order)) - starts[ordered]
-    found[order] = np.searchsorted([LIGHT * FACTOR**lane for lane in range(LANES - 1)], so_far, side="right")
-    return found
+    lanes[order] = np.searchsorted([LIGHT * FACTOR**lane for lane in range(LANES - 1)], so_far, side="right")
+    return lanes
 
 
 def _keys(rows: pa.Table, column: str) -> tuple[npt.NDArray[np.int16], list[bytes]]:
-    """For each row the number of its key among the counted ones, or `_NONE`; and these keys' names."""
-    numbers, known = _encoded(rows, column)
-    counts = np.bincount(numbers, minlength=len(known) + 1)
+    """The number of each row's key among the counted keys, or `_NONE`; and the names of these keys."""
+    numbers, key_names = _encoded(rows, column)
+    counts = np.bincount(numbers, minlength=len(key_names) + 1)
     much = np.flatnonzero(counts * COUNTED_KEYS >= rows.num_rows)
     much = much[np.argsort(-counts[much], kind="stable")][:COUNTED_KEYS]
-    codes = np.full(len(known) + 1, _NONE, dtype=np.int16)
+    codes = np.full(len(key_names) + 1, _NONE, dtype=np.int16)
     codes[much] = np.arange(len(much), dtype=np.int16)
-    return codes[numbers], [known[place] if place < len(known) else b"" for place in much.tolist()]
+    return codes[numbers], [key_names[place] if place < len(key_names) else b"" for place in much.tolist()]
 
 
 def keys_of(rows: pa.RecordBatch, column: str) -> list[bytes]:
-    """The key of each row, of the column by which a stream is read fairly; b"" for none."""
+    """The key of each row in the column for fair reading; b"" for none."""
     numbers, known = _encoded(pa.Table.from_batches([rows]), column)
     return [known[place] if place < len(known) else b"" for place in numbers.tolist()]
 
 
 def _encoded(rows: pa.Table, column: str) -> tuple[Ids, list[bytes]]:
-    """For each row the place of its key among the distinct ones; after the last for none. And these."""
+    """The place of each row's key among the distinct keys, after the last for none; and the distinct keys."""
     if column not in rows.column_names:
         return np.zeros(rows.num_rows, dtype=np.int64), []
     found = rows.column(column)
-    if column == ANCHORS and not pa.types.is_int64(found.type):  # of several, the first of a row counts
+    if column == ANCHORS and not pa.types.is_int64(found.type):  # the first anchor of a row counts
         found = pa.array([one[0] if one else None for one in found.to_pylist()], pa.int64())
     return equality.encoded(found)
 

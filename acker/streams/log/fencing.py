@@ -1,4 +1,8 @@
-"""What a reader took is bound to the commit that acks it, or taken back for others of its subscription."""
+"""Fencing: binds a reader's segments to the commit that acks them, or takes them back for other readers.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece; a slot is the random number
+of a subscription.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,62 +13,66 @@ from acker.store.operation import Operation, Request, command
 from acker.store.records import passing_over, reading
 from acker.store.replies import pairs, seconds, whole
 from acker.streams.log import scripts
-from acker.streams.log.subscriptions import HOLD_TTL, MOST_GIVEN, Range, taken
+from acker.streams.log.subscriptions import HOLD_TTL, MOST_GIVEN, Range, delivered
 
 UNLOGGED = 60.0
-"""Seconds after which a reader whose first batch was never logged is taken for dead."""
+"""Seconds after which a reader without a logged batch is taken for dead."""
 MOST_DEATHS = 3
-"""Readers that die at one record until that is not begun again."""
+"""A record at which so many readers have died is not begun again."""
 
 
-class Bound(NamedTuple):
-    """A commit that has segments of a reader: a field of `bound` and its value.
+class Fence(NamedTuple):
+    """A commit that has segments of a reader: a field of `fences` and its value.
 
     See lua/streams/log/bind_reader.lua.
     """
 
     commit: str
-    place: str
+    value: str
 
     @classmethod
-    def to(cls, writer: str, number: int, end: int, attempt: str) -> "Bound":
-        """That of a commit's attempt, with the number of the last segment that it acks."""
+    def of_commit(cls, writer: str, number: int, end: int, attempt: str) -> "Fence":
+        """The fence of a commit's attempt, with the number of the last segment that it acks."""
         return cls(f"{writer} {number}", f"{end} {attempt}")
 
     @property
     def writer(self) -> str:
-        """Whose commit it is."""
+        """The writer of the commit."""
         return self.commit.rpartition(" ")[0]
 
     @property
     def number(self) -> int:
-        """Its number. Raises UnreadableRecord."""
+        """The number of the commit. Raises UnreadableRecord."""
         return whole(self.commit.rpartition(" ")[2].encode(), f"number of the commit {self.commit!r:.100}")
 
     @property
     def attempt(self) -> str:
-        """What tells it from another that is stored under the same number, after it was dropped."""
-        return self.place.partition(" ")[2]
+        """The attempt of the commit. It changes if the commit is dropped and stored again."""
+        return self.value.partition(" ")[2]
 
 
-def binding(core: Core, ranges: Sequence[Range], writer: str, number: int, attempt: str) -> list[Request]:
-    """Requests that bind ranges to a commit; answered 0 where segments of a reader were given back."""
-    made = []
+def bind_requests(
+    core: Core, ranges: Sequence[Range], writer: str, number: int, attempt: str
+) -> list[Request]:
+    """Requests that bind ranges to a commit. The reply is 0 if segments of a reader were given back."""
+    requests = []
     ends: dict[bytes, int] = {}
-    for one in ranges:
-        key = keys.Stream(core.config.name, one.stream).bound(one.slot, one.reader)
-        ends[key] = max(one.end, ends.get(key, 0))
-    for one in ranges:
-        key = keys.Stream(core.config.name, one.stream).bound(one.slot, one.reader)
-        what = Bound.to(writer, number, ends[key], attempt)
-        made.append(scripts.bind_reader(core.config, key, what.commit, what.place, HOLD_TTL, one.start))
-    return made
+    for read_range in ranges:
+        key = keys.Stream(core.config.name, read_range.stream).fences(read_range.slot, read_range.reader)
+        ends[key] = max(read_range.end, ends.get(key, 0))
+    for read_range in ranges:
+        key = keys.Stream(core.config.name, read_range.stream).fences(read_range.slot, read_range.reader)
+        what = Fence.of_commit(writer, number, ends[key], attempt)
+        requests.append(
+            scripts.bind_reader(core.config, key, what.commit, what.value, HOLD_TTL, read_range.start)
+        )
+    return requests
 
 
-def bound_to(core: Core, ranges: Sequence[Range], writer: str, number: int) -> tuple[list[bytes], str]:
-    """The keys of what readers of ranges are bound to, and the field of a commit there."""
-    name, field = core.config.name, Bound.to(writer, number, 0, "").commit
-    return [keys.Stream(name, one.stream).bound(one.slot, one.reader) for one in ranges], field
+def keys_of(core: Core, ranges: Sequence[Range], writer: str, number: int) -> tuple[list[bytes], str]:
+    """The keys with the fences of ranges' readers, and the field of a commit in them."""
+    name, field = core.config.name, Fence.of_commit(writer, number, 0, "").commit
+    return [keys.Stream(name, one.stream).fences(one.slot, one.reader) for one in ranges], field
 
 
 def take_back(
@@ -74,57 +82,69 @@ def take_back(
     reader: str,
     *,
     unlogged: bool = False,
-    ended: Sequence[Bound] = (),
+    ended: Sequence[Fence] = (),
     died: str = "",
-) -> Operation[tuple[int, list[Bound]]]:
-    """Takes from a reader what it did not ack and no commit has; returns how many segments, and the commits.
+) -> Operation[tuple[int, list[Fence]]]:
+    """Takes the segments back that a reader did not ack and that are in no commit.
 
-    unlogged: not where Spark has logged a batch of it meanwhile. ended: commits that have nothing any more.
-    died: what the reader was at when it died, as lua/streams/log/return_segments.lua takes it; "-": nobody
-    knows; "": it has not died.
+    Args:
+        core: The ledger.
+        stream: The stream.
+        slot: The slot of the subscription.
+        reader: The reader.
+        unlogged: True to take nothing if Spark has logged a batch of the reader meanwhile.
+        ended: Fences of commits that no longer have segments.
+        died: The record at which the reader died, in the form of lua/streams/log/return_segments.lua; "-" if
+            it is unknown, "" if the reader has not died.
+
+    Returns:
+        The number of segments that were taken back, and the fences of commits that have segments.
     """
-    own = keys.Stream(core.config.name, stream)
-    back, start, more, bound, most = 0, 0, True, list[Bound](), str(MOST_DEATHS) if died else ""
+    stream_keys = keys.Stream(core.config.name, stream)
+    back, start, more, bound, most = 0, 0, True, list[Fence](), str(MOST_DEATHS) if died else ""
     while more:
-        found = yield from taken(core, Range(stream, slot, reader, start, 2**53))
+        segments = yield from delivered(core, Range(stream, slot, reader, start, 2**53))
         [(number, *left)] = yield [
             scripts.return_segments(
-                core.config, own, slot, reader, unlogged, HOLD_TTL, most, died, ended, found
+                core.config, stream_keys, slot, reader, unlogged, HOLD_TTL, most, died, ended, segments
             )
         ]
         back += int(number)
         texts = [text.decode("utf-8", "replace") for text in left]
-        bound += [Bound(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)]
-        more = len(found) == MOST_GIVEN
-        start = found[-1].number if found else start
-    yield [command("UNLINK", own.holder(slot, reader))]
+        bound += [Fence(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)]
+        more = len(segments) == MOST_GIVEN
+        start = segments[-1].number if segments else start
+    yield [command("UNLINK", stream_keys.holder(slot, reader))]
     return back, list(dict.fromkeys(bound))
 
 
 def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[bool, float]]]:
-    """The readers of a subscription -> whether a batch of theirs was logged, and seconds since they asked.
+    """The readers of a subscription, with True if a batch was logged, and seconds since the last claim.
 
-    A reader whose record cannot be read is passed over and logged: it keeps what it has taken.
+    A reader whose record cannot be read is passed over and logged: it keeps its segments.
     """
     key = keys.Stream(core.config.name, stream).readers(slot)
     [found, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
     now = seconds(instant)
-    known = {}
+    last_claims = {}
     for name, text in pairs(found).items():
         where = f"stream {stream}, reader {name!r:.100}"
         with passing_over(where), reading(repr(text)):
             logged, seen = text.split(b" ")
             if logged not in (b"0", b"1"):
                 raise ValueError("expected 0 or 1 first")
-            known[name.decode()] = (logged == b"1", max(0.0, now - whole(seen, "when it was seen") / 1000))
-    return known
+            last_claims[name.decode()] = (
+                logged == b"1",
+                max(0.0, now - whole(seen, "when it was seen") / 1000),
+            )
+    return last_claims
 
 
 def recover(core: Core, stream: str, slot: int) -> Operation[int]:
-    """Takes back what dead readers hold that Spark never logged a batch of; returns how many segments.
+    """Takes segments back from dead readers without a logged batch; returns their number.
 
-    Such a reader's driver died between taking its first segments and noting so: nobody will ask for them.
-    Readers that were silent for so long that nothing of theirs is kept are forgotten.
+    The driver of such a reader died after it had taken its first segments, and before it noted that: it will
+    not ask for them again. A reader that was silent until all its data has expired is forgotten.
     """
     back = 0
     known = yield from readers(core, stream, slot)

@@ -1,8 +1,12 @@
-"""Streams that gather: what is written to them waits in the store until all of its request is written.
+"""Streams that gather: rows wait in the store until all rows of their request are written.
 
-Rows wait by group (requests that were tracked together) and task. When the section before is over for all of
-a group, the rows of each task go as one bundle to one reader, with a row for each request (`FINISHED`), also
-for one that has no others. See `acker.lines`.
+Rows wait by group (requests that were tracked together) and task. When the section before is over for the
+whole group, the rows of each task go as one bundle to one reader. A bundle has a row (`FINISHED`) for each
+request, even for one without other rows. See `acker.lines`.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
+call tracked together; a segment is some thousand rows of a stream, stored and acked as one piece; a section
+is the steps of a line between two gathers.
 """
 
 import zlib
@@ -28,24 +32,31 @@ from acker.streams.log.segments import ANCHORS
 from acker.streams.types import equality
 
 FINISHED = "_acker_finished"
-"""Column of the rows that end a bundle, one for each request: true. Nobody else's rows have it."""
+"""Column, true in the rows that end a bundle, one for each request. No other rows have it."""
 TASKS = 64
 """Tasks of a stream that gathers, at most."""
 MOST_SEGMENTS = 450
 """Segments of a bundle, at most: with more its requests fail."""
 LATE_TTL = 14 * 86400
-"""Seconds for which it is known that a group was released, where nobody sees to it (`coordinator.forget`):
-twice the longest message timeout."""
+"""Seconds for which the release of a group is remembered, if no coordinator forgets it
+(`coordinator.forget`): twice the longest message timeout.
+"""
 _NULL = zlib.crc32(b"null")
 LAST = "!"
-"""How the place of a segment begins that ends a bundle."""
+"""The prefix of the place of a segment that ends a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathering(Record, what="how a stream gathers"):
-    """How a stream gathers: the line, and the section whose end it waits for; tasks, and columns of a task.
+    """The declaration of a stream that gathers.
 
-    Rows with the same values of the columns `by` are for the same task.
+    Rows with the same values of the columns `by` go to the same task.
+
+    Attributes:
+        line: The number of its line.
+        section: The section whose end it waits for.
+        tasks: The number of tasks.
+        by: The columns that choose the task of a row.
     """
 
     line: Annotated[int, Bounds(1, sections.LINES)]
@@ -54,19 +65,22 @@ class Gathering(Record, what="how a stream gathers"):
     by: tuple[str, ...] = ()
 
 
-def declare(core: Core, stream: str, how: Gathering) -> Operation[None]:
-    """Has a stream gather. LineConflict where it gathers otherwise, or holds segments that do not wait."""
-    own = keys.Stream(core.config.name, check_name(stream, "stream"))
+def declare(core: Core, stream: str, gathering: Gathering) -> Operation[None]:
+    """Makes a stream gather.
+
+    Raises LineConflict if it has another declaration, or holds segments that do not wait.
+    """
+    stream_keys = keys.Stream(core.config.name, check_name(stream, "stream"))
     yield [command("SADD", keys.streams(core.config.name), stream)]
-    [reply] = yield [scripts.declare_gather(own, how.dump())]
+    [reply] = yield [scripts.declare_gather(stream_keys, gathering.dump())]
     if reply is not None:
-        found = reply.decode("utf-8", "replace")
-        why = f"it gathers by {found}" if found else "it holds rows that were written before"
-        raise LineConflict(f"stream {stream!r} cannot gather by {how.dump()}: {why}")
+        other = reply.decode("utf-8", "replace")
+        why = f"it gathers by {other}" if other else "it holds rows that were written before"
+        raise LineConflict(f"stream {stream!r} cannot gather by {gathering.dump()}: {why}")
 
 
-def of(core: Core, stream: str) -> Operation[Gathering | None]:
-    """How a stream gathers; None where it does not. Raises UnreadableRecord."""
+def read_gathering(core: Core, stream: str) -> Operation[Gathering | None]:
+    """The declaration of a stream that gathers; None for any other stream. Raises UnreadableRecord."""
     [found] = yield [command("HGET", keys.Stream(core.config.name, stream).subscriptions, "gather")]
     return None if found is None else Gathering.load(found)
 
@@ -79,8 +93,8 @@ class Gathers(NamedTuple):
     mark: int
 
 
-def line(core: Core, name: str) -> Operation[Gathers]:
-    """What a line is. Raises UnknownLine and UnreadableRecord."""
+def read_line(core: Core, name: str) -> Operation[Gathers]:
+    """Reads a line: its number, streams and mark. Raises UnknownLine and UnreadableRecord."""
     [stored] = yield [command("HGET", keys.lines(core.config.name), name)]
     if stored is None:
         raise UnknownLine(f"topology {core.config.name!r} has no line {name!r}: declare it first")
@@ -90,41 +104,40 @@ def line(core: Core, name: str) -> Operation[Gathers]:
 
 
 def numbers(core: Core) -> Operation[dict[str, int]]:
-    """The numbers of lines by which streams gather, by the streams. One that cannot be read is left out."""
+    """The numbers of lines by the streams that gather for them. An unreadable record is left out."""
     [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
     streams = [name.decode("utf-8", "replace") for name in names]
     stored = yield [
         command("HGET", keys.Stream(core.config.name, stream).subscriptions, "gather") for stream in streams
     ]
-    found = {}
+    lines = {}
     for stream, record in zip(streams, stored, strict=True):
-        if (how := readable(Gathering.load, record, f"stream {stream}")) is not None:
-            found[stream] = how.line
-    return found
+        if (gathering := readable(Gathering.load, record, f"stream {stream}")) is not None:
+            lines[stream] = gathering.line
+    return lines
 
 
 def marks(core: Core) -> Operation[dict[int, int]]:
-    """The marks of the lines that a topology has, by their numbers; one that has no number is left out."""
+    """The marks of a topology's lines by their numbers. A line without a number is left out."""
     [stored] = yield [command("HGETALL", keys.lines(core.config.name))]
-    found = {}
+    line_marks = {}
     for name, value in pairs(stored).items():
         number, _, record = value.partition(b" ")
         if number.isdigit():
-            found[int(number)] = sections.mark_of(name.decode("utf-8", "replace"), record)
-    return found
+            line_marks[int(number)] = sections.mark_of(name.decode("utf-8", "replace"), record)
+    return line_marks
 
 
-def apart(firsts: Ids) -> bool:
-    """Whether groups that were drawn together are each another one."""
+def all_differ(firsts: Ids) -> bool:
+    """Return True if groups that were drawn together all differ."""
     return len(np.unique(firsts)) == len(firsts)
 
 
-def looks(core: Core, slabs: Sequence[Ids], streams: Sequence[str]) -> list[Request]:
-    """Asks whether groups that were drawn are free: shards for slabs of each section, streams that gather.
+def free_checks(core: Core, slabs: Sequence[Ids], streams: Sequence[str]) -> list[Request]:
+    """Requests that check whether drawn groups are free: in shards for slabs of each section, and in streams.
 
-    Each is answered 1 where that is so, else 0.
-    Such a stream may know a group whose trees are all gone, and would drop rows of another one of its name as
-    late ones.
+    Each reply is 1 if they are, else 0. A stream that gathers may know a group whose trees are all gone. It
+    would drop the rows of a new group of that name as late.
     """
     asked = []
     for firsts in slabs:
@@ -140,19 +153,22 @@ def looks(core: Core, slabs: Sequence[Ids], streams: Sequence[str]) -> list[Requ
 
 
 def cut(
-    how: Gathering, stream: str, batches: Sequence[pa.RecordBatch]
+    gathering: Gathering, stream: str, batches: Sequence[pa.RecordBatch]
 ) -> Iterator[tuple[str, list[pa.RecordBatch]]]:
-    """Rows by where they wait, as tuples of the section after the one whose end they wait for.
+    """Divides rows by the places at which they wait, as tuples of the section after the awaited one.
 
-    Raises ValidationError for rows without anchor or with several, for anchors of no line, of another one or
-    of a later section, and where a column of `by` is missing.
+    Raises:
+        ValidationError: A row has no anchor or several, or an anchor of no line, of another line or of a
+            later section; or a column of `by` is missing.
     """
     rows = pa.Table.from_batches(batches).combine_chunks()
-    anchors = _anchors(how, stream, rows)
+    anchors = _anchors(gathering, stream, rows)
     rows = rows.set_column(
-        rows.schema.get_field_index(ANCHORS), ANCHORS, pa.array(sections.within(anchors, how.section + 1))
+        rows.schema.get_field_index(ANCHORS),
+        ANCHORS,
+        pa.array(sections.within(anchors, gathering.section + 1)),
     )
-    groups, tasks = sections.groups(anchors), tasks_of(how, stream, rows)
+    groups, tasks = sections.groups(anchors), tasks_of(gathering, stream, rows)
     order = np.lexsort((tasks, groups))
     groups, tasks = groups[order], tasks[order]
     changes = np.flatnonzero((groups[1:] != groups[:-1]) | (tasks[1:] != tasks[:-1])) + 1
@@ -160,13 +176,13 @@ def cut(
     for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(order)], strict=True):
         part = rows.slice(begin, end - begin)
         group = int(groups[begin]).to_bytes(8, "big").hex()
-        yield destination(group, int(tasks[begin]), how.section), part.to_batches()
+        yield destination(group, int(tasks[begin]), gathering.section), part.to_batches()
 
 
 class Destination(NamedTuple):
-    """Place of a segment in a stream that gathers: its group and task, and the section that it waits for.
+    """The place of a segment in a stream that gathers: its group and task, and the section that it waits for.
 
-    last: it ends its bundle, which goes on.
+    last: True if it ends its bundle, which goes on.
     """
 
     group: str
@@ -176,7 +192,7 @@ class Destination(NamedTuple):
 
 
 def destination(group: str, task: int, section: int, *, last: bool = False) -> str:
-    """The place of a segment, as its record has it."""
+    """The place of a segment as text for its record."""
     return f"{LAST if last else ''}{group}:{task}:{section}"
 
 
@@ -188,44 +204,44 @@ def parse_destination(text: str) -> Destination:
     return Destination(group, int(numbers[0]), int(numbers[1]), text.startswith(LAST))
 
 
-def tasks_of(how: Gathering, stream: str, rows: pa.Table) -> Ids:
+def tasks_of(gathering: Gathering, stream: str, rows: pa.Table) -> Ids:
     """The task of each row: CRC-32 of its values in the columns `by`, modulo the tasks.
 
     Equal values have one task, whatever batch they are in (`acker.streams.types.equality`).
     """
     tasks = np.zeros(rows.num_rows, dtype=np.int64)
-    if how.tasks == 1:
+    if gathering.tasks == 1:
         return tasks
-    for name in how.by:
+    for name in gathering.by:
         if name not in rows.column_names:
             raise ValidationError(
                 f"stream {stream!r} gathers by column {name!r}: expected it among "
                 f"{', '.join(column for column in rows.column_names if column != ANCHORS)}"
             )
     hashes = np.zeros(rows.num_rows, dtype=np.int64)
-    for name in how.by:
+    for name in gathering.by:
         places, values = equality.encoded(rows.column(name))
         known = np.array([*map(zlib.crc32, values), _NULL], dtype=np.int64)
         hashes = (hashes * 31 + known[places]) & 0xFFFFFFFF
-    found: Ids = hashes % how.tasks
+    found: Ids = hashes % gathering.tasks
     return found
 
 
 def with_unfit(
-    how: Gathering, stream: str, batches: list[pa.RecordBatch], failed: str
+    gathering: Gathering, stream: str, batches: list[pa.RecordBatch], failed: str
 ) -> list[pa.RecordBatch]:
-    """Rows, of which those that cannot gather have a reason to be failed, in the column `failed`.
+    """Rows, with a cause in the column `failed` for each row that cannot gather.
 
-    These are rows of which Python has no value for a column of `by`: a step in plain Python would get the
-    other rows of their tasks, and not these.
+    Such a row has a value in a column of `by` that Python cannot represent. A step in plain Python would get
+    the other rows of its task without it.
     """
     if ANCHORS not in batches[0].schema.names:
         return batches
-    found = [_unfit(how, stream, batch) for batch in batches]
-    if not any(found):
+    reasons_found = [_unfit(gathering, stream, batch) for batch in batches]
+    if not any(reasons_found):
         return batches
     marked = []
-    for batch, reasons in zip(batches, found, strict=True):
+    for batch, reasons in zip(batches, reasons_found, strict=True):
         place = batch.schema.get_field_index(failed)
         before = segments.texts(batch.column(place)) if place >= 0 else [None] * batch.num_rows
         texts = [reasons.get(row) if text is None else text for row, text in enumerate(before)]
@@ -234,34 +250,35 @@ def with_unfit(
     return marked
 
 
-def _unfit(how: Gathering, stream: str, rows: pa.RecordBatch) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for name in how.by if how.tasks > 1 else ():
+def _unfit(gathering: Gathering, stream: str, rows: pa.RecordBatch) -> dict[int, str]:
+    reasons: dict[int, str] = {}
+    for name in gathering.by if gathering.tasks > 1 else ():
         place = rows.schema.get_field_index(name)
         for row, said in python_values.unshowable(rows.column(place)) if place >= 0 else ():
-            found.setdefault(row, f"column {name!r}, by which stream {stream!r} gathers: {said}")
-    return found
+            reasons.setdefault(row, f"column {name!r}, by which stream {stream!r} gathers: {said}")
+    return reasons
 
 
-def _anchors(how: Gathering, stream: str, rows: pa.Table) -> Ids:
+def _anchors(gathering: Gathering, stream: str, rows: pa.Table) -> Ids:
     """The anchor of each row."""
-    what = f"stream {stream!r} gathers: expected rows of line {how.line} with one anchor each"
+    expected = f"stream {stream!r} gathers: expected rows of line {gathering.line} with one anchor each"
     if ANCHORS not in rows.column_names:
-        raise ValidationError(f"{what}, got rows without the column {ANCHORS}")
+        raise ValidationError(f"{expected}, got rows without the column {ANCHORS}")
     column = rows.column(ANCHORS)
     if not pa.types.is_int64(column.type):
-        raise ValidationError(f"{what}, got a column {ANCHORS} of {column.type}")
-    found = segments.edges(column)[0]
-    if len(found) != rows.num_rows:
-        raise ValidationError(f"{what}, got {rows.num_rows - len(found):,} rows without")
-    of_lines = sections.lines(found)
-    if (other := found[of_lines != how.line]).size:
+        raise ValidationError(f"{expected}, got a column {ANCHORS} of {column.type}")
+    anchors = segments.edges(column)[0]
+    if len(anchors) != rows.num_rows:
+        raise ValidationError(f"{expected}, got {rows.num_rows - len(anchors):,} rows without")
+    of_lines = sections.lines(anchors)
+    if (other := anchors[of_lines != gathering.line]).size:
         of_line = int(sections.lines(other[:1])[0])
         of_what = f"line {of_line}" if of_line else "no line"
-        raise ValidationError(f"{what}, got anchor {int(other[0])}, which is of {of_what}")
-    if (later := found[sections.sections(found) > how.section]).size:
+        raise ValidationError(f"{expected}, got anchor {int(other[0])}, which is of {of_what}")
+    if (later := anchors[sections.sections(anchors) > gathering.section]).size:
         raise ValidationError(
-            f"stream {stream!r} gathers at the end of section {how.section}, got a row of section "
-            f"{int(sections.sections(later[:1])[0])}: rows go forwards through a line"
+            f"stream {stream!r} gathers at the end of section {gathering.section}, got a row of section "
+            f"{int(sections.sections(later[:1])[0])}: its place in the line "
+            "is past. Emit the row to a stream that gathers at the end of its section, or later"
         )
-    return found
+    return anchors

@@ -1,11 +1,11 @@
-"""How often what is alive says so, and after how long it is taken for dead."""
+"""Heartbeats: their period, and the time after which a silent process is taken for dead."""
 
 from typing import NamedTuple
 
 from acker.ledger.calls.core import Core
 
 MISSED = 3
-"""Heartbeats that a query, a worker, or a commit misses until it is taken for one that has ended."""
+"""Heartbeats that a query, a worker, or a commit misses until it counts as ended."""
 
 
 def period(core: Core) -> float:
@@ -26,7 +26,7 @@ class Lease(NamedTuple):
 
     @classmethod
     def parse(cls, stored: bytes | None) -> "Lease | None":
-        """A lease as it is stored (lua/workers/lease.lua); None for anything else, as of a dead worker."""
+        """A lease, parsed from the store (lua/workers/lease.lua); None for anything else."""
         words = (stored or b"").split(b" ")
         if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
             return None

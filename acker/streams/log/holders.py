@@ -1,4 +1,7 @@
-"""Who has taken segments: each task that reads them notes for which batch of which query that is."""
+"""Holders of segments: each task that reads segments notes its query and batch.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
+"""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
@@ -16,9 +19,7 @@ from acker.streams.log.subscriptions import HOLD_TTL, Range
 
 _PAGE = 1_000
 _PAGES = 50
-_NOTED: Codec[tuple[str, int, int, int]] = Codec(
-    tuple[str, int, Count, Count], "what a reader reads for", 1 << 16
-)
+_NOTED: Codec[tuple[str, int, int, int]] = Codec(tuple[str, int, Count, Count], "a note of a reader", 1 << 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class Holder:
         return f"{name} ({', '.join(within)})" if within else name
 
 
-def noting(core: Core, read: Range, query: str, batch: int) -> Request:
-    """The request that notes for which batch a range is read. The batch that read last is known."""
+def note_request(core: Core, read: Range, query: str, batch: int) -> Request:
+    """The request that notes the batch for which a range is read. The note of the last batch remains."""
     key = keys.Stream(core.config.name, read.stream).holder(read.slot, read.reader)
     return command("SET", key, _NOTED.dump((query, batch, read.start, read.end)), "EX", HOLD_TTL)
 
@@ -65,19 +66,21 @@ def noting(core: Core, read: Range, query: str, batch: int) -> Request:
 def find(
     core: Core, stream: str, slot: int, entries: Collection[str], at_work: Iterable[Step]
 ) -> Operation[dict[str, Holder]]:
-    """Which of some entries readers of a subscription have taken, and who each of these is.
+    """The readers of a subscription that have taken some entries, by entry.
 
-    Looks at 50,000 of what they have taken at most: an entry of which nothing is found has been taken by
-    nobody, or by one of very many.
+    Looks at 50,000 taken segments at most. An entry that is not found was taken by no reader, or by one of
+    very many.
     """
-    own, left, found = keys.Stream(core.config.name, stream), set(entries), dict[str, Holder]()
-    [names] = yield [command("HGETALL", own.readers(slot))]
+    stream_keys, left, holders = keys.Stream(core.config.name, stream), set(entries), dict[str, Holder]()
+    [names] = yield [command("HGETALL", stream_keys.readers(slot))]
     pages = 0
     for reader in sorted(name.decode("utf-8", "replace") for name in pairs(names)):
         start, numbers = "-", dict[str, int]()
         while left and pages < _PAGES:
             pages += 1
-            [page] = yield [command("XRANGE", own.taken(slot, reader), start, "+", "COUNT", _PAGE)]
+            [page] = yield [
+                command("XRANGE", stream_keys.delivered(slot, reader), start, "+", "COUNT", _PAGE)
+            ]
             for number, values in page:
                 entry = pairs(values).get(b"entry", b"").decode("utf-8", "replace")
                 if entry in left:
@@ -87,27 +90,27 @@ def find(
                 break
             start = f"({page[-1][0].decode()}"
         if numbers:
-            who = yield from taker(core, Range(stream, slot, reader, 0, 0), at_work)
-            found |= {entry: who(number) for entry, number in numbers.items()}
-    return found
+            describe_taker = yield from taker(core, Range(stream, slot, reader, 0, 0), at_work)
+            holders |= {entry: describe_taker(number) for entry, number in numbers.items()}
+    return holders
 
 
 def taker(core: Core, read: Range, at_work: Iterable[Step]) -> Operation[Callable[[int], Holder]]:
-    """Who the reader of a range is, for each number of a segment that it took."""
-    own = keys.Stream(core.config.name, read.stream)
+    """Describes the reader of a range, for each number of a segment that it took."""
+    stream_keys = keys.Stream(core.config.name, read.stream)
     [noted, until, instant] = yield [
-        command("GET", own.holder(read.slot, read.reader)),
-        command("HGET", own.workers(read.slot), read.reader),
-        Request(own.entries, ["TIME"]),
+        command("GET", stream_keys.holder(read.slot, read.reader)),
+        command("HGET", stream_keys.workers(read.slot), read.reader),
+        Request(stream_keys.entries, ["TIME"]),
     ]
     lease = Lease.parse(until)
     alive = None if until is None else lease is not None and lease.until >= milliseconds(instant)
     known = list(at_work)
-    return lambda number: replace(named(read.stream, read.reader, number, noted, known), alive=alive)
+    return lambda number: replace(describe(read.stream, read.reader, number, noted, known), alive=alive)
 
 
-def named(stream: str, reader: str, number: int, noted: bytes | None, at_work: Iterable[Step]) -> Holder:
-    """Who a reader is, of what its tasks have noted and steps have said of themselves."""
+def describe(stream: str, reader: str, number: int, noted: bytes | None, at_work: Iterable[Step]) -> Holder:
+    """Describes a reader by the notes of its tasks, and by the reports of steps."""
     if noted is None:
         return Holder(reader, number)
     known = readable(_NOTED.load, noted, f"reader {reader} of stream {stream}")

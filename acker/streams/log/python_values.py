@@ -1,4 +1,4 @@
-"""Rows as Python's values, for steps that work on them; and the values that Python has not."""
+"""Rows as Python values, for steps that work on them; and the values that Python cannot represent."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,15 +9,16 @@ from acker.errors import ValidationError, shown
 from acker.streams.log import segments
 
 _PYTHONS = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_floating, pa.types.is_binary)
-"""Types of which Python has each value."""
+"""Types of which Python can represent each value."""
 
 
 def of_rows(rows: pa.RecordBatch) -> tuple[list[dict[str, Any]], dict[int, ValidationError]]:
-    """Rows as Python's values, for whoever works on them.
+    """Rows as Python values, for steps.
 
     Returns:
-        The rows, and for each row with a value that Python has not its place and an error. Such a value is
-        text in its row, as of `values`.
+        The rows, and the place and an error for each row with a value that Python cannot represent. Its row
+            has
+        text in place of this value, like rows of `values`.
     """
     unfit: dict[int, ValidationError] = {}
     columns: list[list[Any]] = []
@@ -33,7 +34,10 @@ def of_rows(rows: pa.RecordBatch) -> tuple[list[dict[str, Any]], dict[int, Valid
 
 
 def unshowable(column: pa.Array) -> Iterator[tuple[int, str]]:
-    """Places of values that Python has not, as text that is no UTF-8, or a day of the year 10000; and why."""
+    """Places of values that Python cannot represent, each with the reason.
+
+    Such are text that is no UTF-8, and a day of the year 10000.
+    """
     for place in _unshowable(column, 0):
         text = segments.column_values(column.slice(place, 1))[0]
         yield place, f"Python has no value for this {column.type}: {shown(text)}"

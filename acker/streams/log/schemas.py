@@ -1,9 +1,8 @@
 """The schema of a stream: recorded by its first writer, evolving by added columns. `_acker` is one of them.
 
-All columns are nullable. Who reads rows that were written before a column was added finds null in it; who
-writes rows without it goes on as before. Every Spark type has one Arrow type here; what Spark has not is
-refused. Spark takes names that differ in case only for the same: no two columns of a stream have such names,
-and no two fields of a struct.
+All columns are nullable. Rows that were written before a column was added have null in it. Writers without
+the column go on as before. Every Spark type has one Arrow type here; other types are refused. Spark does not
+distinguish names by case, so no two columns of a stream, and no two fields of a struct, have such names.
 """
 
 import base64
@@ -17,7 +16,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.settings.suggestions import listed, meant
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams.log import scripts
+from acker.streams.log import kinds, scripts
 from acker.streams.log.gathers import FINISHED
 from acker.streams.log.segments import ANCHORS, check_anchors_type, check_names
 from acker.streams.types.column_types import check_case, check_readable, normal_type
@@ -27,14 +26,14 @@ _ADDED = {b"acker": b"added"}
 _OWN = (ANCHORS, FINISHED)
 _ATTEMPTS = 20
 _PARSED = 256
-"""Schemas that are known by what is stored of them."""
+"""Schemas that are cached by their stored text."""
 
 
 def normal(schema: pa.Schema) -> pa.Schema:
     """A schema as streams record it: no metadata, all columns nullable, one type for each logical one.
 
-    Raises ValidationError for a column that is there twice, or of a type that Spark has not, and
-    SchemaMismatch for names that differ in case only.
+    Raises ValidationError for a duplicate column, or a type that Spark does not have, and SchemaMismatch for
+    names that differ only in case.
     """
     names = schema.names
     if len({*names}) < len(names):
@@ -45,11 +44,15 @@ def normal(schema: pa.Schema) -> pa.Schema:
 
 
 def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
-    """Records the schema of a new stream, adds columns to the one recorded; returns what it is now.
+    """Records the schema of a new stream, or adds columns to the recorded one; returns the resulting schema.
 
-    A writer has the columns of the first writer, of the same types; those added since, and `_acker`, it may
-    leave out. Raises SchemaMismatch that lists the differences, and ValidationError for a type that Spark has
-    not, or cannot read from a stream, or that `_acker` cannot have. Nothing is recorded then.
+    A writer has the columns of the first writer, of the same types. It may leave out `_acker`, and columns
+    that were added since. Nothing is recorded on an error.
+
+    Raises:
+        SchemaMismatch: The schemas differ; the message lists the differences.
+        ValidationError: Spark does not have a type, or cannot read it from a stream, or `_acker` cannot have
+            it.
     """
     wanted = _wanted(schema)
     stored = yield from enlist(core, stream)
@@ -57,14 +60,24 @@ def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
 
 
 def enlist(core: Core, stream: str) -> Operation[bytes | None]:
-    """Notes a stream among those of its topology; returns its schema as it is stored, for `record_over`."""
-    key = keys.Stream(core.config.name, stream).schema
-    [_, stored] = yield [command("SADD", keys.streams(core.config.name), stream), command("GET", key)]
+    """Notes a stream among the streams of its topology; returns its stored schema, for `record_over`.
+
+    Raises:
+        StreamKindError: The stream is external.
+    """
+    stream_keys = keys.Stream(core.config.name, stream)
+    [_, stored, external] = yield [
+        command("SADD", keys.streams(core.config.name), stream),
+        command("GET", stream_keys.schema),
+        command("HEXISTS", stream_keys.subscriptions, kinds.FIELD),
+    ]
+    if external:
+        raise kinds.kind_error(stream, "external")
     return None if stored is None else bytes(stored)
 
 
 def record_over(core: Core, stream: str, schema: pa.Schema, stored: bytes | None) -> Operation[pa.Schema]:
-    """As `record`, where `enlist` has returned `stored` just now."""
+    """Does the work of `record` when `enlist` has returned `stored` just now."""
     return (yield from _record(core, stream, _wanted(schema), stored))
 
 
@@ -79,70 +92,70 @@ def _wanted(schema: pa.Schema) -> pa.Schema:
 
 
 def _record(core: Core, stream: str, wanted: pa.Schema, stored: bytes | None) -> Operation[pa.Schema]:
-    if stored is not None and wanted.equals(known := parse(stored)):
-        return known  # as nearly always
-    own = keys.Stream(core.config.name, stream)
+    if stored is not None and wanted.equals(recorded := parse(stored)):
+        return recorded  # the usual case
+    stream_keys = keys.Stream(core.config.name, stream)
     for _ in range(_ATTEMPTS):
         new = wanted if stored is None else _evolved(stream, parse(stored), wanted)
         if stored is not None and new.equals(parse(stored), check_metadata=True):
             return new
         text = base64.b64encode(new.serialize().to_pybytes())
-        [reply] = yield [scripts.record_schema(own, stored or b"", text)]
+        [reply] = yield [scripts.record_schema(stream_keys, stored or b"", text)]
         stored = bytes(reply)
     raise StoreError(f"stream {stream!r}: its schema changed {_ATTEMPTS} times while a column was added")
 
 
 def add(core: Core, stream: str, schema: pa.Schema) -> Operation[None]:
-    """Adds the columns that a stream has not yet to its schema; nothing where none is recorded."""
+    """Adds new columns to the schema of a stream; does nothing if none is recorded."""
     try:
-        known = yield from read(core, stream)
+        recorded = yield from read(core, stream)
     except UnknownStream:
         return
-    new = [field for field in normal(schema) if field.name not in known.names]
+    new = [field for field in normal(schema) if field.name not in recorded.names]
     if new:
-        yield from record(core, stream, pa.schema([*known, *new]))
+        yield from record(core, stream, pa.schema([*recorded, *new]))
 
 
-def _evolved(stream: str, known: pa.Schema, wanted: pa.Schema) -> pa.Schema:
-    """The schema with the columns that are new."""
-    has, gives = set(known.names), set(wanted.names)
+def _evolved(stream: str, recorded: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """The schema with new columns added."""
+    has, gives = set(recorded.names), set(wanted.names)
     left_out = [
         field.name
-        for field in known
+        for field in recorded
         if field.name not in gives and field.name != ANCHORS and field.metadata != _ADDED
     ]
     shared = [name for name in wanted.names if name in has]
-    check_case(f"stream {stream!r}", [*known.names, *(name for name in wanted.names if name not in has)])
-    _compare(stream, known, wanted, [*shared, *left_out])
+    check_case(f"stream {stream!r}", [*recorded.names, *(name for name in wanted.names if name not in has)])
+    _compare(stream, recorded, wanted, [*shared, *left_out])
     new = [field.with_metadata(_ADDED) for field in wanted if field.name not in has]
-    return pa.schema([*known, *new], known.metadata) if new else known
+    return pa.schema([*recorded, *new], recorded.metadata) if new else recorded
 
 
 def check_reader(core: Core, stream: str, schema: pa.Schema) -> Operation[None]:
-    """Raises SchemaMismatch where a reader names columns that the stream has not, or has of another type.
+    """Raises SchemaMismatch if a reader names columns that the stream lacks, or has with other types.
 
-    A narrower schema is fine, and so is any as long as nothing was written.
+    A narrower schema is fine, and so is any schema as long as nothing was written.
     """
     try:
-        known = yield from read(core, stream)
+        recorded = yield from read(core, stream)
     except UnknownStream:
         return
     wanted = normal(schema)
-    _compare(stream, known, wanted, wanted.names)
+    _compare(stream, recorded, wanted, wanted.names)
 
 
-def _compare(stream: str, known: pa.Schema, wanted: pa.Schema, names: list[str]) -> None:
+def _compare(stream: str, recorded: pa.Schema, wanted: pa.Schema, names: list[str]) -> None:
     differences = [
-        f"{name}: expected {_shown(known, name)}, got {_shown(wanted, name)}"
+        f"{name}: expected {_type_text(recorded, name)}, got {_type_text(wanted, name)}"
         for name in dict.fromkeys(names)
-        if _shown(known, name) != _shown(wanted, name)
+        if _type_text(recorded, name) != _type_text(wanted, name)
     ]
     if differences:
-        raise SchemaMismatch(f"columns are not those of stream {stream!r}: {'; '.join(differences)}")
+        raise SchemaMismatch(f"columns differ from stream {stream!r}: {'; '.join(differences)}")
 
 
 def read(core: Core, stream: str) -> Operation[pa.Schema]:
-    """The schema of a stream; UnknownStream where nothing was written to it yet."""
+    """The schema of a stream. Raises UnknownStream if nothing was written to it yet."""
     [stored] = yield [command("GET", keys.Stream(core.config.name, stream).schema)]
     if stored is None:
         [found] = yield [command("SMEMBERS", keys.streams(core.config.name))]
@@ -156,7 +169,7 @@ def read(core: Core, stream: str) -> Operation[pa.Schema]:
 
 @lru_cache(_PARSED)
 def parse(stored: bytes) -> pa.Schema:
-    """A schema as it is stored. Raises StoreError."""
+    """A schema, parsed from its stored text. Raises StoreError."""
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
         check_names(schema)
@@ -165,6 +178,6 @@ def parse(stored: bytes) -> pa.Schema:
         raise StoreError(f"not a schema: {stored!r:.100}") from error
 
 
-def _shown(schema: pa.Schema, name: str) -> str:
+def _type_text(schema: pa.Schema, name: str) -> str:
     place = schema.get_field_index(name)
     return str(schema.field(place).type) if place >= 0 else "no such column"

@@ -1,6 +1,10 @@
-"""The scripts of streams and commits as functions (as in acker/ledger/calls/scripts.py).
+"""The scripts of streams and commits as functions (see acker/ledger/calls/scripts.py).
 
-Where a script takes the topology's configuration, its reply waits for files and replicas as that says.
+A script that takes the topology's configuration waits for files and replicas before it replies, as
+configured.
+
+Terms: a slab is the trees that one call tracked together; a segment is some thousand rows of a stream, stored
+and acked as one piece.
 """
 
 from collections.abc import Sequence
@@ -9,34 +13,47 @@ from acker.ledger.settings.config import TopologyConfig
 from acker.store import keys, scripts
 from acker.store.keys import Shard, Stream
 from acker.store.operation import Request, Word, script
+from acker.streams.log.kinds import Seen
 from acker.streams.log.segments import Segment, row_keys
 
 # Streams and their readers
 
 
 def record_schema(stream: Stream, seen: bytes, new: bytes) -> Request:
-    """Records a schema where another is seen, or none (empty)."""
+    """Records a schema if the stored one is `seen`; empty: if none is stored."""
     return script("record_schema", [stream.schema], [seen, new])
 
 
-def subscribe(stream: Stream, name: str, most: int, number: int, step: int) -> Request:
-    """Gives a subscription its number. number: of the first; step: of another one, above those there are."""
-    return script("subscribe", [stream.subscriptions, stream.entries], [name, most, number, step])
+def subscribe(
+    config: TopologyConfig,
+    stream: Stream,
+    name: str,
+    most: int,
+    number: int,
+    step: int,
+    seen: Seen,
+) -> Request:
+    """Gives a subscription its random number in its stream (its slot).
+
+    number: of the first; step: distance of another one from the highest.
+    """
+    own = [stream.subscriptions, stream.entries, stream.removals]
+    return script("subscribe", own, [name, most, number, step, seen.removals, seen.until], config.wait)
 
 
 def read_fairly(stream: Stream, column: str, slot: int | None) -> Request:
-    """Has a stream be read fairly, by a subscription, too, where that is named."""
+    """Makes a stream be read fairly, and also by a named subscription."""
     return script("read_fairly", [stream.subscriptions], [column, "" if slot is None else slot])
 
 
 def count_volumes(stream: Stream, ttl: int, counted: Sequence[tuple[int, Sequence[int]]]) -> Request:
-    """Counts rows by key: for each how many, and the places of its counts."""
+    """Counts rows by key: for each key the number of rows, and the places of its counts."""
     args = [word for rows, places in counted for word in (rows, " ".join(map(str, places)))]
     return script("count_volumes", [stream.volumes], [ttl, *args])
 
 
 def declare_gather(stream: Stream, record: str) -> Request:
-    """Has a stream gather."""
+    """Makes a stream gather."""
     return script("declare_gather", [stream.entries, stream.subscriptions], [record])
 
 
@@ -44,7 +61,7 @@ def claim_segments(
     stream: Stream,
     slot: int,
     reader: str,
-    at: int,
+    offset: int,
     rows: int,
     bytes: int,  # noqa: A002 - of rows, before compression
     segments: int,
@@ -54,22 +71,24 @@ def claim_segments(
     name: str,
     version: str,
 ) -> Request:
-    """Gives a reader segments, and tells up to `shown` of them."""
-    own = [
-        stream.entries, stream.subscriptions, stream.returned(slot), stream.taken(slot, reader),
-        stream.readers(slot), stream.bound(slot, reader),
+    """Gives a reader segments, and lists up to `shown` of them."""
+    declared = [
+        stream.entries, stream.subscriptions, stream.returned(slot), stream.delivered(slot, reader),
+        stream.readers(slot), stream.fences(slot, reader),
     ]  # fmt: skip
     return script(
-        "claim_segments", own, [slot, reader, at, rows, bytes, segments, end, ttl, shown, name, version]
+        "claim_segments",
+        declared,
+        [slot, reader, offset, rows, bytes, segments, end, ttl, shown, name, version],
     )
 
 
-def claim_and_look(
+def claim_and_read(
     config: TopologyConfig,
     stream: Stream,
     slot: int,
     reader: str,
-    at: int,
+    offset: int,
     rows: int,
     bytes: int,  # noqa: A002 - as there
     segments: int,
@@ -79,10 +98,12 @@ def claim_and_look(
     name: str,
     version: str,
 ) -> Request:
-    """As `claim_segments`, and reads what a worker wants to know of segments. A cluster answers None."""
-    claim = claim_segments(stream, slot, reader, at, rows, bytes, segments, end, ttl, shown, name, version)
+    """Claims like `claim_segments`, and reads a worker's data about the segments. A cluster replies None."""
+    claim = claim_segments(
+        stream, slot, reader, offset, rows, bytes, segments, end, ttl, shown, name, version
+    )
     args = [*claim.args, stream.payload(""), *keys.around_shard(config.name, config.ackers)]
-    return Request(claim.key, args, scripts.get("claim_and_look"), claim.keys, one_server=True)
+    return Request(claim.key, args, scripts.get("claim_and_read"), claim.keys, one_server=True)
 
 
 def note_segments(
@@ -92,20 +113,20 @@ def note_segments(
     reader: str,
     forget: bool,
     ttl: int,
-    taken: Sequence[tuple[int, str, Segment, str]],
+    delivered: Sequence[tuple[int, str, Segment, str]],
 ) -> Request:
-    """Notes what a subscription did with segments: number, entry and record of each."""
-    own = [stream.entries, stream.subscriptions, stream.taken(slot, reader)]
-    own += row_keys(stream, [one for _, _, one, _ in taken])
-    facts = [word for number, entry, one, _ in taken for word in (number, entry, one.rows, one.bytes)]
-    return script("note_segments", own, [slot, int(forget), ttl, *facts], config.wait)
+    """Notes that a subscription acked, or forgets, segments: number, entry and record of each."""
+    declared = [stream.entries, stream.subscriptions, stream.delivered(slot, reader)]
+    declared += row_keys(stream, [one for _, _, one, _ in delivered])
+    facts = [word for number, entry, one, _ in delivered for word in (number, entry, one.rows, one.bytes)]
+    return script("note_segments", declared, [slot, int(forget), ttl, *facts], config.wait)
 
 
 def bind_reader(
-    config: TopologyConfig, bound: bytes, commit: str, place: str, ttl: int, start: int
+    config: TopologyConfig, fences: bytes, commit: str, segments: str, ttl: int, start: int
 ) -> Request:
-    """Binds what a reader took to a commit."""
-    return script("bind_reader", [bound], [commit, place, ttl, start], config.wait)
+    """Binds a reader's segments to a commit."""
+    return script("bind_reader", [fences], [commit, segments, ttl, start], config.wait)
 
 
 def return_segments(
@@ -118,26 +139,27 @@ def return_segments(
     died: str,
     noted: str,
     ended: Sequence[tuple[str, str]],
-    taken: Sequence[tuple[int, str, Segment, str]],
+    delivered: Sequence[tuple[int, str, Segment, str]],
 ) -> Request:
-    """Takes segments back from a reader. ended: commits as they are bound to it."""
-    own = [
-        stream.taken(slot, reader), stream.returned(slot), stream.readers(slot), stream.bound(slot, reader),
-        *row_keys(stream, [one for _, _, one, _ in taken]),
+    """Takes segments back from a reader. ended: commits in the form in which they are bound to it."""
+    declared = [
+        stream.delivered(slot, reader), stream.returned(slot), stream.readers(slot),
+        stream.fences(slot, reader),
+        *row_keys(stream, [one for _, _, one, _ in delivered]),
     ]  # fmt: skip
     args: list[Word] = [slot, reader, int(dead), ttl, died, noted, len(ended)]
     args += [word for one in ended for word in one]
-    return script("return_segments", own, [*args, *(number for number, *_ in taken)], config.wait)
+    return script("return_segments", declared, [*args, *(number for number, *_ in delivered)], config.wait)
 
 
 # Commits
 
 
 def check_slabs(shard: Shard, names: Sequence[bytes]) -> Request:
-    """Tells whether a shard knows none of some slabs."""
+    """Says whether a shard knows none of some slabs."""
     return script("check_slabs", [shard.slabs], names)
 
 
 def check_groups(stream: Stream, groups: Sequence[str]) -> Request:
-    """Tells whether a stream that gathers knows none of some groups."""
+    """Says whether a stream that gathers knows none of some groups."""
     return script("check_groups", [stream.progress(group) for group in groups], [])

@@ -1,10 +1,14 @@
 """Segments: batches of tuples on their way from one job to the next, as Arrow tables and as bytes.
 
-A row's anchors stand in the column `_acker`: one bigint where rows have a single anchor, a list of them where
-they may have several. 0 is no anchor: the row has no tree. Null, and an empty list, say that nobody knows.
-Tuple ids are never stored: the n-th edge of a segment (its rows in order, the anchors of a row in order) has
-the n-th id of a sequence (`acker.ledger.ids`), whose seed is made of the segment's and the slot of a
-subscription: each has ids of its own.
+The column `_acker` has a row's anchors: one bigint if rows have a single anchor, a list of them if they may
+have several. 0 is no anchor: the row has no tree. Null, and an empty list, are unknown anchors. Tuple ids are
+never stored: the n-th edge of a segment (its rows in order, the anchors of a row in order) has the n-th id of
+a sequence (`acker.ledger.ids`). The seed of the sequence comes from the segment's seed and the slot of a
+subscription, so each subscription has ids of its own.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a vector has a number for
+each tree, the XOR of tuple ids; a slot is the random number of a subscription; a lane is one of the four
+queues of a stream that is read fairly.
 """
 
 import builtins
@@ -22,7 +26,7 @@ from acker.ledger import ids
 from acker.ledger.ids import Ids
 from acker.store.keys import Stream
 from acker.store.operation import Word
-from acker.store.records import Bounds, Count, Record, Token
+from acker.store.records import Bounds, Count, HexId, Record
 
 ANCHORS = "_acker"
 """The column that holds the anchors of a row."""
@@ -34,25 +38,31 @@ LARGEST_SEGMENT = 1 << 20
 SEGMENT_BYTES = 16 << 20
 """Bytes of rows, before compression, after which a writer starts another segment."""
 _THREADS_FROM = 1 << 20
-"""Bytes of rows from which on Arrow's threads are worth that they have to be woken."""
+"""Bytes of rows from which on it is worth to wake Arrow's threads."""
 _BATCH_ROWS = 65_536
 NOT_PYTHONS = (ValueError, OverflowError)
-"""What values raise that Arrow and Spark have, and Python has not."""
+"""Errors that Arrow raises for values that Python cannot represent."""
 _OTHER_SLOTS = 0x5851F42D4C957F2D
 
 
 @dataclass(frozen=True, slots=True)
 class Segment(Record, what="a segment", most=1 << 16, cached=512):
-    """What a stream's entry says of a segment.
+    """The record of a segment in a stream's entry.
 
-    token: names it; 32 hexadecimal digits. seed: of its tuple ids. shards: where it has vectors.
-    bytes: size of its payload. size: bytes of its rows before compression, by which a claim is bounded
-    (lua/streams/log/claim_segments.lua); 0: not known. slots: numbers of the subscriptions that it was staged
-    for. to: where it waits in a stream that gathers (`acker.streams.log.gathers.destination`), "" in any
-    other. lane: 0 to 3, of a stream that is read fairly (`acker.streams.log.fairness`).
+    Attributes:
+        id: Its name; 32 hexadecimal digits.
+        rows: The number of its rows.
+        seed: The seed of its tuple ids.
+        bytes: The size of its payload.
+        shards: The shards in which it has vectors.
+        slots: The slots of the subscriptions that it was staged for.
+        to: Its place in a stream that gathers (`acker.streams.log.gathers.destination`), "" in any other.
+        lane: 0 to 3, in a stream that is read fairly (`acker.streams.log.fairness`).
+        size: Bytes of its rows before compression, which limit a claim (lua/streams/log/claim_segments.lua);
+            0 if unknown.
     """
 
-    token: Token
+    id: HexId
     rows: Count
     seed: int
     bytes: Count
@@ -64,18 +74,18 @@ class Segment(Record, what="a segment", most=1 << 16, cached=512):
 
 
 UNREAD = Segment("", 0, 0, 0, (), ())
-"""Stands for a segment whose record cannot be read: it has no rows, no vectors, and is owed to nobody."""
+"""Stands for a segment whose record cannot be read: without rows and vectors, and never acked."""
 
 
 def readable(record: builtins.bytes) -> Segment:
-    """A segment; `UNREAD` where the record is of none."""
+    """A segment, parsed from its record; `UNREAD` if it is none."""
     try:
         return Segment.load(record)
     except UnreadableRecord:
         return UNREAD
 
 
-def new_token() -> str:
+def new_hex_id() -> str:
     """A random name for a segment."""
     return secrets.token_hex(16)
 
@@ -86,16 +96,16 @@ def new_seed() -> int:
 
 
 def check_anchors_type(kind: pa.DataType) -> None:
-    """Raises ValidationError where a column of that type cannot hold anchors."""
+    """Raises ValidationError if a column of that type cannot hold anchors."""
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not pa.types.is_int64(kind.value_type if listed else kind):
         raise ValidationError(f"column {ANCHORS}: expected bigint or array<bigint>, got {kind}")
 
 
 def edges(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, Ids]:
-    """The anchors of a column, row after row, and the place of each among the segment's edges.
+    """The anchors of a column, row after row, and the position of each among the segment's edges.
 
-    A place that has no anchor (an unanchored row) is left out, but counted.
+    A position without an anchor (an unanchored row) is left out, but counted.
     """
     check_anchors_type(column.type)
     if isinstance(column, pa.ChunkedArray):
@@ -103,15 +113,15 @@ def edges(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, Ids]:
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     values = column if pa.types.is_int64(column.type) else column.flatten()
-    found = (values.fill_null(0) if values.null_count else values).to_numpy(zero_copy_only=False)
-    if found.all():
-        return found, np.arange(len(found), dtype=np.int64)
-    places = np.flatnonzero(found).astype(np.int64)
-    return found[places], places
+    anchors = (values.fill_null(0) if values.null_count else values).to_numpy(zero_copy_only=False)
+    if anchors.all():
+        return anchors, np.arange(len(anchors), dtype=np.int64)
+    positions = np.flatnonzero(anchors).astype(np.int64)
+    return anchors[positions], positions
 
 
 def unanchored(column: pa.Array) -> int:
-    """How many rows of a column of anchors have lost them: null, no element, or none but null."""
+    """The number of rows that have lost their anchors: null, no element, or only null."""
     check_anchors_type(column.type)
     if pa.types.is_int64(column.type):
         return int(column.null_count)
@@ -123,22 +133,22 @@ def unanchored(column: pa.Array) -> int:
 
 
 def treeless(column: pa.Array) -> int:
-    """How many rows of a column of anchors say that they have no tree: 0 is all that they have."""
+    """The number of rows that have no tree: all their anchors are 0."""
     check_anchors_type(column.type)
     values = column if pa.types.is_int64(column.type) else column.flatten()
-    found = (values.fill_null(0) if values.null_count else values).to_numpy(zero_copy_only=False)
-    if found.all():
+    anchors = (values.fill_null(0) if values.null_count else values).to_numpy(zero_copy_only=False)
+    if anchors.all():
         return 0
     lengths = None if pa.types.is_int64(column.type) else _lengths(column)
     rows = np.arange(len(column)) if lengths is None else np.repeat(np.arange(len(column)), lengths)
     known = rows[values.is_valid().to_numpy(zero_copy_only=False)]
-    return len(np.unique(known)) - len(np.unique(rows[found != 0]))
+    return len(np.unique(known)) - len(np.unique(rows[anchors != 0]))
 
 
 def read(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """As `conform`, for Spark: rows without a tree have 0 as their anchor, or [0], and no anchor is null.
+    """Conforms a batch for Spark: rows without a tree have 0 as their anchor, or [0], and no anchor is null.
 
-    pandas makes floats of a column in which a whole number is null, and so other anchors of the other rows.
+    pandas makes floats of a column of whole numbers with a null, which changes the other rows' anchors.
     """
     rows = conform(batch, schema)
     place = schema.get_field_index(ANCHORS)
@@ -170,7 +180,7 @@ def _lengths(column: pa.Array) -> Ids:
 
 
 def width(column: pa.ChunkedArray) -> int:
-    """How many anchors each row of a column has; 1 where that differs from row to row, or some are null."""
+    """The number of anchors of each row of a column; 1 if it differs from row to row, or some are null."""
     if pa.types.is_int64(column.type) or column.null_count or not len(column):
         return 1
     chunks = [chunk for chunk in column.chunks if len(chunk)]
@@ -180,19 +190,19 @@ def width(column: pa.ChunkedArray) -> int:
     return max(1, int(lengths[0]))
 
 
-def edge_ids(seed: int, slot: int, places: Ids) -> Ids:
-    """The tuple ids that the edges at ascending `places` of a segment have for a subscription."""
-    if not len(places):
+def edge_ids(seed: int, slot: int, positions: Ids) -> Ids:
+    """The tuple ids of a segment's edges, at ascending `positions`, for a subscription."""
+    if not len(positions):
         return np.zeros(0, dtype=np.int64)
     if slot:
         # Sequences of seeds that are near each other overlap: so this one is far away.
         seed = int(ids.seeded_ids(seed ^ _OTHER_SLOTS, slot, 1)[0])
-    made = ids.seeded_ids(seed, 0, int(places[-1]) + 1)
-    return made if len(made) == len(places) else made[places]
+    made = ids.seeded_ids(seed, 0, int(positions[-1]) + 1)
+    return made if len(made) == len(positions) else made[positions]
 
 
 def encode(batches: Sequence[pa.RecordBatch], compression: str) -> bytes:
-    """Rows as a segment's payload: one Arrow IPC stream, in batches that a reader can work on one by one."""
+    """Rows as a segment's payload: one Arrow IPC stream, in batches that a reader can process one by one."""
     if compression not in COMPRESSIONS:
         raise ValidationError(
             f"compression: expected one of {', '.join(COMPRESSIONS)}, got {shown(compression)}"
@@ -223,9 +233,9 @@ def _read_options(threads: bool) -> pa.ipc.IpcReadOptions:
 
 
 def decode(payload: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of a payload; UnreadableRecord where it holds none.
+    """The rows of a payload. Raises UnreadableRecord if it holds none.
 
-    Text may be any bytes, as Spark's may: who makes Python's text of it has to see to that (`texts`).
+    Like Spark's, text may be any bytes: `texts` makes Python's text of it.
     """
     try:
         options = _read_options(len(payload) >= _THREADS_FROM)
@@ -236,7 +246,7 @@ def decode(payload: bytes) -> Iterator[pa.RecordBatch]:
                 if not checked:
                     try:
                         batch.validate(full=True)
-                    except pa.ArrowInvalid:  # for text that is no UTF-8, too
+                    except pa.ArrowInvalid:  # also for text that is no UTF-8
                         _check_as_bytes(payload, reader.schema)
                         checked = True
                 yield batch
@@ -244,8 +254,17 @@ def decode(payload: bytes) -> Iterator[pa.RecordBatch]:
         raise UnreadableRecord(f"not the rows of a segment: {len(payload)} bytes: {error!s:.200}") from error
 
 
+def decode_all(payload: bytes, rows: int) -> list[pa.RecordBatch]:
+    """All rows of a payload. Raises UnreadableRecord if it does not hold exactly so many."""
+    batches = list(decode(payload))
+    count = sum(batch.num_rows for batch in batches)
+    if count != rows:  # Arrow takes a stream that is cut between two batches for a whole one
+        raise UnreadableRecord(f"expected {rows:,} rows, got {count:,}")
+    return batches
+
+
 def _check_as_bytes(payload: bytes, schema: pa.Schema) -> None:
-    """Raises ArrowInvalid where parts of a payload's arrays do not fit together, whatever its texts are."""
+    """Raises ArrowInvalid if parts of a payload's arrays do not fit together, whatever its texts are."""
     plain = pa.schema([field.with_type(_text_as_bytes(field.type)) for field in schema])
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(payload)):
         if message.type == "record batch":
@@ -274,23 +293,24 @@ def _text_as_bytes(kind: pa.DataType) -> pa.DataType:
 
 
 def texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
-    """Python's text of a column of text; what is no UTF-8 in it is replaced."""
+    """A column of text as Python's text. Bytes that are no UTF-8 are replaced."""
     large = pa.types.is_large_string(column.type)
     found = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
     return [None if one is None else one.decode("utf-8", "replace") for one in found]
 
 
 def values(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as Python's values, for who shows them.
+    """Rows as Python values, for display.
 
-    What Python has not, as a day of the year 10000, or text that is no UTF-8, becomes text.
+    A value that Python cannot represent, such as a day of the year 10000, or text that is no UTF-8, becomes
+    text.
     """
     names, columns = rows.schema.names, [column_values(column) for column in rows.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def column_values(column: pa.Array) -> list[Any]:
-    """The values of a column, as `values` has them."""
+    """The values of a column, in the form of `values`."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except NOT_PYTHONS:
@@ -302,9 +322,9 @@ def column_values(column: pa.Array) -> list[Any]:
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Raises UnicodeDecodeError where a name of a column, or of a field in one, is no UTF-8.
+    """Raises UnicodeDecodeError if the name of a column, or of a field in one, is no UTF-8.
 
-    Arrow takes any bytes, and decodes them when somebody asks for the name.
+    Arrow takes any bytes, and decodes a name only when it is read.
     """
     fields = list(schema)
     for field in fields:  # as many as the schema's own bytes hold
@@ -313,9 +333,9 @@ def check_names(schema: pa.Schema) -> None:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with the columns of `schema`: in its order and of its types; null where the batch has none.
+    """A batch with the columns of `schema`, in its order and of its types. A missing column is null.
 
-    ValidationError where a value has no place in the column's type.
+    Raises ValidationError for a value that does not fit into the column's type.
     """
     columns: list[Any] = []
     for field in schema:
@@ -337,10 +357,10 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def row_keys(stream: Stream, segments: Sequence[Segment]) -> list[bytes]:
-    """For each segment: payload, owed."""
-    return [key for one in segments for key in (stream.payload(one.token), stream.owed(one.token))]
+    """The keys of each segment: payload, unacked."""
+    return [key for one in segments for key in (stream.payload(one.id), stream.unacked(one.id))]
 
 
 def published_words(segment: Segment) -> list[Word]:
-    """Record, rows, bytes and slots of a segment, as the scripts that publish it take them."""
+    """Record, rows, bytes and slots of a segment, as arguments of the scripts that publish it."""
     return [segment.dump(), segment.rows, segment.bytes, ",".join(map(str, segment.slots))]

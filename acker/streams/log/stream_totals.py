@@ -1,8 +1,12 @@
-"""How far the readers of streams are: what each stream holds, and what each subscription has still to do."""
+"""Totals of streams: the content of each stream, and the rows that each subscription has still to ack.
+
+Terms: a tree is all that comes of one record; a segment is some thousand rows of a stream, stored and acked
+as one piece; a slot is the random number of a subscription.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import HIDDEN, Count, Named, Seconds
@@ -11,7 +15,12 @@ from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, positive, seconds, whole
 from acker.streams.log import lanes
+from acker.streams.log.kinds import FIELD
 
+Kind: TypeAlias = Literal["managed", "external"]
+UNTRACKED = ("unstamped", "damaged", "foreign", "newer", "over")
+"""Reasons for which a received row is in no tree: no stamp, a damaged one, another stream's, one of a newer
+version, or all its trees are over."""
 _LOOK = 100
 
 
@@ -29,11 +38,19 @@ class SubscriptionTotals:
     rows_stale: Annotated[
         Count, "Rows that its readers have dropped: their trees were over when they were read."
     ] = 0
+    rows_received: Annotated[
+        Count, "Rows of an external stream that its steps were given, each as often as it came."
+    ] = 0
+    rows_unstamped: Annotated[Count, "Of these, rows without a stamp: they are in no tree."] = 0
+    rows_damaged: Annotated[Count, "Of these, rows whose stamp was cut or edited."] = 0
+    rows_foreign: Annotated[Count, "Of these, rows whose stamp is of another stream or an emptied store."] = 0
+    rows_newer: Annotated[Count, "Of these, rows whose stamp is of a newer version of acker."] = 0
+    rows_over: Annotated[Count, "Of these, rows whose segment was acked or too old before they came."] = 0
 
     @property
     def rows_behind(self) -> Annotated[Count, "Rows that it has still to ack."]:
         """Rows that it has still to ack."""
-        return self.rows_published - self.rows_acked - self.rows_dropped
+        return max(0, self.rows_published - self.rows_acked - self.rows_dropped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +58,23 @@ class StreamTotals:
     """A stream between jobs."""
 
     name: Annotated[str, Named("stream")]
+    kind: Annotated[Kind, "Managed: its rows are in the store. External: they are elsewhere."]
     segments: Annotated[Count, "Published, and not acked by everyone who is to read them."]
     bytes: Count
     dropped: Annotated[Count, "Segments dropped by the stream's limits."]
     max_age: Annotated[Seconds, "Seconds after which a segment is dropped."]
     max_bytes: Annotated[Count, "Over so many bytes the oldest segments are dropped."]
+    rows_unheard: Annotated[
+        Count,
+        "Rows that an external stream sent while it had no subscription: nobody has to ack them.",
+    ]
     subscriptions: tuple[SubscriptionTotals, ...]
 
 
 def stream_totals(core: Core, names: Sequence[str] | None = None) -> Operation[list[StreamTotals]]:
-    """All streams of a topology, by name, or those named; one without any segment yet has zeros.
+    """Totals of all streams of a topology, or of named ones, by name. A stream without segments has zeros.
 
-    Raises UnreadableRecord, which names the number that is none.
+    Raises UnreadableRecord, which names the field that is no number.
     """
     if names is None:
         [found] = yield [command("SMEMBERS", keys.streams(core.config.name))]
@@ -69,53 +91,60 @@ def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[Str
     def count(field: str, default: int = 0) -> int:
         return whole(fields.get(field), f"stream {name!r}, {field}", default)
 
-    known = {
+    names = {
         whole(field[5:].encode(), f"stream {name!r}, {field}"): value.decode("utf-8", "replace")
         for field, value in fields.items()
         if field.startswith("slot:")
     }
     waiting = count("next")
-    slots: list[int] = sorted(known)
+    slots: list[int] = sorted(names)
     if not slots and f"rows:{waiting}" in fields:
         slots = [waiting]
     ages = yield from _unread_ages(core, keys.Stream(core.config.name, name), fields, slots)
     members = tuple(
         SubscriptionTotals(
-            name=known.get(slot),
+            name=names.get(slot),
             slot=slot,
             rows_published=count(f"rows:{slot}"),
-            rows_acked=count(f"acked:{slot}"),
+            rows_acked=count(f"acked:{slot}") + count(f"ahead:{slot}"),
             rows_dropped=count(f"dropped:{slot}"),
             unread_age=ages[slot],
             acks_late=count(f"late:{slot}"),
             rows_stale=count(f"stale:{slot}"),
+            rows_received=count(f"seen_rows:{slot}"),
+            **{f"rows_{reason}": count(f"seen_{reason}:{slot}") for reason in UNTRACKED},
         )
         for slot in slots
     )
     return StreamTotals(
         name=name,
+        kind="external" if FIELD in fields else "managed",
         segments=count("segments"),
         bytes=count("bytes"),
         dropped=count("dropped"),
         max_age=positive(fields.get("max_age"), f"stream {name!r}, max_age", STREAM_MAX_AGE),
         max_bytes=count("max_bytes", STREAM_MAX_BYTES),
+        rows_unheard=count("unheard"),
         subscriptions=members,
     )
 
 
 def _unread_ages(
-    core: Core, own: keys.Stream, fields: Mapping[str, bytes], slots: Sequence[int]
+    core: Core, stream_keys: keys.Stream, fields: Mapping[str, bytes], slots: Sequence[int]
 ) -> Operation[dict[int, float | None]]:
     if not slots:
         return {}
     places = {
-        slot: lanes.cursors(fields.get(f"cursor:{slot}"), fields.get(f"lanes:{slot}")) for slot in slots
+        slot: lanes.cursors(
+            fields.get(f"passed:{slot}") or fields.get(f"cursor:{slot}"), fields.get(f"lanes:{slot}")
+        )
+        for slot in slots
     }
     asked = [(slot, place) for slot, its in places.items() for place in dict.fromkeys(its)]
     [instant, *replies] = yield [
-        Request(own.entries, ["TIME"]),
-        *(command("XRANGE", own.entries, b"(" + place, "+", "COUNT", _LOOK) for _, place in asked),
-        *(command("XRANGE", own.returned(slot), "-", "+", "COUNT", 1) for slot in slots),
+        Request(stream_keys.entries, ["TIME"]),
+        *(command("XRANGE", stream_keys.entries, b"(" + place, "+", "COUNT", _LOOK) for _, place in asked),
+        *(command("XRANGE", stream_keys.returned(slot), "-", "+", "COUNT", 1) for slot in slots),
     ]
     now = seconds(instant)
     ids: dict[int, list[bytes]] = {slot: [] for slot in slots}
@@ -130,9 +159,9 @@ def _unread_ages(
     return ages
 
 
-def _first(found: Reply, slot: int, cursors: Sequence[bytes]) -> list[bytes]:
-    """The id of the first entry that is for a slot, and that nobody has taken; none where there is none."""
-    for entry, values in found:
+def _first(entries: Reply, slot: int, cursors: Sequence[bytes]) -> list[bytes]:
+    """The id of the first entry for a slot that no reader has taken; empty if there is none."""
+    for entry, values in entries:
         its = pairs(values)
         if b"%d" % slot in its.get(b"slots", b"").split(b",") and lanes.unread(entry, its, cursors):
             return [bytes(entry)]

@@ -1,6 +1,8 @@
-"""What became of the attempts of a row so far: it goes with the row, from each tree to the next.
+"""Attempts of a row: their outcomes go with the row, from each tree to the next.
 
-Kept rows have it in a column of their own, as JSON; rows of a first attempt have no such column.
+Kept rows have them in a column of their own, as JSON. Rows of a first attempt have no such column.
+
+Terms: a tree is all that comes of one record.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +21,7 @@ COLUMN = "_acker_attempts"
 MOST = 10
 """Most attempts of a row that are kept: the first, the last that failed, and the latest."""
 SHORT_BYTES = 256
-"""Bytes to which their reasons are cut, but for the last that failed."""
+"""Bytes to which reasons are cut, except the reason of the last failed attempt."""
 FIELDS = pa.struct(
     [
         ("number", pa.int32()),
@@ -45,8 +47,8 @@ class Attempt:
     at: Annotated[Instant, "When it ended."]
 
     @classmethod
-    def of(cls, number: int, entry: Entry, outcome: SlabOutcome, expired: str) -> "Attempt":
-        """An attempt that has an outcome. expired: what is said of trees that have expired."""
+    def from_outcome(cls, number: int, entry: Entry, outcome: SlabOutcome, expired: str) -> "Attempt":
+        """The attempt of a tree with an outcome. expired: the reason of trees that have expired."""
         why = outcome.cause
         reason = why.reason or (expired if entry.status == "expired" else "")
         return cls(number, entry.status, reason, why.step, why.batch, entry.at)
@@ -58,33 +60,34 @@ _HISTORY: Codec[History] = Codec(Annotated[History, Bounds(0, MOST)], "attempts"
 
 
 def decisive(history: Sequence[Attempt]) -> Attempt:
-    """The attempt that tells why a row is given up: the last that failed, or the last, where none failed."""
+    """The attempt that decides why a row is given up: the last failed one, or the last, if none failed."""
     return next((one for one in reversed(history) if one.status == "failed"), history[-1])
 
 
-def with_attempt(history: Iterable[Attempt], one: Attempt) -> History:
+def with_attempt(history: Iterable[Attempt], latest: Attempt) -> History:
     """A history with a further attempt, bounded."""
-    known = [*history, one]
-    real = decisive(known)
-    while len(known) > MOST:
-        del known[next(at for at in range(1, len(known)) if known[at] is not real)]
+    attempts = [*history, latest]
+    real = decisive(attempts)
+    while len(attempts) > MOST:
+        del attempts[next(at for at in range(1, len(attempts)) if attempts[at] is not real)]
     return tuple(
-        one if one is real else replace(one, reason=bounded_reason(one.reason, SHORT_BYTES)) for one in known
+        attempt if attempt is real else replace(attempt, reason=bounded_reason(attempt.reason, SHORT_BYTES))
+        for attempt in attempts
     )
 
 
 def pack(history: Iterable[Attempt]) -> bytes:
-    """A history as it is stored."""
+    """A history as stored."""
     return _HISTORY.dump(tuple(history)).encode()
 
 
 def parse(packed: bytes | None) -> History:
-    """The inverse of `pack`; UnreadableRecord for anything else."""
+    """The inverse of `pack`. Raises UnreadableRecord."""
     return _HISTORY.load(packed or b"[]")
 
 
 def check(rows: pa.Table) -> None:
-    """Raises UnreadableRecord where kept rows have a column of attempts that cannot be read."""
+    """Raises UnreadableRecord if kept rows have a column of attempts that cannot be read."""
     if COLUMN in rows.column_names:
         every = {packed for packed in rows.column(COLUMN).to_pylist() if packed}
         for packed in every:
@@ -92,32 +95,32 @@ def check(rows: pa.Table) -> None:
 
 
 def of_row(rows: pa.Table, row: int) -> History:
-    """What became of the attempts of one of kept rows before the one that they are at."""
+    """The earlier attempts of a kept row."""
     return parse(rows.column(COLUMN)[row].as_py()) if COLUMN in rows.column_names else ()
 
 
 def visible(schema: pa.Schema) -> pa.Schema:
-    """The columns of kept rows that are the user's."""
+    """The user's columns of kept rows."""
     place = schema.get_field_index(COLUMN)
     return schema if place < 0 else schema.remove(place)
 
 
 def without(rows: pa.Table) -> pa.Table:
-    """Kept rows with the user's columns alone."""
+    """Kept rows with only the user's columns."""
     return rows.drop_columns([COLUMN]) if COLUMN in rows.column_names else rows
 
 
 def take(rows: pa.Table, ended: Mapping[int, Attempt]) -> pa.Table:
-    """Some of kept rows, in their order, each with its attempt that is over now."""
+    """Some kept rows, in their order, each with the attempt that is over now."""
     places = sorted(ended)
     taken = rows.take(pa.array(places))
     before = taken.column(COLUMN).to_pylist() if COLUMN in rows.column_names else [None] * len(places)
     histories = {earlier: parse(earlier) for earlier in set(before)}
-    made: dict[tuple[bytes | None, int], bytes] = {}
+    packed_histories: dict[tuple[bytes | None, int], bytes] = {}
     packed = []
     for place, earlier in zip(places, before, strict=True):
         key = earlier, id(ended[place])  # many rows have one attempt, and its value takes long to hash
-        if key not in made:
-            made[key] = pack(with_attempt(histories[earlier], ended[place]))
-        packed.append(made[key])
+        if key not in packed_histories:
+            packed_histories[key] = pack(with_attempt(histories[earlier], ended[place]))
+        packed.append(packed_histories[key])
     return without(taken).append_column(COLUMN, pa.array(packed, pa.binary()))

@@ -1,4 +1,4 @@
-"""Columns that a spout reads of its rows: their message ids, and their places in its source."""
+"""Columns that a spout reads from its rows: their message ids, and their places in its source."""
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -9,24 +9,27 @@ MOST_PARTITIONS = 1_000
 _MOST_OFFSET = 2**53 - 1
 
 
-def named(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    """The column of message ids, as text or bytes; ValidationError where it is not there, or cannot be."""
+def message_id_column(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The column of message ids, as text or bytes.
+
+    Raises ValidationError if it is missing, or cannot be text.
+    """
     place = rows.schema.get_field_index(column) if column in rows.schema.names else -1
     if place < 0:
         raise ValidationError(
             f"message_id: expected one of the columns {', '.join(rows.column_names)}, got {shown(column)}"
         )
-    found = rows.column(place)
-    if pa.types.is_binary(found.type) or pa.types.is_large_binary(found.type):
-        return found
+    values = rows.column(place)
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        return values
     try:
-        return found.cast(pa.string())
+        return values.cast(pa.string())
     except pa.ArrowException as error:
-        raise ValidationError(f"message_id: column {column!r} of {found.type} cannot be text") from error
+        raise ValidationError(f"message_id: column {column!r} of {values.type} cannot be text") from error
 
 
 def bad(named: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which message ids are null or too long."""
+    """True for each message id that is null or too long."""
     # Not above: Spark imports this file for each query that it starts, and Arrow's functions take a while.
     import pyarrow.compute as pc  # noqa: TID251
 
@@ -34,15 +37,15 @@ def bad(named: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def sound(named: pa.ChunkedArray) -> bool:
-    """Whether no message id is null or too long."""
+    """Return True if no message id is null or too long."""
     if named.null_count:
         return False
     return bool(named.nbytes <= MESSAGE_ID_BYTES or bad(named).index(True).as_py() < 0)
 
 
 def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    """The message ids of rows, as text or bytes: one that is too long is cut, for null there is none."""
-    found = named(rows, column)
+    """The message ids of rows, as text or bytes. One that is too long is cut; null becomes empty."""
+    found = message_id_column(rows, column)
     if sound(found):
         return found
     texts = found.cast(pa.large_binary()).to_pylist()
@@ -56,13 +59,16 @@ def _shortened(text: bytes) -> bytes:
 
 
 def trackable(rows: pa.Table, column: str) -> bool:
-    """Whether all rows have a message id that can be tracked. Raises ValidationError for no such column."""
-    return sound(named(rows, column))
+    """Return True if each row has a message id that can be tracked.
+
+    Raises ValidationError for a missing column.
+    """
+    return sound(message_id_column(rows, column))
 
 
 def refusals(rows: pa.Table, column: str) -> list[str]:
-    """Why rows are not tracked."""
-    texts = named(rows, column).cast(pa.large_binary()).to_pylist()
+    """The reasons why rows are not tracked."""
+    texts = message_id_column(rows, column).cast(pa.large_binary()).to_pylist()
     return [
         f"message_id: expected at most {MESSAGE_ID_BYTES:,} bytes, got "
         f"{'null' if text is None else f'{len(text):,}'} in column {column!r}"
@@ -71,18 +77,18 @@ def refusals(rows: pa.Table, column: str) -> list[str]:
 
 
 def _partitions(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    """The names of partitions, as bytes; null stands for the one without a name, as ""."""
-    found = rows.column(column)
-    if not (pa.types.is_binary(found.type) or pa.types.is_large_binary(found.type)):
+    """The names of partitions, as bytes. Null stands for the partition without a name, like ""."""
+    names = rows.column(column)
+    if not (pa.types.is_binary(names.type) or pa.types.is_large_binary(names.type)):
         try:
-            found = found.cast(pa.string())
+            names = names.cast(pa.string())
         except pa.ArrowException as error:
-            raise ValidationError(f"partition: column {column!r} of {found.type} cannot be text") from error
-    return found.cast(pa.binary()).fill_null(b"")
+            raise ValidationError(f"partition: column {column!r} of {names.type} cannot be text") from error
+    return names.cast(pa.binary()).fill_null(b"")
 
 
 def offsets(rows: pa.Table, offset: str, partition: str) -> dict[str, tuple[int, int]]:
-    """The lowest and highest offset of each partition; none where `offset` is "". Raises ValidationError."""
+    """The lowest and highest offset of each partition; none if `offset` is "". Raises ValidationError."""
     if not offset:
         return {}
     for column in filter(None, (offset, partition)):
@@ -97,16 +103,16 @@ def offsets(rows: pa.Table, offset: str, partition: str) -> dict[str, tuple[int,
         )
     names = _partitions(rows, partition) if partition else pa.array([b""] * len(rows))
     grouped = pa.table({"name": names, "offset": places.cast(pa.int64())}).group_by("name")
-    found: dict[str, tuple[int, int]] = {}
-    for one in grouped.aggregate([("offset", "min"), ("offset", "max")]).to_pylist():
-        name = one["name"].decode("utf-8", "backslashreplace")
-        low, high = found.get(name, (one["offset_min"], one["offset_max"]))
-        found[name] = min(low, one["offset_min"]), max(high, one["offset_max"])
-    if len(found) > MOST_PARTITIONS:
+    ranges: dict[str, tuple[int, int]] = {}
+    for group in grouped.aggregate([("offset", "min"), ("offset", "max")]).to_pylist():
+        name = group["name"].decode("utf-8", "backslashreplace")
+        low, high = ranges.get(name, (group["offset_min"], group["offset_max"]))
+        ranges[name] = min(low, group["offset_min"]), max(high, group["offset_max"])
+    if len(ranges) > MOST_PARTITIONS:
         raise ValidationError(
-            f"partition: expected at most {MOST_PARTITIONS:,} different, got {len(found):,}"
+            f"partition: expected at most {MOST_PARTITIONS:,} different, got {len(ranges):,}"
         )
-    for low, high in found.values():
+    for low, high in ranges.values():
         if low < 0 or high > _MOST_OFFSET:
             raise ValidationError(f"offset: expected 0 to {_MOST_OFFSET:,}, got {low:,} to {high:,}")
-    return found
+    return ranges

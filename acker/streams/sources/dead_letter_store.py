@@ -1,6 +1,8 @@
-"""How dead letters are stored: the facts of each in a stream, by id, and the rows in a hash beside it.
+"""The store of dead letters: the facts of each in a stream, by id, and its row in a hash beside it.
 
-So what looks for some of them reads short entries only, however large their rows are.
+So a search reads only short entries, however large the rows are.
+
+Terms: roots are rows of a spout that were staged together, and get a tree each.
 """
 
 import re
@@ -52,7 +54,7 @@ class Head:
 
     @property
     def number(self) -> str:
-        """Its id without the spout: those of a spout ascend."""
+        """Its id without the spout. The numbers of a spout ascend."""
         return self.id.partition("@")[0]
 
 
@@ -60,8 +62,10 @@ class Head:
 class Heads:
     """Some entries of a spout's dead letters, oldest first.
 
-    found: the readable ones. count: how many entries there are. last: the number of the last of them,
-    readable or not.
+    Attributes:
+        found: The readable ones.
+        count: The number of entries.
+        last: The number of the last entry, readable or not.
     """
 
     found: list[Head]
@@ -81,15 +85,15 @@ class DeadLetter(Head):
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """The row of a dead letter as it is stored, with what it was tracked as, and its attempts."""
+    """The stored row of a dead letter, with its roots and attempts."""
 
     roots: Roots
     history: History
     payload: bytes
 
 
-def split(letter: object) -> tuple[str, str]:
-    """The number and the spout of an id; ValidationError where it is none."""
+def split_id(letter: object) -> tuple[str, str]:
+    """The number and the spout of an id. Raises ValidationError."""
     match = _ID.match(letter) if isinstance(letter, str) else None
     if match is None:
         raise ValidationError(
@@ -98,19 +102,19 @@ def split(letter: object) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def unknown(core: Core, letter: str) -> UnknownDeadLetter:
-    """What the id of a dead letter is refused with that is not there."""
+def unknown_letter(core: Core, letter: str) -> UnknownDeadLetter:
+    """The error for the id of a dead letter that does not exist."""
     return UnknownDeadLetter(f"topology {core.config.name!r} has no dead letter {letter!r}")
 
 
-def packed(roots: str, payload: bytes, history: bytes = b"[]") -> bytes:
-    """A row as it is stored: with the record of its roots, and what became of its attempts."""
+def pack_row(roots: str, payload: bytes, history: bytes = b"[]") -> bytes:
+    """A row as stored: with the record of its roots, and its attempts."""
     record = roots.encode()
     return _LENGTHS.pack(len(record), len(history)) + record + history + payload
 
 
 def newest(core: Core, spouts: Sequence[str], end: str = "+") -> Operation[list[str]]:
-    """The number of the newest dead letter of each spout, up to a number; "0-0" where there is none."""
+    """The number of the newest dead letter of each spout, up to a number; "0-0" if there is none."""
     if not spouts:
         return []
     replies = yield [
@@ -123,31 +127,31 @@ def newest(core: Core, spouts: Sequence[str], end: str = "+") -> Operation[list[
 def heads(core: Core, spout: str, after: str, end: str, most: int) -> Operation[Heads]:
     """At most `most` (`READ`) dead letters after a number, up to and including `end`.
 
-    Each that cannot be read is passed over, and logged with its id.
+    One that cannot be read is passed over, and logged with its id.
     """
     own = keys.Spout(core.config.name, spout)
     [entries] = yield [command("XRANGE", own.dead, f"({after}", end, "COUNT", most)]
-    found = []
+    letters = []
     for entry in entries:
         with records.passing_over(core.config.name):
-            found.append(_head(entry, spout))
-    return Heads(found, len(entries), entries[-1][0].decode() if entries else after)
+            letters.append(_head(entry, spout))
+    return Heads(letters, len(entries), entries[-1][0].decode() if entries else after)
 
 
 def head(core: Core, letter: str) -> Operation[Head]:
     """The facts of one dead letter. Raises UnknownDeadLetter, UnreadableRecord."""
-    number, spout = split(letter)
+    number, spout = split_id(letter)
     [found] = yield [command("XRANGE", keys.Spout(core.config.name, spout).dead, number, number)]
     if not found:
-        raise unknown(core, letter)
+        raise unknown_letter(core, letter)
     return _head(found[0], spout)
 
 
-def fitting(core: Core, found: Sequence[Head]) -> Operation[int]:
-    """How many of these, from the first on, have rows of `ROW_BYTES` in all: at least one."""
+def fitting(core: Core, letters: Sequence[Head]) -> Operation[int]:
+    """The number of letters, from the first on, whose rows have `ROW_BYTES` together: at least one."""
     size = 0
-    for first in range(0, len(found), READ):
-        part = found[first : first + READ]
+    for first in range(0, len(letters), READ):
+        part = letters[first : first + READ]
         lengths = yield [
             command("HSTRLEN", keys.Spout(core.config.name, one.spout).letters, one.number) for one in part
         ]
@@ -155,14 +159,14 @@ def fitting(core: Core, found: Sequence[Head]) -> Operation[int]:
             size += int(length)
             if size > ROW_BYTES and place:
                 return place
-    return len(found)
+    return len(letters)
 
 
-def stored(core: Core, found: Sequence[Head]) -> Operation[list[StoredRow | UnreadableRecord | None]]:
-    """Their rows; None where one is gone meanwhile, an error that names it where it cannot be read."""
+def stored(core: Core, letters: Sequence[Head]) -> Operation[list[StoredRow | UnreadableRecord | None]]:
+    """The rows of letters: None for a row that is gone, an error with its id for one that cannot be read."""
     rows: list[StoredRow | UnreadableRecord | None] = []
-    for first in range(0, len(found), _ROWS):
-        part = found[first : first + _ROWS]
+    for first in range(0, len(letters), _ROWS):
+        part = letters[first : first + _ROWS]
         replies = yield [
             command("HGET", keys.Spout(core.config.name, one.spout).letters, one.number) for one in part
         ]
@@ -170,21 +174,18 @@ def stored(core: Core, found: Sequence[Head]) -> Operation[list[StoredRow | Unre
     return rows
 
 
-def batches(one: Head, row: StoredRow) -> list[pa.RecordBatch]:
-    """The row of a dead letter, as Arrow: one in all. Raises UnreadableRecord, which names it."""
-    with _reading(one.id):
-        found = list(segments.decode(row.payload))
-        if (count := sum(batch.num_rows for batch in found)) != 1:
-            raise ValueError(f"{count} rows")
-    return found
+def batches(letter: Head, row: StoredRow) -> list[pa.RecordBatch]:
+    """The row of a dead letter, as Arrow. Raises UnreadableRecord with its id."""
+    with _reading(letter.id):
+        return segments.decode_all(row.payload, 1)
 
 
-def whole(one: Head, row: StoredRow) -> DeadLetter:
-    """A dead letter with its row. Raises UnreadableRecord, which names it: it can still be discarded."""
-    found = batches(one, row)
-    with _reading(one.id):
+def load_letter(letter: Head, row: StoredRow) -> DeadLetter:
+    """A dead letter with its row. Raises UnreadableRecord with its id: it can still be discarded."""
+    found = batches(letter, row)
+    with _reading(letter.id):
         [values] = [each for batch in found for each in segments.values(batch)]
-    return DeadLetter(**asdict(one), row=values, history=row.history)
+    return DeadLetter(**asdict(letter), row=values, history=row.history)
 
 
 def _head(entry: Reply, spout: str) -> Head:

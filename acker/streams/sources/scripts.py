@@ -1,16 +1,21 @@
-"""The scripts of kept rows and dead letters as functions (as in acker/streams/log/scripts.py)."""
+"""The scripts of kept rows and dead letters as functions (see acker/streams/log/scripts.py).
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; roots are
+rows of a spout that were staged together, and get a tree each; staged rows are stored, but nobody sees them
+before a commit.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from acker.ledger.settings.config import TopologyConfig
-from acker.store.keys import Spout
+from acker.store.keys import Spout, config, reached
 from acker.store.operation import Request, Word, script
 
 
-def keep(
-    config: TopologyConfig,
+def keep_rows(
+    settings: TopologyConfig,
     spout: Spout,
-    token: str,
+    roots_id: str,
     record: str,
     rows: int,
     limit: int,
@@ -18,28 +23,41 @@ def keep(
     slabs: bytes,
 ) -> Request:
     """Keeps the rows of roots."""
-    own = [*spout.declared(), spout.rows(token)]
-    return script("keep", own, [token, record, rows, limit, trees, slabs], config.wait)
+    own = [*spout.declared(), spout.rows(roots_id)]
+    return script("keep_rows", own, [roots_id, record, rows, limit, trees, slabs], settings.wait)
+
+
+def find_kept_rows(spout: Spout, slabs: Sequence[bytes]) -> Request:
+    """Finds the kept rows of slabs."""
+    return script("find_kept_rows", [spout.kept, spout.slabs], slabs)
 
 
 def raise_highest(spout: Spout, highest: Mapping[str, int]) -> Request:
-    """Raises the offsets after the highest rows of partitions."""
+    """Raises the upper ends of partitions: the offsets after their highest rows."""
     return script("raise_highest", [spout.highest], [word for one in highest.items() for word in one])
 
 
-def settle(
-    spout: Spout, how: str, slabs: Sequence[tuple[bytes, bytes, int]], tokens: Sequence[str]
+def note_reached(
+    topology: str, spout: str, partitions: Sequence[tuple[Word, Word, Word, Word, Word, Word]]
 ) -> Request:
-    """Settles trees: slab, packed indexes, and the number of its token for each."""
-    own = [*spout.declared(), *(spout.rows(token) for token in tokens)]
-    return script("settle", own, [how, *(word for one in slabs for word in one)])
+    """Notes how far a spout has come in partitions."""
+    words = [word for partition in partitions for word in partition]
+    return script("note_reached", [reached(topology), config(topology)], [spout, *words])
+
+
+def settle(
+    spout: Spout, fate: str, slabs: Sequence[tuple[bytes, bytes, int]], roots_ids: Sequence[str]
+) -> Request:
+    """Settles trees: slab, packed indexes, and the number of its id for each."""
+    own = [*spout.declared(), *(spout.rows(roots_id) for roots_id in roots_ids)]
+    return script("settle", own, [fate, *(word for one in slabs for word in one)])
 
 
 def bury(
-    spout: Spout, token: str, slab: bytes, index: int, stored: bytes, facts: Mapping[str, Word]
+    spout: Spout, roots_id: str, slab: bytes, index: int, stored: bytes, facts: Mapping[str, Word]
 ) -> Request:
     """Makes a record a dead letter."""
-    own = [*spout.declared(), spout.dead, spout.letters, spout.rows(token)]
+    own = [*spout.declared(), spout.dead, spout.letters, spout.rows(roots_id)]
     fields = [word for fact in facts.items() for word in fact]
     return script("bury", own, [slab, index.to_bytes(2, "little"), stored, *fields])
 
@@ -58,5 +76,8 @@ def register_roots(
     roots: str,
     number: int,
 ) -> Request:
-    """Settles which roots the rows of a task have. task: stage, partition and attempt. number: of its own."""
+    """Decides which roots the rows of a task have.
+
+    task: stage, partition and attempt. number: of the caller's roots.
+    """
     return script("register_roots", [key], [ttl, source, *task, fingerprint, roots, number])

@@ -1,11 +1,11 @@
-"""The options of a spout whose rows the store keeps: how they become trees, and how often they are tried."""
+"""The options of a spout whose rows the store keeps: they choose its trees, and its attempts."""
 
 from dataclasses import dataclass
 
 from acker.errors import ValidationError, shown
 from acker.ledger import ids
-from acker.ledger.settings.config import check_name
-from acker.ledger.settings.settings import choice, flag, number, of, text
+from acker.ledger.settings.config import check_name, check_spout
+from acker.ledger.settings.settings import choice, flag, number, settings_of, text
 
 LONGEST_BACKOFF = 86_400.0
 MOST_ATTEMPTS = 1_000
@@ -14,12 +14,17 @@ BAD_MESSAGE_IDS = ("dead_letter", "untracked")
 
 @dataclass(frozen=True, slots=True)
 class SpoutOptions:
-    """How rows become roots, and how they are tried.
+    """The options of a spout that keeps its rows. `OPTIONS` lists those with a default.
 
-    spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
-    of a row (up to 1,024 bytes, as text). letters: whether a row that had its last attempt becomes a dead
-    letter; False is for who learns why it failed (`acker.drpc`). `OPTIONS` tells of the others. Raises
-    ValidationError.
+    Attributes:
+        spout: The name of the spout.
+        stream: The stream in which a replay of a row is published.
+        message_id: The column with the spout's own name of a row (up to 1,024 bytes, as text).
+        letters: True if a row becomes a dead letter after its last attempt; False if the caller takes its
+            failures (`acker.drpc`).
+
+    Raises:
+        ValidationError: An option has a value that it does not take.
     """
 
     spout: str
@@ -58,7 +63,7 @@ class SpoutOptions:
     letters: bool = True
 
     def __post_init__(self) -> None:
-        check_name(self.spout, "spout")
+        check_spout(self.spout)
         check_name(outcomes_stream(self.spout), "spout, with .outcomes")
         check_name(self.stream, "stream")
         if not self.message_id:
@@ -71,7 +76,7 @@ class SpoutOptions:
             one.check(getattr(self, name), name)
 
 
-OPTIONS = of(SpoutOptions)
+OPTIONS = settings_of(SpoutOptions)
 """The options of a spout, in their order."""
 
 

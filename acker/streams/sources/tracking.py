@@ -1,4 +1,9 @@
-"""What a commit does with roots before anything else: keeps their rows, and tracks their trees."""
+"""Tracking: the first step of a commit with roots. It keeps their rows, and tracks their trees.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; roots are
+rows of a spout that were staged together, and get a tree each; staged rows are stored, but nobody sees them
+before a commit.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +30,7 @@ _NO_LIMIT = (1 << 53) - 1
 
 
 def check_room(core: Core, members: Iterable[Roots]) -> None:
-    """Raises ValidationError where so many roots could never be tracked by one commit."""
+    """Raises ValidationError if one commit could never track so many roots."""
     total: dict[str, int] = {}
     for roots in members:
         spout, limit = roots.how.spout, roots.how.max_spout_pending
@@ -33,25 +38,25 @@ def check_room(core: Core, members: Iterable[Roots]) -> None:
         if limit is not None and total[spout] > limit:
             raise ValidationError(
                 f"a batch of {total[spout]:,} rows or more can never be tracked: spout {spout!r} has "
-                f"max_spout_pending = {limit:,}; let the source give less to a batch, and raise that for a "
-                "batch that Spark has logged already"
+                f"max_spout_pending = {limit:,}. Let the source give less to a batch, or raise the limit for "
+                "a batch that Spark has logged already"
             )
     if sum(total.values()) > core.config.high_water_mark:
         raise ValidationError(
             f"a batch of {sum(total.values()):,} rows can never be tracked: topology "
-            f"{core.config.name!r} has a high-water mark of {core.config.high_water_mark:,}; let the source "
+            f"{core.config.name!r} has a high-water mark of {core.config.high_water_mark:,}. Let the source "
             "give less to a batch"
         )
 
 
 def spouts_of(members: Iterable[Roots]) -> set[str]:
-    """The spouts that trees of roots belong to."""
+    """The spouts of the roots' trees."""
     spouts = {roots.how.spout for roots in members}
     return spouts | {sections.SPOUT for roots in members if roots.line is not None}
 
 
 def check_kept(roots: Roots, reply: Reply) -> None:
-    """Raises SpoutPendingFull where `keeping` was answered that there is no room."""
+    """Raises SpoutPendingFull if the reply to `keep_request` says that there is no room."""
     if int(reply) < 0:
         raise SpoutPendingFull(
             f"spout {roots.how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
@@ -59,21 +64,21 @@ def check_kept(roots: Roots, reply: Reply) -> None:
         )
 
 
-def every(roots: Roots) -> range:
+def all_slabs(roots: Roots) -> range:
     """The numbers of all slabs."""
     return range(-(-roots.rows // roots.slab))
 
 
-def keeping(core: Core, roots: Roots, replays: bool) -> Request:
+def keep_request(core: Core, roots: Roots, replays: bool) -> Request:
     """The request that keeps the rows of staged roots. replays: no limit applies to them."""
     own = keys.Spout(core.config.name, roots.how.spout)
     limit = 0 if replays else roots.how.max_spout_pending or 0
-    token, names = roots.token, roots.names()
-    return scripts.keep(core.config, own, token, roots.dump(), roots.rows, limit, roots.slab, names)
+    roots_id, names = roots.id, roots.names()
+    return scripts.keep_rows(core.config, own, roots_id, roots.dump(), roots.rows, limit, roots.slab, names)
 
 
-def raising(core: Core, members: Sequence[Roots]) -> list[Request]:
-    """Requests that raise the watermark's upper end, when all is kept that holds it back.
+def raise_requests(core: Core, members: Sequence[Roots]) -> list[Request]:
+    """Requests that raise the watermark's upper end, after all rows below it are kept.
 
     Roots come in any order.
     """
@@ -87,20 +92,20 @@ def raising(core: Core, members: Sequence[Roots]) -> list[Request]:
 
 
 def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[None]:
-    """Tracks some slabs of kept roots, by their numbers, over any limit: they were held before."""
+    """Tracks some slabs of kept roots again, by their numbers, over any limit."""
     yield from core.register_spout(roots.how.spout, ask=True)
-    # One that cannot be read is put away by a drain, and looked after again.
+    # An unreadable slab is put away by a drain, and then looked after again.
     rows = yield from kept_rows(core, roots)
-    for part in tracking(core, roots, rows, replays=True, again=numbers) if rows is not None else ():
+    for part in track_calls(core, roots, rows, replays=True, again=numbers) if rows is not None else ():
         yield from idempotence.submit(core, part.calls)
         yield from part.check(again=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """Calls that track slabs of roots, and what is to be done when they are answered.
+    """Calls that track slabs of roots, and the checks of their replies.
 
-    anchors: of the trees that are settled among them.
+    anchors: the trees among them that are settled.
     """
 
     core: Core
@@ -110,45 +115,53 @@ class Tracking:
 
     @property
     def calls(self) -> list[Call]:
-        """All of them, in their order."""
+        """All calls, in their order."""
         return [call for track, _ in self.tracks for call in track.calls]
 
     @property
     def trees(self) -> int:
-        """How many trees a call tracks, about."""
+        """The number of trees that a call tracks, about."""
         return sum(len(slab.anchors) for _, slabs in self.tracks for slab in slabs) // max(1, len(self.calls))
 
     def check(self, _: object = None, *, again: bool = False) -> Operation[None]:
-        """Raises what their answers say, and notes traces. again: of slabs that the ledger has lost."""
+        """Raises the errors in the replies, and notes traces.
+
+        again: True for slabs that the ledger has lost.
+        """
         for track, slabs in self.tracks:
             _check(self.core, self.roots, track.result(), [] if again else slabs)
         yield from traced.tracked(self.core, self.anchors, self.roots.how.spout)
 
 
-def tracking(
+def track_calls(
     core: Core, roots: Roots, rows: pa.Table, *, replays: bool, again: Sequence[int] | None = None
 ) -> Iterator[Tracking]:
-    """What tracks the trees of kept roots, part by part; the same again changes nothing.
+    """The calls that track the trees of kept roots, part by part; the same again changes nothing.
 
     A driver that comes late, when trees are over, tracks none of them again (lua/ledger/calls/track.lua).
-    replays: they take the place of trees that are not confirmed yet, or of a dead letter, which has looked
-    for room before its commit was stored; so no limit applies to them. again: numbers of slabs that were held
-    before, and that the ledger has lost.
-    `Tracking.check` raises TrackRejected: what there was room for is tracked then. TrackConflict and
-    UnreadableRecord for a slab that is somebody else's, or whose record cannot be read: nothing of the
-    commit is applied or published then.
+    `Tracking.check` raises TrackRejected: the trees with room are tracked then. It raises TrackConflict for a
+    slab that belongs to other content, and UnreadableRecord for an unreadable one: nothing of the commit is
+    applied or published then.
+
+    Args:
+        core: The ledger.
+        roots: The roots.
+        rows: Their rows.
+        replays: True if they replace unconfirmed trees, or a dead letter, whose commit has looked for room
+            before it was stored. So no limit applies to them.
+        again: Numbers of slabs that were held before and that the ledger has lost.
     """
-    last, how = roots.sections, "once" if again is None else "again"
-    numbers = every(roots) if again is None else again
+    last, mode = roots.sections, "once" if again is None else "again"
+    numbers = all_slabs(roots) if again is None else again
     named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
     limit = _NO_LIMIT if replays else None
-    # The trees that are settled come first: of what has no room nothing is kept open by a section before.
+    # The settled trees come first: if there is no room, no section before keeps anything open.
     for part in ([last], [] if again is not None else range(1, last)):
         staged = _noted(core, roots)
         for first in range(0, len(numbers) if part else 0, _TRACK):
             of = {one: _slabs(roots, one, numbers[first : first + _TRACK], named) for one in part}
             tracks = [
-                (core.track(slabs, _spout(roots, one), limit, how, staged[one]), slabs)
+                (core.track(slabs, _spout(roots, one), limit, mode, staged[one]), slabs)
                 for one, slabs in of.items()
             ]
             settled = [slab.anchors for slab in of.get(last, ())]
@@ -156,7 +169,7 @@ def tracking(
 
 
 def _noted(core: Core, roots: Roots) -> dict[int, dict[int, bytes]]:
-    """By section and shard, the key where it is noted which slabs of roots were tracked."""
+    """The key that notes the tracked slabs of roots, by section and shard."""
     found = {section: dict[int, bytes]() for section in range(1, roots.sections + 1)}
     for section, key, shard in [*((1, *one) for one in vector_keys(core, roots)), *further(core, roots)]:
         found[section][shard] = key
@@ -168,7 +181,7 @@ def _spout(roots: Roots, section: int) -> str:
 
 
 def _slabs(roots: Roots, section: int, numbers: Sequence[int], named: Sequence[PackedIds]) -> list[NewSlab]:
-    """Slabs of a section as they are tracked. named: their message ids, which the last one has."""
+    """Slabs of a section to track. named: the message ids of slabs, which only the last section has."""
     anchors, values = roots.anchors(section), roots.values(section)
     slabs = []
     for number in numbers:
@@ -179,7 +192,7 @@ def _slabs(roots: Roots, section: int, numbers: Sequence[int], named: Sequence[P
 
 
 def _check(core: Core, roots: Roots, letters: Sequence[str], slabs: Sequence[NewSlab]) -> None:
-    """Raises what the answers to tracks say (lua/ledger/calls/track.lua)."""
+    """Raises the errors in the replies to tracks (lua/ledger/calls/track.lua)."""
     for letter in set(letters) & {"R", "W"}:
         raise TrackRejected(core.config.rejection(letter))
     for letter, slab in zip(letters, slabs, strict=bool(slabs)):
@@ -187,7 +200,7 @@ def _check(core: Core, roots: Roots, letters: Sequence[str], slabs: Sequence[New
         if letter == "C":
             raise TrackConflict(
                 f"the slab of anchor {anchor} is tracked with other content, so rows of spout "
-                f"{roots.how.spout!r} cannot be: try the same again when its trees have expired"
+                f"{roots.how.spout!r} are not tracked: try the same again when its trees have expired"
             )
         if letter == "U":
             raise UnreadableRecord(unreadable([anchor]), [anchor])
@@ -195,18 +208,18 @@ def _check(core: Core, roots: Roots, letters: Sequence[str], slabs: Sequence[New
 
 def _packed(column: pa.ChunkedArray, slab: int) -> list[PackedIds]:
     """The message ids of each slab, straight from the column's buffers."""
-    found = column.combine_chunks()
-    if isinstance(found, pa.ChunkedArray):
-        found = found.chunk(0)
-    found = found.cast(pa.large_binary())
-    _, offsets, data = found.buffers()
-    places = np.frombuffer(offsets, dtype=np.int64)[found.offset : found.offset + len(found) + 1]
+    values = column.combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        values = values.chunk(0)
+    values = values.cast(pa.large_binary())
+    _, offsets, data = values.buffers()
+    places = np.frombuffer(offsets, dtype=np.int64)[values.offset : values.offset + len(values) + 1]
     lengths = np.diff(places).astype("<u2")
     text = memoryview(data if data is not None else b"")
     return [
         PackedIds(
-            lengths[at : at + slab].tobytes() + text[places[at] : places[min(at + slab, len(found))]],
-            min(slab, len(found) - at),
+            lengths[at : at + slab].tobytes() + text[places[at] : places[min(at + slab, len(values))]],
+            min(slab, len(values) - at),
         )
-        for at in range(0, len(found), slab)
+        for at in range(0, len(values), slab)
     ]

@@ -1,7 +1,7 @@
 """Backoff: an outcome whose rows are to be tried again waits, unconfirmed, until its time has come.
 
-So what waits is in the store as any outcome is, and counts as pending and held. How long is said by the
-outcome alone: all processes find the same time.
+So it waits in the store like any outcome, and counts as pending and held. The outcome alone determines the
+time: all processes compute the same.
 """
 
 import hashlib
@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
-from acker.store import keys
-from acker.store.operation import Operation, Request
-from acker.store.replies import seconds
+from acker.store.operation import Operation
 from acker.streams.sources.kept_rows import KeptSlab, kept_slabs, slabs_of
 from acker.streams.sources.spout_options import SpoutOptions
 
@@ -23,11 +21,14 @@ _LONGEST = 60.0
 
 
 class SettleProgress:
-    """Where a reading of a spout's outcomes has come to, so that what waits is not read at each look.
+    """The position of a reading of a spout's outcomes, so that waiting outcomes are not read at each look.
 
-    It begins with the oldest again when the first one that it has passed is due, though 5,000 of them
-    take a second and more than a minute is never waited; and where a step was not finished. ended: whether
-    all there was has been read. For one thread. It remembers an id of each outcome that waits.
+    The reading begins with the oldest again when the first passed outcome is due, or a step was not finished.
+    5,000 passed outcomes delay that by a second, and it never takes more than a minute. For one thread. It
+    remembers an id of each waiting outcome.
+
+    Attributes:
+        ended: True if all existing outcomes have been read.
     """
 
     def __init__(self, core: Core, spout: str) -> None:
@@ -35,6 +36,7 @@ class SettleProgress:
         self.reader = OutcomeReader(core, spout)
         self.ended = False
         self._open = False
+        self._before = self.reader.offset
         self._started, self._passed, self._soonest = 0.0, 0, math.inf
 
     def begin(self) -> None:
@@ -44,20 +46,29 @@ class SettleProgress:
             self._begin()
         self._open, self.ended = True, False
 
+    def read(self) -> Operation[list[Entry]]:
+        """The next outcomes."""
+        self._before = self.reader.offset
+        return (yield from self.reader.read())
+
+    def put_back(self) -> None:
+        """Makes the next reading begin with the outcomes that were read last."""
+        self.reader.offset = self._before
+
     def passed(self, count: int, wait: float) -> None:
-        """Notes that so many outcomes wait, the first of them so many seconds."""
+        """Notes that so many outcomes wait, the first of them for so many seconds."""
         if count:
             self._passed += count
             self._soonest = min(self._soonest, time.monotonic() + wait)
 
     def finish(self, settled: Sequence[Entry]) -> None:
-        """Ends a step, which has settled these."""
-        self.reader.confirmed(entry.receipt for entry in settled)
+        """Ends a step, which has settled these outcomes."""
+        self.reader.confirmed(entry.confirmation for entry in settled)
         self._open = False
 
     @property
     def more(self) -> bool:
-        """Whether a further step finds outcomes that this reading has not come to."""
+        """True if a further step finds outcomes that this reading has not reached."""
         return not self._open and not self.ended
 
     def _begin(self) -> None:
@@ -67,44 +78,43 @@ class SettleProgress:
         return min(max(self._soonest, self._started + self._passed / _LOOKS), self._started + _LONGEST)
 
 
-def delay(how: SpoutOptions, number: int, entry: Entry) -> float:
-    """Seconds from the outcome of an attempt to the next: half of what is doubled each time, or up to all."""
-    if not how.backoff:
+def delay(options: SpoutOptions, number: int, entry: Entry) -> float:
+    """Seconds from the outcome of an attempt to the next: half to all, at random, of a doubling wait."""
+    if not options.backoff:
         return 0.0
-    most = min(how.max_backoff, how.backoff * 2.0 ** min(number - 1, 64))
-    digest = hashlib.sha1(b"%d %s" % (entry.receipt.shard, entry.receipt.id), usedforsecurity=False).digest()
+    most = min(options.max_backoff, options.backoff * 2.0 ** min(number - 1, 64))
+    digest = hashlib.sha1(
+        b"%d %s" % (entry.confirmation.shard, entry.confirmation.id), usedforsecurity=False
+    ).digest()
     return most * (0.5 + int.from_bytes(digest[:8], "big") / _FRACTION / 2)
 
 
-def due(
-    core: Core, spout: str, entries: Sequence[Entry], known: Mapping[bytes, KeptSlab]
-) -> Operation[tuple[list[Entry], float]]:
-    """The entries whose time has come, by the store's clock: all of a spout without backoff.
+def due(entries: Sequence[Entry], by_slab: Mapping[bytes, KeptSlab], now: float) -> tuple[list[Entry], float]:
+    """Selects the entries of outcomes that are due for a replay at `now` (Unix seconds).
 
-    The number is that of the seconds until the first of the others is due. Trees that ended together wait
-    together, for the longest that one of them has to.
+    Without backoff all are due. The records of an entry are replayed together, after the longest of their
+    waits.
+
+    Returns:
+        The entries that are due, and the seconds until the next one is; 0 if none waits.
     """
-    times = {entry.receipt: _at(entry, known) for entry in entries}
-    if not any(times.values()):
-        return list(entries), 0.0
-    [instant] = yield [Request(keys.Spout(core.config.name, spout).kept, ["TIME"])]
-    now = seconds(instant)
+    times = {entry.confirmation: _at(entry, by_slab) for entry in entries}
     soonest = min((at for at in times.values() if at > now), default=now)
-    return [entry for entry in entries if times[entry.receipt] <= now], soonest - now
+    return [entry for entry in entries if times[entry.confirmation] <= now], soonest - now
 
 
 def overdue(core: Core, spout: str, entries: Sequence[Entry], now: float) -> Operation[float]:
-    """Seconds since the first of these entries was due, at `now` (Unix seconds); 0 where each waits still."""
+    """Seconds since the first of these entries was due, at `now` (Unix seconds); 0 if each still waits."""
     known = yield from kept_slabs(core, spout, slabs_of(entries))
     return max([0.0, *(now - (_at(entry, known) or entry.at) for entry in entries)])
 
 
-def _at(entry: Entry, known: Mapping[bytes, KeptSlab]) -> float:
-    """When the next attempt of an entry's rows is due (Unix seconds); 0 where it need not wait."""
+def _at(entry: Entry, by_slab: Mapping[bytes, KeptSlab]) -> float:
+    """The time of the next attempt of an entry's rows (Unix seconds); 0 if it need not wait."""
     waits = [
         delay(place.roots.how, place.roots.number, entry)
         for outcome in entry.slabs
-        if (place := known.get(outcome.slab)) is not None
+        if (place := by_slab.get(outcome.slab)) is not None
         and place.roots.how.backoff
         and place.fate(entry, outcome) == "replayed"
     ]

@@ -1,47 +1,51 @@
 """Replays: a tree that was not acked is followed by a new one for the same row, until its last attempt.
 
-What a spout keeps for it is in the store, so any process may do it, any number of them side by side, and none
-needs to know the spout: see `acker.streams.spouts.settler`.
+The store has all data of a spout that this needs. So any process may do it, any number of them side by side,
+and none needs to know the spout: see `acker.streams.spouts.settler`.
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together.
 """
 
-import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import SchemaMismatch, ValidationError
+from acker.errors import ValidationError
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
+from acker.ledger.calls.scripts import check_outcomes
 from acker.ledger.outcomes import outcomes
 from acker.ledger.outcomes.outcomes import Entry
 from acker.ledger.slabs import sections
 from acker.ledger.user_functions.undone import undone
-from acker.store.operation import Operation, abreast
+from acker.store import keys
+from acker.store.operation import Operation, Request, abreast
+from acker.store.replies import seconds
 from acker.streams.commits import commit as commits
 from acker.streams.commits import record
 from acker.streams.commits.contents import Commit
 from acker.streams.log import gathers, schemas, subscriptions
-from acker.streams.log.segments import SEGMENT_BYTES
-from acker.streams.sources import attempts, kept_rows, roots
-from acker.streams.sources.attempts import Attempt
+from acker.streams.sources import kept_rows, roots
 from acker.streams.sources.kept_rows import KeptSlab, Settled
-from acker.streams.sources.roots import Drawn, Roots
-from acker.streams.sources.spout_options import SpoutOptions, outcomes_stream
-from acker.streams.spouts import backoff
+from acker.streams.sources.roots import Roots, StagedRoots
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spouts import backoff, settle_facts
 from acker.streams.spouts.backoff import SettleProgress
-from acker.streams.staging import late
-from acker.streams.staging.staging import STAGING_TTL, Staged, Staging, stage_segment
+from acker.streams.spouts.settle_facts import Facts
+from acker.streams.spouts.staged_replays import StagedReplays
+from acker.streams.staging.staging import Staged, Staging
 
 STEP_TREES = 200_000
 """Trees after which a step takes no further outcomes."""
 STEP_REPLAYS = 20_000
-"""Trees to be replayed or buried after which it takes none either."""
+"""Trees to be replayed or buried after which a step takes no further outcomes either."""
 ENTRY_TREES = 20
-"""So many trees an entry counts as at least there: with few trees it costs what these cost."""
+"""The least number of trees that an entry counts as, because a small entry costs as much."""
 STEP_LOOK = 20_000
-"""Entries of outcomes after which a step looks at no further ones, where some wait for their time."""
+"""Entries of outcomes after which a step reads no further ones, if some wait for their time."""
+_CHECKED = 500
 
 OUTCOMES = pa.schema(
     [
@@ -57,18 +61,19 @@ OUTCOMES = pa.schema(
         ("batch", pa.int64()),
     ]
 )
-"""Outcomes as rows. status: acked, failed or expired. final: no replay follows. latency: seconds from track
-to outcome by the store's clock; at: when it was. step, batch: who has failed it, and in which batch of its
-query; "" and -1 where that is not known."""
+"""Outcomes as rows.
 
-_log = logging.getLogger(__name__)
+status: acked, failed or expired. final: no replay follows. latency: seconds from track to outcome by the
+store's clock; at: the time of the outcome. step, batch: the step that failed the tree, and the batch of its
+query; "" and -1 if unknown.
+"""
 
 OnOutcomes: TypeAlias = Callable[[pa.Table], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What a step has settled: rows that were acked, replayed, and made dead letters."""
+    """The rows that a step has settled: acked, replayed, and made dead letters."""
 
     acked: int = 0
     replayed: int = 0
@@ -76,7 +81,7 @@ class Stepped:
 
     @property
     def all(self) -> int:
-        """All of them."""
+        """The sum of these counts."""
         return self.acked + self.replayed + self.dead
 
 
@@ -86,254 +91,223 @@ def writer_of(spout: str) -> str:
 
 
 def step(
-    core: Core, spout: str, on_outcomes: OnOutcomes | None = None, reading: SettleProgress | None = None
+    core: Core,
+    spout: str,
+    on_outcomes: OnOutcomes | None = None,
+    reading: SettleProgress | None = None,
+    first: Sequence[Request] = (),
 ) -> Operation[Stepped]:
-    """Settles a bounded number of the outcomes of a spout that has kept rows: replays, buries, confirms.
+    """Settles a bounded number of a spout's outcomes: replays, buries, confirms. The rest waits, unconfirmed.
 
-    reading: where the step before has come to, for the next one; None begins with the oldest outcomes.
-    on_outcomes: is called with the outcomes (`OUTCOMES`) before anything else is done; if it raises, or the
-    process dies, they are reported again. Raises DeadLettersFull, before that; what is not settled waits,
-    unconfirmed.
+    One server takes four exchanges for it: the outcomes, the kept rows of their slabs, the facts that these
+    need, and the commit.
+
+    Args:
+        core: The topology.
+        spout: The spout.
+        on_outcomes: Gets the outcomes (`OUTCOMES`) before anything changes. If it raises, or the process
+            dies, they are reported again.
+        reading: The progress of the step before; None begins with the oldest outcomes.
+        first: Requests that go with the first look.
+
+    Returns:
+        The number of rows that were settled.
+
+    Raises:
+        DeadLettersFull: The spout has its most dead letters. Nothing has changed.
+        ValidationError: `on_outcomes` has not handled the outcomes when it returned.
     """
-    number = yield from commits.next_number(core, writer_of(spout))
     reading = reading or SettleProgress(core, spout)
+    number, found = yield from _begin(core, spout, reading, first)
     names = dict[bytes, list[bytes]]()
-    entries, known = yield from _read(core, spout, reading, None if on_outcomes is None else names)
+    told = on_outcomes is not None
+    entries, by_slab = yield from _read(core, spout, reading, found, names if told else None)
     if not entries:
         reading.finish(entries)
         return Stepped()
-    unreadable = yield from kept_rows.look_at_dead(core, spout, entries, known)
-    wanted = any(place.roots.how.outcomes for place in known.values())
-    table = None
-    if wanted or on_outcomes is not None:
-        table = yield from _table(core, entries, known, names if on_outcomes is not None else None)
+    wanted = any(place.roots.how.outcomes for place in by_slab.values())
+    facts = yield from settle_facts.read(
+        core, spout, entries, by_slab, names if told else None, wanted=wanted
+    )
+    unreadable = yield from facts.unreadable(spout)
+    table = _table(entries, by_slab, facts) if wanted or told else None
     some = table is not None and table.num_rows > 0
     if on_outcomes is not None and some and (kind := undone(on_outcomes(table))):
         raise ValidationError(
             "on_outcomes: expected a function that has handled its outcomes when it returns, got one that "
-            f"returned a {kind}; they are reported again. Run that work in the function, as by asyncio.run"
+            f"returned a {kind}. They are reported again. Run that work in the function, as by asyncio.run"
         )
-    staged, again, gone = yield from _stage_replays(core, entries, known)
-    unreadable |= gone
+    made = StagedReplays(core, facts)
+    yield from made.stage(entries, by_slab)
+    unreadable |= made.unreadable
     if wanted and table is not None:
-        staged += yield from _stage_outcomes(core, spout, table)
-    if staged:
-        taken = [entry.receipt for entry in entries]
+        yield from made.stage_outcomes(spout, table)
+    rows = facts.rows.found
+    settling = yield from kept_rows.settling(core, spout, entries, unreadable, by_slab, rows, facts.expired)
+    if made.staged:
+        taken = [entry.confirmation for entry in entries]
         places = tuple((one.shard, one.id.decode(), one.digest.decode()) for one in taken)
         settled = Settled(spout, places, unreadable=tuple(sorted(unreadable)))
-        what = Commit(tuple(staged), tuple(again), settled=settled)
-        mine = yield from commits.commit(core, writer_of(spout), number, what)
-        if not mine:
+        work = Commit(tuple(made.staged), tuple(made.roots), settled=settled)
+        staged = entries if wanted else [entry for entry in entries if entry.status != "acked"]
+        at_hand = made.at_hand(_unsettled(core, spout, staged), settling)
+        if not (yield from commits.commit(core, writer_of(spout), number, work, at_hand=at_hand)):
             return Stepped()
     else:
-        settling = yield from kept_rows.settling(core, spout, entries, unreadable, known)
         yield from settling.carry_out()
     reading.finish(entries)
-    return _stepped(entries, known, unreadable)
+    return _stepped(entries, by_slab, unreadable)
+
+
+def _begin(
+    core: Core, spout: str, reading: SettleProgress, first: Sequence[Request]
+) -> Operation[tuple[int, list[Entry]]]:
+    """The number of the next commit, and the first outcomes. A commit that was left undone is finished."""
+    yield from core.register_spout(spout)
+    writer = writer_of(spout)
+    reading.begin()
+    looks: list[Operation[Any]] = [
+        settle_facts.ask(first),
+        commits.last(core, writer),
+        reading.read(),
+    ]
+    _, (number, done), entries = yield from abreast(looks)
+    if not done:
+        yield from commits.finish(core, writer, number)
+        reading.begin()  # it has settled some of these outcomes
+        entries = yield from reading.read()
+    return number + 1, entries
+
+
+def _unsettled(core: Core, spout: str, entries: Sequence[Entry]) -> list[Request]:
+    """Conditions of a commit: no other settler has confirmed the outcomes since they were read.
+
+    A node of a cluster may tell of them before another node tells the number of the commit.
+    """
+    by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
+    for entry in entries:
+        by_shard.setdefault(entry.confirmation.shard, []).append(
+            (entry.confirmation.id, entry.confirmation.digest)
+        )
+    return [
+        check_outcomes(core.shards[shard].outcomes(spout), its[first : first + _CHECKED])
+        for shard, its in by_shard.items()
+        for first in range(0, len(its), _CHECKED)
+    ]
 
 
 def _read(
-    core: Core, spout: str, reading: SettleProgress, names: dict[bytes, list[bytes]] | None
+    core: Core,
+    spout: str,
+    reading: SettleProgress,
+    entries: list[Entry],
+    names: dict[bytes, list[bytes]] | None,
 ) -> Operation[tuple[list[Entry], dict[bytes, KeptSlab]]]:
-    """The next outcomes that are due, as many as a step takes, and where their rows are.
+    """The next due outcomes, as many as a step takes, and their rows by slab.
 
-    names: gets the message ids of their slabs; None: nobody wants them.
+    entries: the first of them. names: gets the message ids of their slabs; None if they are not needed.
     """
-    yield from core.register_spout(spout)
-    reading.begin()
     taken: dict[object, Entry] = {}
-    known: dict[bytes, KeptSlab] = {}
-    trees, bad, looked, most = 0, 0, 0, core.config.slab_trees
-    while looked < STEP_LOOK:
-        before = reading.reader.position
-        found = yield from reading.reader.read()
-        if not found:
-            reading.ended = True
-            break
-        looked += len(found)
-        slabs = kept_rows.slabs_of(found)
-        looks: list[Operation[Any]] = [kept_rows.kept_slabs(core, spout, slabs)]
+    by_slab: dict[bytes, KeptSlab] = {}
+    trees, bad, read_count, most = 0, 0, 0, core.config.slab_trees
+    while entries:
+        read_count += len(entries)
+        slabs = kept_rows.slabs_of(entries)
+        waits = any(entry.status != "acked" for entry in entries)
+        looks: list[Operation[Any]] = [
+            kept_rows.kept_slabs(core, spout, slabs),
+            settle_facts.ask([Request(keys.Spout(core.config.name, spout).kept, ["TIME"])] if waits else []),
+        ]
         looks += [] if names is None else [outcomes.message_ids(core, slabs)]
-        places, *read = yield from abreast(looks)
+        places, instant, *read = yield from abreast(looks)
         for one in read:
             names |= one
-        due, wait = yield from backoff.due(core, spout, found, places)
-        reading.passed(len(found) - len(due), wait)
+        due, wait = backoff.due(entries, places, seconds(instant[0]) if waits else 0.0)
+        reading.passed(len(entries) - len(due), wait)
         for entry in due:
             if trees >= STEP_TREES or bad >= STEP_REPLAYS:
-                reading.reader.position = before
+                reading.put_back()
                 break
-            taken[entry.receipt] = entry
-            known |= {outcome.slab: places[outcome.slab] for outcome in entry.slabs if outcome.slab in places}
+            taken[entry.confirmation] = entry
+            by_slab |= {
+                outcome.slab: places[outcome.slab] for outcome in entry.slabs if outcome.slab in places
+            }
             rows = (
-                len(outcome.of(places[outcome.slab].count if outcome.slab in places else most))
+                len(outcome.indexes_in(places[outcome.slab].count if outcome.slab in places else most))
                 for outcome in entry.slabs
             )
             count = max(sum(rows), ENTRY_TREES)
             trees += count
             bad += count if entry.status != "acked" else 0
-        if len(due) == len(found) or trees >= STEP_TREES or bad >= STEP_REPLAYS:
-            break  # only what waits for its time is passed over
-    return list(taken.values()), known
+        if len(due) == len(entries) or trees >= STEP_TREES or bad >= STEP_REPLAYS or read_count >= STEP_LOOK:
+            break  # only entries that wait for their time are passed over
+        entries = yield from reading.read()
+    reading.ended = not entries
+    return list(taken.values()), by_slab
 
 
-def _stepped(entries: Sequence[Entry], known: dict[bytes, KeptSlab], unreadable: set[str]) -> Stepped:
+def _stepped(entries: Sequence[Entry], by_slab: dict[bytes, KeptSlab], unreadable: set[str]) -> Stepped:
     counts = {"acked": 0, "replayed": 0, "dead": 0}
     for entry in entries:
         for outcome in entry.slabs:
-            if place := known.get(outcome.slab):
+            if place := by_slab.get(outcome.slab):
                 fate = place.fate(entry, outcome)
-                if fate == "acked" or place.roots.token not in unreadable:
+                if fate == "acked" or place.roots.id not in unreadable:
                     counts[fate] += len(place.rows(outcome))
     return Stepped(**counts)
 
 
-@dataclass(slots=True)
-class _Group:
-    """Rows that are replayed in one way."""
-
-    how: SpoutOptions
-    number: int
-    batches: list[pa.RecordBatch]
-    origin: tuple[str, int] | None = None
-    rows: int = 0
-    bytes: int = 0
-    tokens: set[str] = field(default_factory=set)
-
-
-def _stage_replays(
-    core: Core, entries: Sequence[Entry], known: dict[bytes, KeptSlab]
-) -> Operation[tuple[list[Staged], list[Roots], set[str]]]:
-    """Stages a new root, and a tuple of the stream, for each row that is to be tried again.
-
-    Returns the tokens, too, of those whose rows cannot be read, are gone, or are of no use to their stream.
-    """
-    again: dict[str, tuple[Roots, dict[int, Attempt]]] = {}
-    expired = ""
-    for entry in entries:
-        for outcome in entry.slabs:
-            place = known.get(outcome.slab)
-            if place is not None and place.fate(entry, outcome) == "replayed":
-                if entry.status == "expired" and not expired:
-                    expired = yield from late.why_expired(core)
-                one = Attempt.of(place.roots.number, entry, outcome, expired)
-                ended = again.setdefault(place.roots.token, (place.roots, {}))[1]
-                ended.update(dict.fromkeys(place.rows(outcome), one))
-    staged: list[Staged] = []
-    tracked: list[Roots] = []
-    unreadable: set[str] = set()
-    groups: dict[tuple[object, ...], _Group] = {}
-    for old, ended in again.values():
-        rows = yield from roots.kept_rows(core, old)
-        if rows is None:
-            unreadable.add(old.token)
-            continue
-        most, places = roots.most_rows(core, old.how), sorted(ended)
-        for at in range(0, len(places), most):
-            part = attempts.take(rows, {place: ended[place] for place in places[at : at + most]})
-            query, batch = old.origin or ("", 0)
-            name = (old.how, old.number, part.schema.to_string(), query)
-            group = groups.get(name)
-            if group is not None and group.rows + part.num_rows > most:
-                unreadable |= yield from _stage_group(core, groups.pop(name), staged, tracked)
-                group = None
-            if group is None:
-                group = groups[name] = _Group(old.how, old.number + 1, [], old.origin)
-            if group.origin is not None:
-                group.origin = query, min(batch, group.origin[1])
-            group.batches += part.to_batches()
-            group.rows += part.num_rows
-            group.bytes += part.nbytes
-            group.tokens.add(old.token)
-            if group.bytes >= SEGMENT_BYTES:
-                unreadable |= yield from _stage_group(core, groups.pop(name), staged, tracked)
-    for group in groups.values():
-        unreadable |= yield from _stage_group(core, group, staged, tracked)
-    return staged, tracked, unreadable
-
-
-def _stage_group(
-    core: Core, group: _Group, staged: list[Staged], tracked: list[Roots]
-) -> Operation[set[str]]:
-    """Returns the tokens of roots whose rows their stream does not take any more: it was made anew."""
-    how = group.how
-    schema = attempts.visible(group.batches[0].schema)
-    try:
-        yield from schemas.record(core, how.stream, roots.anchored_schema(schema, how))
-    except SchemaMismatch as error:  # the other outcomes of the spout are settled all the same
-        _log.error("rows of spout %r are kept and not tried again: %s", how.spout, error)
-        return group.tokens
-    made, piece = yield from roots.emit(core, how, Staging(how.stream), group.batches, group.number)
-    tracked += [replace(one, origin=group.origin) for one in made]
-    staged.append(piece)
-    return set()
-
-
 def emit_recorded(
     core: Core,
-    how: SpoutOptions,
+    options: SpoutOptions,
     staging: Staging,
     batches: Sequence[pa.RecordBatch],
-    drawn: Drawn | None = None,
+    staged_roots: StagedRoots | None = None,
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
-    """As `acker.streams.sources.roots.emit`, when the schema of the stream is recorded, or compared.
+    """Records the schema of the stream, then stages rows by `acker.streams.sources.roots.emit`.
 
-    drawn: for a commit at once (acker/streams/commits/run.py), which finds its spout noted.
+    staged_roots: for a commit in one chunk (acker/streams/commits/run.py), which finds its spout noted.
     """
-    schema = roots.anchored_schema(batches[0].schema, how)
+    schema = roots.anchored_schema(batches[0].schema, options)
     looks: list[Operation[Any]] = [
         schemas.record(core, staging.stream, schema),
         subscriptions.staged_for(core, staging.stream),
     ]
-    if drawn is not None and core.config.ackers:
-        looks.append(core.register_spouts({how.spout, *([sections.SPOUT] if how.line else [])}))
-    looks += [gathers.line(core, how.line)] if how.line and core.config.ackers else []
+    if staged_roots is not None and core.config.ackers:
+        looks.append(core.register_spouts({options.spout, *([sections.SPOUT] if options.line else [])}))
+    looks += [gathers.read_line(core, options.line)] if options.line and core.config.ackers else []
     _, to, *found = yield from abreast(looks)
-    line = found[-1] if how.line and core.config.ackers else None
-    return (yield from roots.emit(core, how, replace(staging, to=to), batches, line=line, drawn=drawn))
-
-
-def _table(
-    core: Core,
-    entries: Sequence[Entry],
-    known: dict[bytes, KeptSlab],
-    names: dict[bytes, list[bytes]] | None,
-) -> Operation[pa.Table]:
-    """Outcomes as rows. names: the message ids of slabs, where they were read."""
-    if names is None:
-        names = yield from outcomes.message_ids(core, list(known))
-    expired = any(entry.status == "expired" for entry in entries)
-    why = (yield from late.why_expired(core)) if expired else ""
-    columns: list[list[object]] = [[] for _ in OUTCOMES]
-    for entry in entries:
-        for outcome in entry.slabs:
-            place, ids_here = known.get(outcome.slab), names.get(outcome.slab)
-            if place is None or ids_here is None:
-                continue
-            indexes = outcome.of(min(place.count, len(ids_here)))
-            count = len(indexes)
-            final = place.fate(entry, outcome) != "replayed"
-            columns[0] += [ids_here[index] for index in indexes]
-            columns[1] += [ids.anchor_at(outcome.slab, index) for index in indexes]
-            same = (
-                entry.status,
-                outcome.cause.reason or (why if entry.status == "expired" else ""),
-                place.roots.number,
-                final,
-                outcome.latency,
-                round(entry.at * 1e6),
-                outcome.cause.step,
-                outcome.cause.batch,
-            )
-            for column, value in zip(columns[2:], same, strict=True):
-                column += [value] * count
-    return pa.table(
-        [pa.array(column, kind.type) for column, kind in zip(columns, OUTCOMES, strict=True)], OUTCOMES
+    line = found[-1] if options.line and core.config.ackers else None
+    return (
+        yield from roots.emit(
+            core, options, replace(staging, to=to), batches, line=line, staged_roots=staged_roots
+        )
     )
 
 
-def _stage_outcomes(core: Core, spout: str, table: pa.Table) -> Operation[list[Staged]]:
-    how = Staging(outcomes_stream(spout), ttl=STAGING_TTL)
-    yield from schemas.record(core, how.stream, OUTCOMES)
-    segment = yield from stage_segment(core, how, table.combine_chunks().to_batches())
-    return [Staged(how.stream, (segment,))]
+def _table(entries: Sequence[Entry], by_slab: dict[bytes, KeptSlab], facts: Facts) -> pa.Table:
+    """Outcomes as rows."""
+    columns: list[list[object]] = [[] for _ in OUTCOMES]
+    for entry, outcome, place in settle_facts.placed(entries, by_slab):
+        if (ids_here := facts.names.get(outcome.slab)) is None:
+            continue
+        indexes = outcome.indexes_in(min(place.count, len(ids_here)))
+        count = len(indexes)
+        final = place.fate(entry, outcome) != "replayed"
+        columns[0] += [ids_here[index] for index in indexes]
+        columns[1] += [ids.anchor_at(outcome.slab, index) for index in indexes]
+        same = (
+            entry.status,
+            outcome.cause.reason or (facts.expired if entry.status == "expired" else ""),
+            place.roots.number,
+            final,
+            outcome.latency,
+            round(entry.at * 1e6),
+            outcome.cause.step,
+            outcome.cause.batch,
+        )
+        for column, value in zip(columns[2:], same, strict=True):
+            column += [value] * count
+    return pa.table(
+        [pa.array(column, kind.type) for column, kind in zip(columns, OUTCOMES, strict=True)], OUTCOMES
+    )

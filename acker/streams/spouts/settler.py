@@ -1,13 +1,16 @@
-"""The settler: takes care of the outcomes of spouts whose rows are kept. Something has to settle, as to tick.
+"""The settler: handles the outcomes of spouts whose rows are kept. Like a ticker, some process has to run it.
 
-Any number may run at once, in any process, and may die at any point. `acker tick` settles, too, and so does
-a commit that waits for room.
+Any number may run at once, in any process, and may die at any point. `acker tick` settles, too, and so does a
+commit that waits for room.
+
+Terms: a tree is all that comes of one record; roots are rows of a spout that were staged together, and get a
+tree each.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -19,13 +22,14 @@ from acker.errors import (
     TrackRejected,
     is_interrupt,
 )
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, follow
 from acker.ledger.loops import Rounds
 from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
 from acker.store import keys
 from acker.store.client import Store
-from acker.store.operation import Operation, Reply, command
+from acker.store.operation import Operation, Request, command
 from acker.streams.spouts import lost_trees, replays
 from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.replays import OnOutcomes, Stepped
@@ -50,47 +54,78 @@ def settle(
     *,
     claimed: bool = False,
 ) -> Stepped:
-    """Settles what outcomes there are, in so many steps at most for a spout: one, or all that keep rows.
+    """Settles the existing outcomes of a spout, or of all spouts that keep rows.
 
-    on_outcomes: see `acker.streams.spouts.replays.step`. A spout whose outcomes were asked for so is left to
-    who asks for them, until it is named without. readings: spout -> how far it was read, kept from one call
-    to the next. claimed: the call of a moment ago has said already that the caller takes these outcomes.
-    Raises what `step` or `on_outcomes` does, first for one of several spouts, when the others are settled.
+    Args:
+        ledger: The ledger of the topology.
+        spout: The spout; None for all spouts whose outcomes no caller has claimed.
+        on_outcomes: See `acker.streams.spouts.replays.step`. It claims a spout's outcomes for this caller,
+            until the spout is settled by name without it.
+        steps: The most steps for a spout.
+        readings: Spout -> the position of its reading, kept from one call to the next.
+        claimed: True if a call of a moment ago has claimed the outcomes for this caller.
+
+    Returns:
+        The numbers of settled rows.
+
+    Raises:
+        AckerError: The first error of `step` or `on_outcomes`, after the other spouts are settled.
     """
-    if claimed and spout is not None and ledger.config.ackers:
-        names = [spout]
+    if spout is not None:
+        names = [check_name(spout, "spout")] if ledger.config.ackers else []
     else:
-        names = ledger.run(_claimed(ledger, spout, on_outcomes is not None))
-    known = {} if readings is None else readings
+        there = ledger.run(_spouts(ledger))
+        names = [name for name, taken in there.items() if on_outcomes is not None or not taken]
+    progress = {} if readings is None else readings
     for name in names:
-        if name not in known or known[name].core is not ledger.core:
-            known[name] = SettleProgress(ledger.core, name)
-    done = _each(partial(_settle, ledger, name, on_outcomes, steps, known[name]) for name in names)
+        if name not in progress or progress[name].core is not ledger.core:
+            progress[name] = SettleProgress(ledger.core, name)
+    done = _each(
+        partial(
+            _settle, ledger, name, on_outcomes, steps, progress[name],
+            [] if claimed else _claim(ledger, name, on_outcomes is not None, spout is not None),
+        )
+        for name in names
+    )  # fmt: skip
     return Stepped(
         sum(one.acked for one in done), sum(one.replayed for one in done), sum(one.dead for one in done)
     )
 
 
 def _settle(
-    ledger: Ledger, spout: str, on_outcomes: OnOutcomes | None, steps: int, reading: SettleProgress
+    ledger: Ledger,
+    spout: str,
+    on_outcomes: OnOutcomes | None,
+    steps: int,
+    reading: SettleProgress,
+    claim: Sequence[Request],
 ) -> Stepped:
     total = Stepped()
-    for _ in range(steps):
-        done = ledger.run(replays.step(ledger.core, spout, on_outcomes, reading))
+    for number in range(steps):
+        first = () if number else claim
+        done = ledger.run(replays.step(ledger.core, spout, on_outcomes, reading, first))
         total = Stepped(total.acked + done.acked, total.replayed + done.replayed, total.dead + done.dead)
         if not done.all and not reading.more:
             break
     return total
 
 
+def _claim(ledger: Ledger, spout: str, claims: bool, named: bool) -> list[Request]:
+    """The requests that claim the outcomes of a spout for the caller, or give them up."""
+    counts = keys.Spout(ledger.config.name, spout).counts
+    if claims:
+        return [command("HSET", counts, keys.Spout.CLAIMED, 1)]
+    return [command("HDEL", counts, keys.Spout.CLAIMED)] if named else []
+
+
 def _each(actions: Iterable[Callable[[], T]]) -> list[T]:
-    """Does all, whatever one of them raises; raises the first error when all were tried."""
+    """Does all actions, whatever one of them raises; then raises the first error."""
     results: list[T] = []
     first: BaseException | None = None
     for action in actions:
         try:
             results.append(action())
-        except BaseException as error:  # `on_outcomes` is the user's: it may raise anything, SystemExit, too
+        except BaseException as error:  # `on_outcomes` is the user's: it may raise anything, even SystemExit
             if is_interrupt(error):
                 raise
             first = first or error
@@ -100,9 +135,9 @@ def _each(actions: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def recover(ledger: Ledger, spout: str | None = None) -> int:
-    """Has trees failed that the ledger has lost (`acker.streams.spouts.lost_trees`); returns how many.
+    """Fails trees that the ledger has lost (`acker.streams.spouts.lost_trees`); returns their number.
 
-    Raises as `settle` does, when the other spouts are looked after.
+    Raises the first error after the other spouts are checked.
     """
     return sum(
         _each(partial(ledger.run, lost_trees.recover(ledger.core, name)) for name in _named(ledger, spout))
@@ -110,57 +145,45 @@ def recover(ledger: Ledger, spout: str | None = None) -> int:
 
 
 def _named(ledger: Ledger, spout: str | None) -> list[str]:
-    return [check_name(spout, "spout")] if spout is not None else ledger.run(_spouts(ledger))
+    return [check_name(spout, "spout")] if spout is not None else list(ledger.run(_spouts(ledger)))
 
 
-def _claimed(ledger: Ledger, spout: str | None, claim: bool) -> Operation[list[str]]:
-    """The spouts to settle. claim: the caller takes their outcomes, so others leave them alone."""
+def _spouts(ledger: Ledger) -> Operation[dict[str, bool]]:
+    """The spouts that have, or had, kept rows, and True if somebody takes the outcomes of one."""
     if not ledger.config.ackers:
-        return []
-    names = [check_name(spout, "spout")] if spout is not None else (yield from _spouts(ledger))
+        return {}
+    yield from ledger.core.refresh_spouts()
+    return (yield from _marks(ledger.core, sorted(ledger.core.spouts)))
+
+
+def _marks(core: Core, names: list[str]) -> Operation[dict[str, bool]]:
+    """The marks of spouts that have kept rows. One that cannot be read is not taken: settling says why."""
     if not names:
-        return []
-    counts = [keys.Spout(ledger.config.name, name).counts for name in names]
-    if claim:
-        yield [command("HSET", key, keys.Spout.TAKEN, 1) for key in counts]
-    elif spout is not None:
-        yield [command("HDEL", key, keys.Spout.TAKEN) for key in counts]
-    else:
-        marks = yield from _marks(counts)
-        names = [name for name, mark in zip(names, marks, strict=True) if mark is None]
-    return names
-
-
-def _marks(counts: list[bytes]) -> Operation[list[Reply]]:
-    """Whether somebody takes the outcomes of each spout; None where it cannot be read: settling says why."""
+        return {}
+    counts = [keys.Spout(core.config.name, name).counts for name in names]
     try:
-        return (yield [command("HGET", key, keys.Spout.TAKEN) for key in counts])
+        found = yield [
+            *(command("EXISTS", key) for key in counts),
+            *(command("HGET", key, keys.Spout.CLAIMED) for key in counts),
+        ]
     except MissingRights:
         raise
     except StoreError:
-        if len(counts) == 1:
-            return [None]
-        marks: list[Reply] = []
-        for key in counts:
-            marks += yield from _marks([key])
+        if len(names) == 1:
+            return {names[0]: False}
+        marks: dict[str, bool] = {}
+        for name in names:
+            marks |= yield from _marks(core, [name])
         return marks
-
-
-def _spouts(ledger: Ledger) -> Operation[list[str]]:
-    """The spouts that have, or had, kept rows."""
-    yield from ledger.core.refresh_spouts()
-    names = sorted(ledger.core.spouts)
-    if not names or not ledger.config.ackers:
-        return []
-    there = yield [command("EXISTS", keys.Spout(ledger.config.name, name).counts) for name in names]
-    return [name for name, found in zip(names, there, strict=True) if found]
+    there, taken = found[: len(names)], found[len(names) :]
+    return {name: mark is not None for name, one, mark in zip(names, there, taken, strict=True) if one}
 
 
 def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = None) -> T:
-    """Runs a commit, again and again where there is no room for its roots, settling what has an outcome.
+    """Runs a commit, repeatedly if there is no room for its roots, and settles outcomes meanwhile.
 
     timeout: seconds, by default twice the message timeout. Raises SpoutPendingFull or TrackRejected then.
-    What keeps outcomes from being settled is logged: they may be another spout's.
+    Errors that keep outcomes from being settled are logged: they may be another spout's.
     """
     wait = 2 * ledger.config.message_timeout if timeout is None else timeout
     deadline, trouble = time.monotonic() + wait, ""
@@ -187,11 +210,16 @@ def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = N
 
 
 class Settler(Rounds):
-    """Settles the outcomes of topologies of a store (all, where `names` is None), until `stop`.
+    """Settles the outcomes of topologies of a store, until `stop`. Waits for a store that is away.
 
-    spout: only of this one. on_outcomes: is called with each batch of outcomes
-    (`acker.streams.spouts.replays.OUTCOMES`) before they are settled; where it raises, they come again. Where
-    several settle at once, each may get the same. A store that is away is waited for.
+    If several settle at once, each may get the same outcomes.
+
+    Args:
+        store: The store.
+        names: The topologies; None for all.
+        spout: The only spout to settle; None for all.
+        on_outcomes: Called with each batch of outcomes (`acker.streams.spouts.replays.OUTCOMES`) before they
+            are settled. If it raises, they come again.
     """
 
     what, all_wait, longest, log = "outcomes of topology %s wait", "outcomes wait", 5.0, _log
@@ -207,16 +235,16 @@ class Settler(Rounds):
         super().__init__(store, names)
         self.spout = spout
         self.on_outcomes = on_outcomes
-        self._stepping = threading.RLock()  # reentrant only so that it knows its owner
+        self._stepping = threading.RLock()  # reentrant only to know its owner
         self._ledgers: dict[str, Ledger] = {}
         self._looked: dict[str, float] = {}
         self._readings: dict[str, dict[str, SettleProgress]] = {}
 
     def step(self) -> int:
-        """Settles what there is now; returns how many rows. Trouble with one topology is logged.
+        """Settles the existing outcomes; returns the number of rows. Trouble with one topology is logged.
 
-        For any thread: one at a time settles. Raises AckerError where `on_outcomes` calls it, and where that
-        has not returned in another thread for a minute.
+        For any thread: one at a time settles. Raises AckerError if `on_outcomes` calls it, or has not
+        returned in another thread for a minute.
         """
         if self._stepping._is_owned():  # type: ignore[attr-defined]
             raise AckerError(

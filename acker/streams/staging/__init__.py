@@ -1,1 +1,1 @@
-"""What a batch stages, and how that takes effect: emitted tuples, acks, effects, results."""
+"""Staged work of a batch, and how it takes effect: emitted tuples, acks, effects, results."""

@@ -1,11 +1,13 @@
-"""Effects that a step has had: what keeps the effect of a row to one over replays of its tree.
+"""Effects of a step: limit the effect of a row to one over replays of its tree.
 
-An effect is named by a digest: 16 bytes of the step's name and the row's key. Digests of a commit are staged
-by its tasks and recorded by the commit, so that a batch sees what earlier batches have recorded, and never
-itself, however often it is run.
+An effect is named by a digest: 16 bytes of the step's name and the row's key. Tasks stage the digests of a
+commit, and the commit records them. So a batch sees the records of earlier batches, and never its own,
+however often it is run.
 
-They are kept in sets, three generations of half a horizon each: one is remembered for 1.0 to 1.5 horizons.
-(The time buckets of Storm's RotatingMap; here a generation goes by its own time to live.)
+They are kept in sets, three generations of half a horizon each: a digest is remembered for 1.0 to 1.5
+horizons. (The time buckets of Storm's RotatingMap; here a generation ends by its time to live.)
+
+Terms: staged rows are stored, but nobody sees them before a commit.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -23,10 +25,11 @@ from acker.streams.staging import scripts
 EFFECT = "_acker_once"
 """Column: the digest of a row that `Collector.once` let through.
 
-In a struct, of a row that it only marked: null within where the digest is recorded."""
+A row that is only marked has it in a struct, with null if the digest is recorded.
+"""
 DIGEST_BYTES = 16
 PARTITIONS = 256
-"""Sets that a generation of a shard is divided into: none takes long to be freed."""
+"""Sets of a shard's generation. They are small, so that freeing a set is quick."""
 _GENERATIONS = 3
 _CALL_DIGESTS = 1_000
 _ATTEMPTS = 5
@@ -39,7 +42,7 @@ def split(
     rest, kept, released = [], list[bytes](), list[bytes]()
     for batch in batches:
         digests = batch.column(EFFECT)
-        if pa.types.is_struct(digests.type):  # of a row that is there in each attempt
+        if pa.types.is_struct(digests.type):  # of a row that each attempt has
             [digests] = digests.flatten()
         rest.append(batch.drop_columns([EFFECT]))
         if failed in batch.schema.names:
@@ -51,26 +54,26 @@ def split(
 
 
 def stage(core: Core, ttl: int, digests: Sequence[bytes]) -> Operation[str]:
-    """Stages digests for a commit; returns the token."""
-    token = segments.new_token()
-    yield [command("SET", keys.effects(core.config.name, token), b"".join(digests), "EX", ttl, "NX")]
-    return token
+    """Stages digests for a commit; returns the id."""
+    staged_id = segments.new_hex_id()
+    yield [command("SET", keys.effects(core.config.name, staged_id), b"".join(digests), "EX", ttl, "NX")]
+    return staged_id
 
 
-def staged(core: Core, token: str) -> Operation[list[bytes]]:
-    """The digests that were staged under a token; none where they were recorded and dropped."""
-    [packed] = yield [command("GET", keys.effects(core.config.name, token))]
+def read(core: Core, staged_id: str) -> Operation[list[bytes]]:
+    """The digests that were staged under an id; none after they were recorded and dropped."""
+    [packed] = yield [command("GET", keys.effects(core.config.name, staged_id))]
     return parse(packed)
 
 
 def parse(packed: bytes | None) -> list[bytes]:
-    """The digests of what was staged."""
+    """The digests in a staged value."""
     packed = packed or b""
     return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
 
 
-def known(core: Core, horizon: int, digests: Sequence[bytes]) -> Operation[tuple[set[bytes], int]]:
-    """Which of the digests are recorded under a horizon (ms), and about how many the fullest shard holds."""
+def find_recorded(core: Core, horizon: int, digests: Sequence[bytes]) -> Operation[tuple[set[bytes], int]]:
+    """The digests that are recorded under a horizon (ms), and about how many the fullest shard holds."""
     shards = _shards(core)
     counts = yield [
         command("GET", shard.effect_count(horizon, generation))
@@ -78,7 +81,7 @@ def known(core: Core, horizon: int, digests: Sequence[bytes]) -> Operation[tuple
         for generation in range(_GENERATIONS)
     ]
     counted = [int(count or 0) for count in counts]
-    found: set[bytes] = set()
+    recorded: set[bytes] = set()
     questions: list[tuple[Request, list[bytes]]] = []
     for shard, partition, members in _places(core, digests):
         for generation in range(_GENERATIONS):
@@ -87,20 +90,22 @@ def known(core: Core, horizon: int, digests: Sequence[bytes]) -> Operation[tuple
                 questions.append((command("SMISMEMBER", key, *members), members))
     replies = yield [request for request, _ in questions]
     for (_, members), reply in zip(questions, replies, strict=True):
-        found.update(member for member, is_there in zip(members, reply, strict=True) if is_there)
-    return found, max(sum(counted[at : at + _GENERATIONS]) for at in range(0, len(counted), _GENERATIONS))
+        recorded.update(member for member, is_there in zip(members, reply, strict=True) if is_there)
+    return recorded, max(sum(counted[at : at + _GENERATIONS]) for at in range(0, len(counted), _GENERATIONS))
 
 
-def record(core: Core, horizon: int, token: str, released: Collection[bytes] = ()) -> Operation[None]:
-    """Records what was staged under a token for a horizon (ms), but for digests that were `released`.
+def record(core: Core, horizon: int, staged_id: str, released: Collection[bytes] = ()) -> Operation[None]:
+    """Records the digests of an id for a horizon (ms), except `released` ones.
 
-    What was recorded and dropped meanwhile is not recorded again: a call is for the generation of a moment
-    before the digests were read, and refused when that is over. The same again changes nothing.
+    The same call again changes nothing.
+
+    Digests that were recorded and dropped meanwhile are not recorded again: a call names the generation of a
+    moment before the digests were read, and is refused when that is over.
     """
     for _ in range(_ATTEMPTS):
         times = yield asking_times(core)
-        had = yield from staged(core, token)
-        replies = yield recording(core, horizon, set(had).difference(released), times)
+        had = yield from read(core, staged_id)
+        replies = yield requests(core, horizon, set(had).difference(released), times)
         if not any(int(reply) < 0 for reply in replies):
             return
     raise StoreError(f"a generation of effects ended {_ATTEMPTS} times before a call came")
@@ -111,8 +116,8 @@ def asking_times(core: Core) -> list[Request]:
     return [Request(shard.clock, ["TIME"]) for shard in _shards(core)]
 
 
-def recording(core: Core, horizon: int, digests: Iterable[bytes], times: Sequence[Reply]) -> list[Request]:
-    """Requests that record digests; answered -1 where their generation is over by then."""
+def requests(core: Core, horizon: int, digests: Iterable[bytes], times: Sequence[Reply]) -> list[Request]:
+    """Requests that record digests; the reply is -1 if their generation is over by then."""
     generations = {
         shard.number: milliseconds(time) // (horizon // 2)
         for shard, time in zip(_shards(core), times, strict=True)
@@ -133,7 +138,7 @@ def _shards(core: Core) -> list[keys.Shard]:
 
 
 def _places(core: Core, digests: Iterable[bytes]) -> Iterable[tuple[keys.Shard, int, list[bytes]]]:
-    """Shard, partition, and the digests that belong there, in parts that one call may name."""
+    """The shard and the partition of digests, in parts that fit into a call."""
     shards = _shards(core)
     grouped: dict[tuple[int, int], list[bytes]] = {}
     for digest in dict.fromkeys(digests):

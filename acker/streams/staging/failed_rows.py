@@ -1,4 +1,7 @@
-"""Rows that fail: the ones among those of a batch, with the trees that they fail and why."""
+"""Failed rows of a batch, with their trees and causes.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree.
+"""
 
 from collections.abc import Sequence
 
@@ -13,7 +16,7 @@ from acker.streams.staging.splitting import TooLong
 
 
 def split(batches: list[pa.RecordBatch], column: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-    """Rows to emit, without the column of reasons; rows that failed, with it."""
+    """Divides rows: rows to emit, without the column of causes; failed rows, with it."""
     if column not in batches[0].schema.names:
         return batches, []
     kept, bad = [], []
@@ -30,13 +33,13 @@ def split(batches: list[pa.RecordBatch], column: str) -> tuple[list[pa.RecordBat
 
 
 def causes(rows: list[pa.RecordBatch], column: str, step: str, batch: int) -> tuple[Ids, list[str]]:
-    """Anchors with their causes of rows that failed."""
-    found = [rows_failures(one.column(ANCHORS), one.column(column), step, batch) for one in rows]
-    return np.concatenate([anchors for anchors, _ in found]), [why for _, whys in found for why in whys]
+    """The anchors and causes of failed rows."""
+    failures = [rows_failures(one.column(ANCHORS), one.column(column), step, batch) for one in rows]
+    return np.concatenate([anchors for anchors, _ in failures]), [why for _, whys in failures for why in whys]
 
 
 def too_long(rows: Sequence[TooLong], column: str) -> list[pa.RecordBatch]:
-    """Rows that fail as the store does not take them, with the column of reasons."""
+    """Rows that fail because the store does not take values of their length, with the column of causes."""
     return [
         one.append_column(column, pa.array([said_by(error)] * one.num_rows, pa.string()))
         for found, error in rows
@@ -51,12 +54,12 @@ def rows_failures(
 
     See `acker.ledger.slabs.causes`.
     """
-    found, places = segments.edges(anchors)
+    trees, places = segments.edges(anchors)
     whys = texts(segments.texts(reasons), step, batch)
-    if len(found) == len(whys) and pa.types.is_int64(anchors.type):
-        return found, whys
+    if len(trees) == len(whys) and pa.types.is_int64(anchors.type):
+        return trees, whys
     if pa.types.is_int64(anchors.type):
-        return found, [whys[place] for place in places.tolist()]
+        return trees, [whys[place] for place in places.tolist()]
     lengths = anchors.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     rows = np.repeat(np.arange(len(whys)), lengths)[places]
-    return found, [whys[row] for row in rows.tolist()]
+    return trees, [whys[row] for row in rows.tolist()]

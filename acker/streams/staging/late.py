@@ -1,7 +1,9 @@
-"""Acks that come too late: the trees were over before, mostly because batches take longer than the timeout.
+"""Late acks: their trees were over before, mostly because batches take longer than the timeout.
 
-The ledger tells each update how many of its trees were finished, or are not known to it any more. A commit
-adds that up for what it acks, counts it with the subscription, and tells who asked for the commit.
+The ledger says for each update how many of its trees were finished, or are no longer known. A commit adds
+that up for its acks, counts it with the subscription, and reports it to its caller.
+
+Terms: a tree is all that comes of one record.
 """
 
 from collections.abc import Mapping
@@ -18,14 +20,20 @@ from acker.streams.staging.acks import Acked
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """What came too late of a commit. acks: of its `rows`; age: seconds since these were published."""
+    """The late acks of a commit.
+
+    Attributes:
+        acks: The number of late acks.
+        rows: The number of rows that the commit acked.
+        age: Seconds since the oldest of the late rows were published.
+    """
 
     acks: int
     rows: int
     age: float
 
     def text(self, who: str, timeout: float, seconds: float | None = None) -> str:
-        """The message about it. timeout: the topology's. seconds: how long the batch took, where known."""
+        """The warning. timeout: the topology's. seconds: the duration of the batch, if known."""
         took = "" if seconds is None else f"the batch took {_seconds(seconds)}; "
         said = (
             f"{who}: {self.acks:,} acks of its {self.rows:,} rows came too late; {took}rows were acked "
@@ -40,22 +48,22 @@ class Late:
 
 
 def note(core: Core, acked: Mapping[Range, Acked], unknown: int) -> Operation[Late | None]:
-    """Counts late acks with their subscriptions; None where there were none.
+    """Counts late acks with their subscriptions; None if there are none.
 
-    unknown: trees that emitted tuples were for and that nobody knows any more: their acks are late, too.
-    Acks of trees that the commit has failed itself are not among them (lua/streams/staging/apply_staged.lua).
+    unknown: trees of emitted tuples that are no longer known: their acks are late, too. Acks of trees that
+    the commit itself has failed do not count (lua/streams/staging/apply_staged.lua).
     """
     late, rows, oldest = 0, 0, 0
-    for what, one in acked.items():
-        count, unknown = one.late + unknown, 0
-        rows += one.rows
+    for read_range, acks in acked.items():
+        count, unknown = acks.late + unknown, 0
+        rows += acks.rows
         if count:
             late += count
-            oldest = min(oldest or one.oldest, one.oldest)
-            key = keys.Stream(core.config.name, what.stream).subscriptions
-            [there] = yield [command("HEXISTS", key, f"slot:{what.slot}")]
+            oldest = min(oldest or acks.oldest, acks.oldest)
+            key = keys.Stream(core.config.name, read_range.stream).subscriptions
+            [there] = yield [command("HEXISTS", key, f"slot:{read_range.slot}")]
             if there:
-                yield [command("HINCRBY", key, f"late:{what.slot}", count)]
+                yield [command("HINCRBY", key, f"late:{read_range.slot}", count)]
     if not late:
         return None
     [instant] = yield [Request(keys.config(core.config.name), ["TIME"])]
@@ -63,7 +71,7 @@ def note(core: Core, acked: Mapping[Range, Acked], unknown: int) -> Operation[La
 
 
 def why_expired(core: Core) -> Operation[str]:
-    """Why a tree has expired: the timeout, and the steps that have reported to take longer."""
+    """The reason why trees expire: the timeout, and the steps that have reported to take longer."""
     timeout = core.config.message_timeout
     text = f"not acked within the message timeout of {_seconds(timeout)}"
     try:

@@ -1,4 +1,8 @@
-"""Results of functions (`acker.drpc`): staged by the last step, they take effect with its commit, once."""
+"""Results of functions (`acker.drpc`): the last step stages them, and its commit applies them once.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; staged rows are stored, but
+nobody sees them before a commit.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,100 +18,106 @@ from acker.streams.staging import scripts
 RESULT = "result"
 """Column of rows that give results: JSON."""
 TWICE = ""
-"""In place of a result: there were two (lua/streams/staging/give_results.lua). No JSON is empty."""
+"""The value in place of two results of a request (lua/streams/staging/keep_results.lua). No JSON is empty."""
 _PIECE_BYTES, _PIECE = 4 << 20, 256
 _KNOWN = 1_024
 _known: dict[str, list[str]] = {}
-"""The anchors of what this process has staged of late, by token."""
+"""The anchors of results that this process has staged lately, by id."""
 
 
-def staged(core: Core, function: str, token: str) -> bytes:
-    """Where results are staged."""
-    return function_keys.Function(core.config.name, function).given(token)
+def staged_key(core: Core, function: str, staged_id: str) -> bytes:
+    """The key of staged results."""
+    return function_keys.Function(core.config.name, function).given(staged_id)
 
 
 def of_rows(batches: Sequence[pa.RecordBatch]) -> dict[int, str]:
     """The results that rows give, by anchor; rows without one give none."""
-    found: dict[int, str] = {}
-    for one in batches:
-        pairs = zip(one.column(ANCHORS).to_pylist(), one.column(RESULT).to_pylist(), strict=True)
+    results: dict[int, str] = {}
+    for batch in batches:
+        pairs = zip(batch.column(ANCHORS).to_pylist(), batch.column(RESULT).to_pylist(), strict=True)
         for anchor, result in pairs:
             if anchor:
-                found[anchor] = TWICE if anchor in found else result
-    return found
+                results[anchor] = TWICE if anchor in results else result
+    return results
 
 
 def stage(
     core: Core,
     function: str,
-    found: Mapping[int, str],
+    results: Mapping[int, str],
     ttl: int,
     keep: int,
     into: list[Request] | None = None,
 ) -> Operation[tuple[tuple[str, str, int], ...]]:
-    """Stages results (JSON) by the anchor of their request's last tree; returns what a commit names.
+    """Stages results (JSON) by the anchor of their request's last tree; returns their names for a commit.
 
-    ttl: seconds for which what is staged waits for its commit; keep: and a result for its answer. into: gets
-    the requests; None: they are sent.
+    ttl: seconds for which staged results wait for their commit; keep: seconds for which a result waits for
+    its answer. into: gets the requests; None: they are sent.
     """
     pieces: list[dict[str, str]] = []
     size = _PIECE_BYTES
-    for anchor, result in found.items():
+    for anchor, result in results.items():
         if size >= _PIECE_BYTES or len(pieces[-1]) >= _PIECE:
             pieces.append({})
             size = 0
         pieces[-1][str(anchor)] = result
         size += len(result)
-    made = [(function, segments.new_token(), keep) for _ in pieces]
+    names = [(function, segments.new_hex_id(), keep) for _ in pieces]
     requests = list[Request]()
-    for (_, token, _), piece in zip(made, pieces, strict=True):
-        requests.append(scripts.stage(staged(core, function, token), ttl, piece))
+    for (_, staged_id, _), piece in zip(names, pieces, strict=True):
+        requests.append(scripts.stage(staged_key(core, function, staged_id), ttl, piece))
         if len(_known) >= _KNOWN:
             _known.clear()
-        _known[token] = list(piece)
+        _known[staged_id] = list(piece)
     if into is None:
         yield requests
     else:
         into += requests
-    return tuple(made)
+    return tuple(names)
 
 
-def look(core: Core, what: Sequence[tuple[str, str, int]]) -> Operation[dict[str, list[str]]]:
-    """The anchors of results that were staged, by token.
+def read_anchors(
+    core: Core, staged_results: Sequence[tuple[str, str, int]]
+) -> Operation[dict[str, list[str]]]:
+    """The anchors of staged results, by id.
 
-    Nobody asks for what this process has staged of late.
+    Results that this process has staged lately are not read.
     """
-    found = noted_of(what)
-    asked = [(function, token) for function, token, _ in what if token not in found]
-    replies = (yield [command("HKEYS", staged(core, *one)) for one in asked]) if asked else []
-    for (_, token), names in zip(asked, replies, strict=True):
-        found[token] = [name.decode("utf-8", "replace") for name in names]
-    return found
+    anchors = noted_of(staged_results)
+    asked = [(function, staged_id) for function, staged_id, _ in staged_results if staged_id not in anchors]
+    replies = (yield [command("HKEYS", staged_key(core, *one)) for one in asked]) if asked else []
+    for (_, staged_id), names in zip(asked, replies, strict=True):
+        anchors[staged_id] = [name.decode("utf-8", "replace") for name in names]
+    return anchors
 
 
-def noted_of(what: Sequence[tuple[str, str, int]]) -> dict[str, list[str]]:
-    """The anchors of results that this process has staged of late, by token."""
-    return {token: anchors for _, token, _ in what if (anchors := _known.get(token)) is not None}
+def noted_of(staged_results: Sequence[tuple[str, str, int]]) -> dict[str, list[str]]:
+    """The anchors of results that this process has staged lately, by id."""
+    return {
+        staged_id: anchors
+        for _, staged_id, _ in staged_results
+        if (anchors := _known.get(staged_id)) is not None
+    }
 
 
-def giving(
-    core: Core, what: Sequence[tuple[str, str, int]], anchors: Mapping[str, Sequence[str]]
+def keep_requests(
+    core: Core, staged_results: Sequence[tuple[str, str, int]], anchors: Mapping[str, Sequence[str]]
 ) -> list[Request]:
-    """Requests that have results take effect; the same again changes nothing.
+    """Requests that apply results; the same again changes nothing.
 
-    A second one of a request spoils the first. anchors: of `look`.
+    A second result of a request spoils the first. anchors: from `read_anchors`.
     """
-    found = list[Request]()
-    for function, token, keep in what:
-        own, names = function_keys.Function(core.config.name, function), anchors[token]
+    requests = list[Request]()
+    for function, staged_id, keep in staged_results:
+        own, names = function_keys.Function(core.config.name, function), anchors[staged_id]
         if names:
             results = [own.result(anchor) for anchor in names]
-            found.append(scripts.give_results(own.given(token), results, keep, names))
-    return found
+            requests.append(scripts.keep_results(own.given(staged_id), results, keep, names))
+    return requests
 
 
-def given(core: Core, what: Sequence[tuple[str, str, int]]) -> Operation[list[int]]:
-    """The anchors of results that were staged."""
-    keys = [staged(core, function, token) for function, token, _ in what]
+def read_given(core: Core, staged_results: Sequence[tuple[str, str, int]]) -> Operation[list[int]]:
+    """The anchors of staged results."""
+    keys = [staged_key(core, function, staged_id) for function, staged_id, _ in staged_results]
     found = (yield [command("HKEYS", key) for key in keys]) if keys else []
     return [int(anchor) for names in found for anchor in names]

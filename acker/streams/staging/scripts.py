@@ -1,4 +1,10 @@
-"""The scripts of what is staged as functions (as in acker/streams/log/scripts.py)."""
+"""The scripts of staged data as functions (see acker/streams/log/scripts.py).
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a segment
+is some thousand rows of a stream, stored and acked as one piece; a vector has a number for each tree, the XOR
+of tuple ids; roots are rows of a spout that were staged together, and get a tree each; a chunk is a piece of
+a vector, applied by one call; staged rows are stored, but nobody sees them before a commit.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +19,20 @@ from acker.store.operation import Request, Word, script
 
 
 def stage(key: bytes, ttl: int, fields: Mapping[str, bytes | str]) -> Request:
-    """Stages a hash, where there is none."""
+    """Stages a hash, if there is none."""
     return script("stage", [key], [ttl, *chain.from_iterable(fields.items())])
 
 
 @dataclass(frozen=True, slots=True)
 class StagedChunk:
-    """A chunk of staged vectors: its hash, its number there, its slabs of many, and those of one.
+    """A chunk of staged vectors.
 
-    left: slabs, and which of their trees are not acked (acker/streams/staging/skipped.py); None: all are.
+    Attributes:
+        staged: Its hash.
+        number: Its number in the hash.
+        slabs: Its slabs of many trees.
+        ones: Its slabs of one tree.
+        left: The trees of its slabs that are not acked (acker/streams/staging/skipped.py); None if all are.
     """
 
     staged: bytes
@@ -37,39 +48,46 @@ def apply_staged(
     chunks: Sequence[StagedChunk],
     *,
     to: str,
-    made: bytes | None = None,
+    applied: bytes | None = None,
     needed: str = "",
     by: Mark | None = None,
+    stay: int = 0,
 ) -> Call:
-    """Brings chunks to a state. made, needed: of a commit that needs something made. by: who acks."""
-    own = [*([] if made is None else [made]), *([] if by is None else shard.of_steps())]
+    """Brings chunks to a state.
+
+    applied, needed: the work that a commit needs in the shard. by: the step that acks.
+    stay: ms for which emits wait for their track; 0 for three rotations.
+    """
+    declared = [shard.early_rows, *([] if applied is None else [applied])]
+    declared += [] if by is None else shard.of_steps()
     args: list[Word] = [to, config.waiting_bytes, needed, b"" if by is None else by.packed()]
-    for one in chunks:
-        own += [one.staged, *shard.vectors(one.slabs)]
-        each = [one.left.get(slab, b"") for slab in (*one.slabs, *one.ones)] if one.left else ()
+    args += [config.outcomes_kept, stay]
+    for chunk in chunks:
+        declared += [chunk.staged, *shard.vectors(chunk.slabs)]
+        each = [chunk.left.get(slab, b"") for slab in (*chunk.slabs, *chunk.ones)] if chunk.left else ()
         packed = b"".join(len(part).to_bytes(2, "little") + part for part in each) if any(each) else b""
-        args += [one.number, len(one.slabs), len(one.ones), packed, *one.ones]
-    return Call(shard.number, scripts.get("apply_staged"), own, args, waits=True)
+        args += [chunk.number, len(chunk.slabs), len(chunk.ones), packed, *chunk.ones]
+    return Call(shard.number, scripts.get("apply_staged"), declared, args, waits=True)
 
 
 def stage_rows(key: bytes, ttl: int, rows: bytes) -> Request:
-    """Stages the rows of a segment, or of roots, where there are none."""
+    """Stages the rows of a segment, or of roots, if there are none."""
     return script("stage_rows", [key], [ttl, rows])
 
 
-def hold_staged(staged: Sequence[bytes], ttl: int) -> Request:
-    """Gives what is staged for a commit another time to live."""
-    return script("hold_staged", staged, [ttl])
+def extend_staged(staged: Sequence[bytes], ttl: int) -> Request:
+    """Gives staged data of a commit another time to live."""
+    return script("extend_staged", staged, [ttl])
 
 
 def check_staged(staged: Sequence[bytes]) -> Request:
-    """Tells whether vectors of a shard are still staged."""
+    """Says whether vectors of a shard are still staged."""
     return script("check_staged", staged, [])
 
 
-def note_made(config: TopologyConfig, made: bytes, what: str, ttl: int) -> Request:
+def note_applied(config: TopologyConfig, applied: bytes, name: str, ttl: int) -> Request:
     """Notes in a shard that a commit has made something elsewhere."""
-    return script("note_made", [made], [what, ttl], config.wait)
+    return script("note_applied", [applied], [name, ttl], config.wait)
 
 
 def record_effects(
@@ -79,6 +97,6 @@ def record_effects(
     return script("record_effects", [count, effects], [period, generation, *digests])
 
 
-def give_results(staged: bytes, results: Sequence[bytes], ttl: int, anchors: Sequence[str]) -> Request:
-    """Has staged results take effect, by anchor."""
-    return script("give_results", [staged, *results], [ttl, *anchors])
+def keep_results(staged: bytes, results: Sequence[bytes], ttl: int, anchors: Sequence[str]) -> Request:
+    """Applies staged results, by anchor."""
+    return script("keep_results", [staged, *results], [ttl, *anchors])

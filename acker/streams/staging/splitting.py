@@ -1,4 +1,7 @@
-"""Splitting: rows that are together too long for one value of the store are staged in halves."""
+"""Splitting: rows that are together too long for a value of the store are staged in halves.
+
+Terms: a tree is all that comes of one record; staged rows are stored, but nobody sees them before a commit.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -15,7 +18,7 @@ from acker.streams.log.segments import ANCHORS
 
 T = TypeVar("T")
 TooLong: TypeAlias = tuple[list[pa.RecordBatch], ValueTooLong]
-"""A row that is too long by itself, and what the store takes."""
+"""A row that is too long by itself, and the error of the store."""
 _CAUSE_BYTES = LEAST_VALUE_BYTES // 2
 
 
@@ -25,10 +28,16 @@ def in_halves(
     into: list[Any] | None = None,
     long: list[TooLong] | None = None,
 ) -> Operation[list[T]]:
-    """Stages rows, in as few parts as the store takes; returns what each part came to.
+    """Stages rows, in as few parts as the store takes; returns the result of each part.
 
-    into: gets requests of `stage`; those of rows that are staged in halves are taken back. long: gets rows
-    with trees that are too long by themselves; None: they are an error. Raises ValueTooLong.
+    Args:
+        stage: Stages rows as one part.
+        rows: The rows.
+        into: Gets requests of `stage`. Requests for rows that are staged in halves are removed.
+        long: Gets rows with trees that are too long by themselves; None makes them an error.
+
+    Raises:
+        ValueTooLong: A row is too long by itself.
     """
     begun = len(into or ())
     try:
@@ -53,7 +62,7 @@ def _has_tree(row: pa.Table) -> bool:
 
 
 def by_bytes(places: npt.NDArray[np.int64], causes: Sequence[str]) -> Iterator[npt.NDArray[np.int64]]:
-    """Trees that fail, by their places among `causes`, cut into what every store takes in one value."""
+    """Failing trees, by their places among `causes`, cut into parts that any store takes as a value."""
     sizes = np.array([4 * len(causes[place]) + 16 for place in places.tolist()], np.int64)
     number = np.cumsum(sizes) // _CAUSE_BYTES
     for part in np.unique(number):

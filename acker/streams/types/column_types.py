@@ -1,7 +1,7 @@
 """Types of columns that streams have: one Arrow type for each Spark type; all others are refused.
 
-Python values that each of them takes: `acker.streams.types.fitting`. Spark takes names that differ in case
-only for the same: no two columns have such names, and no two fields of a struct.
+`acker.streams.types.fitting` has the Python values that each of them takes. Spark does not distinguish names
+by case, so no two columns, and no two fields of a struct, have names that differ only in case.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.errors import SchemaMismatch, ValidationError
 
 _TAGS = {b"variant", b"geometry", b"geography"}
-"""Metadata of a field by which Spark tells a struct that stands for a type of its own."""
+"""Metadata of a field by which Spark marks a struct that stands for another type."""
 _MOST_LEVELS = 50
-"""Of types within a type; Arrow writes 64 at most."""
+"""Nested types at most; Arrow writes 64 levels."""
 _SAME = (
     pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64,
     pa.types.is_decimal128, pa.types.is_date32, pa.types.is_string, pa.types.is_binary, pa.types.is_null,
@@ -23,15 +23,15 @@ _SAME = (
 _USUAL = frozenset((pa.int64(), pa.string(), pa.int32(), pa.float64(), pa.bool_(), pa.binary()))
 
 
-def check_case(what: str, names: Sequence[str]) -> None:
+def check_case(owner: str, names: Sequence[str]) -> None:
     """Raises SchemaMismatch for names that differ in case only."""
     known: dict[str, str] = {}
     for name in names:
         other = known.setdefault(_folded(name), name)
         if other is not name:
             raise SchemaMismatch(
-                f"{what}: {other!r} and {name!r} differ in case only, and Spark takes them for the same: "
-                "name one of them otherwise"
+                f"{owner}: {other!r} and {name!r} differ in case only, and Spark takes them for the same. "
+                "Rename one of them"
             )
 
 
@@ -44,7 +44,7 @@ def _folded(name: str) -> str:
 
 
 def normal_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """The type that streams have for a column of this type. Raises ValidationError where Spark has none."""
+    """The type that streams have for a column of this type. Raises ValidationError if Spark has none."""
     if kind in _USUAL or any(same(kind) for same in _SAME):
         return kind
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -72,9 +72,9 @@ def normal_type(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def inferred_type(name: str, values: Sequence[object]) -> pa.DataType:
-    """The type with which a stream records a column of Python's values, as Arrow finds it.
+    """The type with which a stream records a column of Python values, as Arrow infers it.
 
-    Raises ValidationError for a type that streams have not, and whatever Arrow raises for values without one.
+    Raises ValidationError for a type that streams do not have, and Arrow's errors for values without a type.
     """
     found = pa.infer_type(values)
     check_readable(name, found)

@@ -1,7 +1,10 @@
-"""Values as keys: the bytes of values that are equal by Spark's rules are equal, whichever batch they are in.
+"""Values as keys: values that are equal by Spark's rules have equal bytes, whichever batch they are in.
 
 Zero has no sign and all NaN are one. A decimal is the same at any scale, a time the same in any zone, and
-text is its bytes. Whatever follows from a key, as a task or a lane, is the same for equal values then.
+text is its bytes. So everything that follows from a key, such as a task or a lane, is the same for equal
+values.
+
+Terms: a lane is one of the four queues of a stream that is read fairly.
 """
 
 import struct
@@ -29,19 +32,19 @@ def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, list[bytes]]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_nested(column.type):
-        places, found = np.arange(len(column), dtype=np.int64), _keys(column)
+        places, row_keys = np.arange(len(column), dtype=np.int64), _keys(column)
     elif pa.types.is_null(column.type):
-        places, found = np.zeros(len(column), dtype=np.int64), [None]
+        places, row_keys = np.zeros(len(column), dtype=np.int64), [None]
     else:
         coded = column.dictionary_encode()
         known = coded.dictionary
-        found = [*_keys(known), None]
+        row_keys = [*_keys(known), None]
         places = coded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False).astype(np.int64)
     numbers: dict[bytes, int] = {}
-    for key in found:
+    for key in row_keys:
         if key is not None:
             numbers.setdefault(key, len(numbers))
-    of_place = [len(numbers) if key is None else numbers[key] for key in found]
+    of_place = [len(numbers) if key is None else numbers[key] for key in row_keys]
     return np.array(of_place, dtype=np.int64)[places], list(numbers)
 
 
@@ -89,7 +92,7 @@ def _decimal(value: Decimal) -> bytes:
 
 
 def _nested(column: pa.Array) -> list[bytes | None]:
-    """The keys of structs, lists and maps: those of their parts, each with its length before it."""
+    """The keys of structs, lists and maps: the keys of their parts, each with its length before it."""
     kind, count = column.type, len(column)
     column = column.take(pa.array(np.arange(count)))  # its parts begin with its first value then
     valid = column.is_valid().to_numpy(zero_copy_only=False).tolist()
@@ -103,11 +106,11 @@ def _nested(column: pa.Array) -> list[bytes | None]:
         parts = [_part(key) + _part(item) for key, item in entries]
     else:
         parts = [*map(_part, _keys(column.values))]
-    found: list[bytes | None] = []
+    row_keys: list[bytes | None] = []
     for there, (begin, end) in zip(valid, pairwise(offsets), strict=True):
         own = parts[begin:end]
-        found.append(b"".join(sorted(own) if pa.types.is_map(kind) else own) if there else None)
-    return found
+        row_keys.append(b"".join(sorted(own) if pa.types.is_map(kind) else own) if there else None)
+    return row_keys
 
 
 def _part(key: bytes | None) -> bytes:

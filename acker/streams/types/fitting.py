@@ -1,7 +1,7 @@
-"""The types of columns, and the Python values that each of them takes: the one table for all who take values.
+"""The types of columns, and the Python values that each of them takes: the table for all callers.
 
-A column takes values of its own kind, and of these the ones that it holds exactly. Another value is refused
-with both named, so that the row which has it fails alone. None is taken where the column may have null.
+A column takes values of its own kind if it can hold them exactly. Another value is refused with an error that
+names both, so that only its row fails. None is taken if the column may have null.
 
 | Arrow | Spark | takes |
 | --- | --- | --- |
@@ -61,14 +61,14 @@ def fitted(
         The column, and for each value that it does not take its place and an error. Null stands for such a
         value.
     """
-    known = column_type(kind)
+    column = column_type(kind)
     unfit: dict[int, ValidationError] = {}
 
     def each(make: Fit, values: Sequence[Any]) -> list[Any]:
-        found: list[Any] = []
+        fits: list[Any] = []
         for place, value in enumerate(values):
             try:
-                found.append(make(value))
+                fits.append(make(value))
                 continue
             except Unfit as error:
                 why = error.error(name, declared or str(kind))
@@ -78,27 +78,27 @@ def fitted(
                 said = f"expected {declared or kind}, got {shown(value)} ({class_name(value)})"
                 said += f": {class_name(error)}: {text_of(error)}"
                 why = ValidationError(f"column {shown(name)}: {said}")
-            found.append(None)
+            fits.append(None)
             unfit.setdefault(place, why)
-        return found
+        return fits
 
-    made = values if convert is None else each(convert, values)
-    if (nullable or all(value is not None for value in made)) and known.takes_all(made):
+    converted = values if convert is None else each(convert, values)
+    if (nullable or all(value is not None for value in converted)) and column.takes_all(converted):
         try:
-            return pa.array(made, kind), unfit
+            return pa.array(converted, kind), unfit
         except Exception:  # noqa: BLE001 - some value is out of range: it is found below
             pass
-    return pa.array(each(partial(_fit, known, kind, nullable=nullable), made), kind), unfit
+    return pa.array(each(partial(_fit, column, kind, nullable=nullable), converted), kind), unfit
 
 
-def _fit(known: ColumnType, kind: pa.DataType, value: Any, *, nullable: bool) -> Any:
+def _fit(column: ColumnType, kind: pa.DataType, value: Any, *, nullable: bool) -> Any:
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     if value is None:
         if not nullable:
             raise Unfit(kind, None)
         return None
-    return known.fit(value)
+    return column.fit(value)
 
 
 @lru_cache(_KNOWN)
@@ -116,11 +116,11 @@ def _list(kind: pa.DataType) -> ColumnType:
     def fit(value: Any) -> list[Any]:
         if not listed(value):
             raise other_kind(kind, value)
-        return [fit_one(one) for one in value]
+        return [fit_one(element) for element in value]
 
     def takes_all(values: Sequence[Any]) -> bool:
         return _PLAIN_LISTS.issuperset(map(type, values)) and all(
-            one is None or takes_inner(one) for one in values
+            element is None or takes_inner(element) for element in values
         )
 
     return ColumnType(fit, takes_all)
@@ -181,16 +181,16 @@ def _map(kind: pa.DataType) -> ColumnType:
 
 def _inner(field: pa.Field, name: str) -> tuple[Callable[[Sequence[Any]], bool], Fit]:
     """`takes_all` and `fit` of values within others."""
-    known, nullable = column_type(field.type), field.nullable
+    column, nullable = column_type(field.type), field.nullable
 
     def fit(value: Any) -> Any:
         try:
-            return _fit(known, field.type, value, nullable=nullable)
+            return _fit(column, field.type, value, nullable=nullable)
         except Unfit as error:
             raise error.within(name) from None
 
     def takes_all(values: Sequence[Any]) -> bool:
-        return known.takes_all(values) and (nullable or all(one is not None for one in values))
+        return column.takes_all(values) and (nullable or all(one is not None for one in values))
 
     return takes_all, fit
 

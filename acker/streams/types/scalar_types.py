@@ -18,17 +18,20 @@ from acker.errors import ValidationError, class_name, shown
 from acker.ledger.user_functions.undone import undone
 
 Fit: TypeAlias = Callable[[Any], Any]
-"""Makes of a value the one that Arrow takes as it is. Raises `Unfit`."""
+"""Converts a value to one that Arrow takes. Raises `Unfit`."""
 _NONE = type(None)
 _DIGITS = 76
 _FLOAT_HINT = ": numpy.float32 of it is the nearest value that it can hold"
 
 
 class Unfit(Exception):
-    """A value is of another kind than its column (inexact: False), or not exactly held by it.
+    """A value is of another kind than its column (inexact: False), or does not fit into it exactly.
 
-    kind: the type that was expected. inner: the place within the value, "" for itself. hint: what helps.
-    work: the kind of a value that is work which nobody has done, as "coroutine".
+    Attributes:
+        kind: The expected type.
+        inner: The place within the value, "" for itself.
+        hint: A way out.
+        work: The kind of a value that is work not done yet, such as "coroutine".
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class Unfit(Exception):
         self.inner = ""
 
     def within(self, name: str) -> "Unfit":
-        """The same, of a value that has this one at a place."""
+        """The same error, with the place of the value within another one."""
         self.inner = f"{name}.{self.inner}" if self.inner else name
         return self
 
@@ -47,9 +50,7 @@ class Unfit(Exception):
         """The error that names the column, the type and the value."""
         expected = f"{self.kind} in {self.inner}" if self.inner else declared
         if self.work:
-            said = (
-                f"expected {expected}, got a {self.work}: nobody has done its work; await it, or make a list"
-            )
+            said = f"expected {expected}, got a {self.work}: its work is not done. Await it, or make a list"
             return ValidationError(f"column {shown(column)}: {said}")
         said = f"column {shown(column)}: expected {expected}, got {shown(self.value)}"
         if self.value is not None:
@@ -77,7 +78,7 @@ def _kind_of(value: object) -> str:
 
 
 def other_kind(kind: pa.DataType, value: object) -> Unfit:
-    """The error of a value of another kind. Work that nobody has done is closed."""
+    """The error of a value of another kind. Work that is not done yet is closed."""
     return Unfit(kind, value, work=undone(value))
 
 
@@ -146,13 +147,13 @@ def _floating(kind: pa.DataType) -> ColumnType:
         if isinstance(held, bool) or not isinstance(held, int | float):
             raise other_kind(kind, value)
         try:
-            found = float(held)
+            number = float(held)
         except OverflowError:
             raise Unfit(kind, value, inexact=True) from None
-        kept = c_float(found).value if single else found
-        if kept != held and found == found:  # NaN is held as such
+        kept = c_float(number).value if single else number
+        if kept != held and number == number:  # NaN is held as such
             raise Unfit(kind, value, inexact=True, hint=_FLOAT_HINT if single else "")
-        return found
+        return number
 
     return ColumnType(fit, _never if single else _of_types(float))
 
@@ -166,12 +167,12 @@ def _exact_decimal(kind: pa.DataType) -> ColumnType:
         if isinstance(held, bool) or not isinstance(held, int | decimal.Decimal):
             raise other_kind(kind, value)
         try:
-            found = decimal.Decimal(held).quantize(exponent, context=context)
+            number = decimal.Decimal(held).quantize(exponent, context=context)
         except decimal.DecimalException:
             raise Unfit(kind, value, inexact=True) from None
-        if not found.is_finite() or len(found.as_tuple().digits) > kind.precision:
+        if not number.is_finite() or len(number.as_tuple().digits) > kind.precision:
             raise Unfit(kind, value, inexact=True)
-        return found
+        return number
 
     return ColumnType(fit, _of_types(decimal.Decimal))
 
@@ -258,7 +259,7 @@ def _null(kind: pa.DataType) -> ColumnType:
 
 
 Table: TypeAlias = tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], ColumnType]], ...]
-"""Types, each by a question that is answered True for it, and what makes its `ColumnType`."""
+"""Types: a test that is True for each, and the function that makes its `ColumnType`."""
 SCALARS: Table = (
     (pa.types.is_boolean, _boolean),
     (pa.types.is_signed_integer, _integer),

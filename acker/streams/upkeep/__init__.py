@@ -1,1 +1,1 @@
-"""What streams keep: limits, stale rows, removal."""
+"""Upkeep of streams: limits, stale rows, removal."""

@@ -1,7 +1,11 @@
-"""What waits in streams that gather, where it is to go: its requests fail, or are over, or nobody wants it.
+"""Gathered rows that have to go: their requests fail, or are over, or no subscription wants them.
 
-Whoever is cut short in between does the same again: rows stay until nothing of them can be acked any more,
-and a group is known to be closed only when nothing of it is left.
+A call that is cut short is done again: rows stay until nothing of them can be acked, and a group is noted as
+closed only when none of its rows are left.
+
+Terms: a segment is some thousand rows of a stream, stored and acked as one piece; a vector has a number for
+each tree, the XOR of tuple ids; a slot is the random number of a subscription; a bundle is the rows that have
+gathered for one task of a group; a section is the steps of a line between two gathers.
 """
 
 from collections.abc import Sequence
@@ -23,7 +27,7 @@ from acker.streams.staging import acks, vectors
 from acker.streams.upkeep import scripts
 
 FLIGHT = 64
-"""Segments, or places, that are looked at together."""
+"""Segments, or places, that are read together."""
 
 Mark: TypeAlias = tuple[float, bytes]
 START: Mark = (-1.0, b"")
@@ -31,7 +35,7 @@ START: Mark = (-1.0, b"")
 
 
 class Waiting(NamedTuple):
-    """A segment that waits: where ("<group>:<task>"), the id of its entry there, and the segment."""
+    """A waiting segment: its place ("<group>:<task>"), the id of its entry there, and the segment."""
 
     place: str
     entry: str
@@ -39,12 +43,12 @@ class Waiting(NamedTuple):
 
     @property
     def since(self) -> float:
-        """When it came, in Unix seconds."""
+        """The time at which the segment came there, in Unix seconds."""
         return int(self.entry.split("-")[0]) / 1000
 
 
 def places(core: Core, stream: str, after: Mark = START) -> Operation[list[Mark]]:
-    """Where segments wait, the oldest first, after one that is known; none where there are no others."""
+    """The places at which segments wait, the oldest first, after a known one; none if there are no others."""
     key, most = keys.Stream(core.config.name, stream).gathering, FLIGHT
     while True:
         [reply] = yield [
@@ -58,54 +62,54 @@ def places(core: Core, stream: str, after: Mark = START) -> Operation[list[Mark]
 
 
 def marks(reply: Reply) -> list[Mark]:
-    """Places as they are stored, with since when (ms) something waits there."""
+    """Places, parsed from a reply, with the times (ms) since which something waits there."""
     if reply and not isinstance(reply[0], list | tuple):
         reply = zip(reply[::2], reply[1::2], strict=True)
     return [(float(score), bytes(name)) for name, score in reply]
 
 
 def at(core: Core, stream: str, place: str, start: str = "-", most: int = FLIGHT) -> Operation[list[Waiting]]:
-    """The segments that wait at a place, the oldest first, from the id of an entry on: so many at most."""
+    """The segments that wait at a place, the oldest first, from the id of an entry on, up to a number."""
     [found] = yield [command("XRANGE", _gathered(core, stream, place), start, "+", "COUNT", most)]
     return [Waiting(place, entry.decode(), segments.readable(fields[1])) for entry, fields in found]
 
 
 def oldest(core: Core, stream: str) -> Operation[tuple[list[Waiting], float]]:
-    """Segments that wait longest, and until when all are among them."""
+    """The segments that wait longest, and the time up to which all are among them."""
     first = yield from places(core, stream)
     names = [name.decode("utf-8", "replace") for _, name in first]
     replies = yield [
         command("XRANGE", _gathered(core, stream, name), "-", "+", "COUNT", FLIGHT) for name in names
     ]
-    found, end = list[Waiting](), first[-1][0] / 1000 if len(first) >= FLIGHT else float("inf")
+    waiting, end = list[Waiting](), first[-1][0] / 1000 if len(first) >= FLIGHT else float("inf")
     for name, reply in zip(names, replies, strict=True):
-        own = [Waiting(name, entry.decode(), segments.readable(fields[1])) for entry, fields in reply]
-        found += own
-        if len(own) == FLIGHT:
-            end = min(end, own[-1].since)
-    return found, end
+        here = [Waiting(name, entry.decode(), segments.readable(fields[1])) for entry, fields in reply]
+        waiting += here
+        if len(here) == FLIGHT:
+            end = min(end, here[-1].since)
+    return waiting, end
 
 
 def fail(core: Core, stream: str, members: Sequence[Segment], reason: str) -> Operation[None]:
-    """Fails the requests that have rows in segments, in all sections: an ack comes too late then.
+    """Fails the requests that have rows in segments, in all sections: later acks are late then.
 
-    members: that wait, or were released and not acked by all. Their vectors stay: without them a segment
-    looks as acked, and with it all of its bundle.
+    members: segments that wait, or were released and are not acked by all. Their vectors stay: without them a
+    segment would look as acked, and with it all of its bundle.
     """
-    own = keys.Stream(core.config.name, stream)
+    stream_keys = keys.Stream(core.config.name, stream)
     cause = Cause(reason)
     for segment in members:
         [states, payload] = yield [
-            command("HGETALL", own.owed(segment.token)),
-            command("GET", own.payload(segment.token)),
+            command("HGETALL", stream_keys.unacked(segment.id)),
+            command("GET", stream_keys.payload(segment.id)),
         ]
-        owed = [int(slot) for slot, state in _states(states) if state == b"1"]
+        unacked = [int(slot) for slot, state in _states(states) if state == b"1"]
         rows = []
-        if payload is not None and segment.shards and owed:
-            rows = yield from acks.rows(core, stream, segment, owed[0], payload)
+        if payload is not None and segment.shards and unacked:
+            rows = yield from acks.rows(core, stream, segment, unacked[0], payload)
         if rows and ANCHORS in rows[0].schema.names:
             anchors = np.unique(np.concatenate([segments.edges(one.column(ANCHORS))[0] for one in rows]))
-            its = vectors.keys_of(core, segment, owed[0])
+            its = vectors.keys_of(core, segment, unacked[0])
             yield from acks.fail_once(core, its, anchors, [cause.text()] * len(anchors), needed=False)
             yield from _fail_others(core, anchors, cause)
 
@@ -115,7 +119,7 @@ def _states(reply: Reply) -> list[tuple[bytes, bytes]]:
 
 
 def _fail_others(core: Core, anchors: Ids, cause: Cause) -> Operation[None]:
-    """Fails requests in the other sections that the ledger has still."""
+    """Fails requests in the other sections that the ledger still has."""
     others = np.setdiff1d(sections.everywhere(anchors), anchors)
     names = ids.split(others)[0]
     slabs = np.unique(names)
@@ -130,57 +134,60 @@ def _fail_others(core: Core, anchors: Ids, cause: Cause) -> Operation[None]:
 def drop(
     core: Core, stream: str, members: Sequence[Waiting], why: str = "", slot: int | None = None
 ) -> Operation[int]:
-    """Drops segments that wait, of which nothing can be acked any more; returns how many went.
+    """Drops waiting segments that can no longer be acked; returns their number.
 
-    why: over which limit; "": their requests are over. slot: only for that subscription.
+    why: the exceeded limit; "" if their requests are over. slot: the subscription to drop them for; None:
+    all.
     """
-    own, gone = keys.Stream(core.config.name, stream), 0
+    stream_keys, gone = keys.Stream(core.config.name, stream), 0
     for first in range(0, len(members), FLIGHT):
         part = [(_gathered(core, stream, one.place), *one) for one in members[first : first + FLIGHT]]
-        [reply] = yield [scripts.drop_gathered(own, why, slot, part)]
+        [reply] = yield [scripts.drop_gathered(stream_keys, why, slot, part)]
         gone += int(reply)
     return gone
 
 
 def close(core: Core, stream: str, group: str, tasks: int) -> Operation[None]:
-    """Drops what waits for a group of which no request is left; what comes for it later is late."""
-    own = keys.Stream(core.config.name, stream)
-    while True:  # what is published in between is dropped, too: then that is known to be late
+    """Drops the rows that wait for a group without requests. Rows that come for it later are late."""
+    stream_keys = keys.Stream(core.config.name, stream)
+    while True:  # segments that are published meanwhile are dropped, too; later ones are late
         for task in range(tasks):
-            while found := (yield from at(core, stream, f"{group}:{task}")):
-                spent = [key for one in found for key, _ in vectors.keys_of(core, one.segment)]
+            while waiting := (yield from at(core, stream, f"{group}:{task}")):
+                spent = [key for one in waiting for key, _ in vectors.keys_of(core, one.segment)]
                 yield from acks.unlink(core, spent)
-                yield from drop(core, stream, found)
-        [closed] = yield [scripts.close_group(own, group, range(tasks), gathers.LATE_TTL)]
+                yield from drop(core, stream, waiting)
+        [closed] = yield [scripts.close_group(stream_keys, group, range(tasks), gathers.LATE_TTL)]
         if closed:
             return
 
 
 def leave(core: Core, stream: str, slot: int, reason: str | None) -> Operation[tuple[int, int]]:
-    """Drops the part of a subscription in what waits; returns of how many segments and rows.
+    """Drops a subscription's part of waiting rows; returns the numbers of segments and rows.
 
-    reason: why requests that have rows there fail; None: its tuples are acked, they go on without it.
+    reason: the reason for which requests with rows there fail; None acks the tuples, and the requests go on.
     """
-    own = keys.Stream(core.config.name, stream)
+    stream_keys = keys.Stream(core.config.name, stream)
     done = rows = 0
     mark = START
     while some := (yield from places(core, stream, mark)):
         mark = some[-1]
         for _, name in some:
             start = "-"
-            while found := (yield from at(core, stream, name.decode("utf-8", "replace"), start)):
-                start = f"({found[-1].entry}"
-                states = yield [command("HGET", own.owed(one.segment.token), slot) for one in found]
-                its = [one for one, state in zip(found, states, strict=True) if state == b"1"]
-                members = [one.segment for one in its]
-                acked = [place for one in members for place in vectors.keys_of(core, one, slot)]
+            while entries := (yield from at(core, stream, name.decode("utf-8", "replace"), start)):
+                start = f"({entries[-1].entry}"
+                states = yield [
+                    command("HGET", stream_keys.unacked(piece.segment.id), slot) for piece in entries
+                ]
+                waiting = [piece for piece, state in zip(entries, states, strict=True) if state == b"1"]
+                members = [piece.segment for piece in waiting]
+                acked = [place for piece in members for place in vectors.keys_of(core, piece, slot)]
                 if reason is not None:
                     yield from fail(core, stream, members, reason)
                     yield from acks.unlink(core, [key for key, _ in acked])
                 else:
                     yield from vectors.apply(core, acked, "2")
-                yield from drop(core, stream, its, slot=slot)
-                done, rows = done + len(its), rows + sum(one.rows for one in members)
+                yield from drop(core, stream, waiting, slot=slot)
+                done, rows = done + len(waiting), rows + sum(piece.rows for piece in members)
     return done, rows
 
 

@@ -1,34 +1,36 @@
-"""What a stream keeps, and how long: until each subscription acked it, but within limits of size and age.
+"""Retention: a stream keeps segments until each subscription acked them, within limits of size and age.
 
-Over a limit the oldest segments are dropped, whoever has not acked them, and counted. Nothing is lost without
-a word: their tuples are never acked, so their trees expire, or fail at once where the stream gathers, and the
-spout replays them. A subscription whose reader is gone holds everything back until then; dropping the
-subscription ends that.
+Above a limit the oldest segments are dropped, even unacked ones, and counted. No loss is silent: their tuples
+are never acked, so their trees expire, or fail at once if the stream gathers, and the spout replays them. A
+subscription without a reader holds everything back until then; dropping the subscription ends that.
+
+Terms: a tree is all that comes of one record; a vector has a number for each tree, the XOR of tuple ids.
 """
 
-import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from acker.errors import UnknownSubscription, UnreadableRecord, ValidationError, shown
+from acker.errors import ValidationError, shown
 from acker.ledger.calls.core import Core
 from acker.ledger.settings.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.store import keys
-from acker.store.operation import Operation, Request, command
+from acker.store.operation import Operation, Reply, Request, command
+from acker.store.records import passing_over
 from acker.store.replies import positive, seconds, whole
-from acker.streams.log import fencing, segments, subscriptions
+from acker.streams.log import fencing, kinds, segments, subscriptions
 from acker.streams.log.segments import Segment
-from acker.streams.log.subscriptions import GONE, Range, Taken
+from acker.streams.log.subscriptions import GONE, Delivery, Range
 from acker.streams.staging import acks, vectors
-from acker.streams.upkeep import gathered, scripts
+from acker.streams.upkeep import gathered, open_segments, scripts
 from acker.streams.upkeep.gathered import Waiting
 
 LONGEST_AGE = 28 * 86400.0
-"""Seconds that a segment can be kept at most: what belongs to it is kept for 30 days."""
+"""The most seconds that a segment can be kept: its other data is kept for 30 days."""
 _FLIGHT = 64
 _SPENT_TTL = 86_400
-"""Seconds for which the vectors of what a stream that gathers has dropped are there: without, that would look
-as acked to who has it in hand."""
-_log = logging.getLogger(__name__)
+"""Seconds for which the vectors of dropped segments live in a stream that gathers, so that their reader does
+not take them for acked.
+"""
 
 
 def limit(
@@ -48,70 +50,78 @@ def limit(
         yield [command("HSET", keys.Stream(core.config.name, stream).subscriptions, *fields)]
 
 
-def retain(core: Core, stream: str) -> Operation[int]:
-    """Drops what is over the limits, the oldest first, though never the newest; returns how many segments.
+def limit_requests(core: Core, stream: str, entries: int = 1) -> list[Request]:
+    """The first requests of `retain`: the limits of a stream, and its oldest segments."""
+    stream_keys = keys.Stream(core.config.name, stream)
+    return [
+        command("HMGET", stream_keys.subscriptions, "max_age", "max_bytes", "bytes", "segments", "gather"),
+        command("XRANGE", stream_keys.entries, "-", "+", "COUNT", entries),
+        command("ZRANGEBYSCORE", stream_keys.gathering, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, 1),
+        Request(stream_keys.entries, ["TIME"]),
+    ]
 
-    A stream that gathers drops what waits, too, and fails the requests that have rows in what it drops: no
-    step may take the others of theirs for all. Where the limits, or what the stream holds, cannot be read,
-    that is logged and nothing is dropped.
+
+def retain(core: Core, stream: str, replies: Sequence[Reply] = ()) -> Operation[int]:
+    """Drops segments above the limits, the oldest first, though never the newest; returns their number.
+
+    A stream that gathers also drops waiting rows, and fails the requests that have rows in dropped segments:
+    no step may take the remaining rows of a request for all of them. If the limits, or the size of the
+    stream, cannot be read, that is logged and nothing is dropped. replies: of `limit_requests`, if the caller
+    has just asked.
     """
-    own = keys.Stream(core.config.name, stream)
+    stream_keys = keys.Stream(core.config.name, stream)
     dropped = 0
     while True:
-        [facts, found, waits, instant] = yield [
-            command("HMGET", own.subscriptions, "max_age", "max_bytes", "bytes", "segments", "gather"),
-            command("XRANGE", own.entries, "-", "+", "COUNT", _FLIGHT if dropped else 1),
-            command("ZRANGEBYSCORE", own.gathering, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, 1),
-            Request(own.entries, ["TIME"]),
-        ]
+        replies = replies or (yield limit_requests(core, stream, _FLIGHT if dropped else 1))
+        [facts, entries, waits, instant], replies = replies, ()
         now = seconds(instant)
-        try:
+        left: int | None = None
+        with passing_over("nothing is dropped"):
             max_age = positive(facts[0], f"stream {stream!r}, max_age", STREAM_MAX_AGE)
             most = whole(facts[1], f"stream {stream!r}, max_bytes", STREAM_MAX_BYTES)
             over = whole(facts[2], f"stream {stream!r}, bytes") - most
             left = whole(facts[3], f"stream {stream!r}, segments")
-        except UnreadableRecord as error:
-            _log.error("%s: nothing of it is dropped", error)
+        if left is None:
             return dropped
-        every = [_Kept(entry.decode(), segments.readable(fields[1])) for entry, fields in found]
+        every = [_Kept(entry.decode(), segments.readable(fields[1])) for entry, fields in entries]
         gathers = facts[4] is not None
         since = min([mark[0] / 1000 for mark in gathered.marks(waits)], default=now)
         if gathers and (over > 0 or since < now - max_age):
             every = yield from _with_waiting(core, stream)
         why = "over max_bytes" if over > 0 else "older than max_age"
         doomed = list[_Kept]()
-        for one in every:
-            if left - len(doomed) < 2 or (one.since >= now - max_age and over <= 0):
+        for kept in every:
+            if left - len(doomed) < 2 or (kept.since >= now - max_age and over <= 0):
                 break
-            doomed.append(one)
-            over -= one.segment.bytes
+            doomed.append(kept)
+            over -= kept.segment.bytes
         if not doomed:
             return dropped
         if gathers:
             limit = f"{most:,} bytes" if why == "over max_bytes" else f"{max_age:,.0f} s"
             reason = f"stream {stream} dropped rows of the request: {why} ({limit})"
-            yield from gathered.fail(core, stream, [one.segment for one in doomed], reason)
+            yield from gathered.fail(core, stream, [kept.segment for kept in doomed], reason)
         else:
-            # Their vectors go first: what a batch cannot read any more, it must not ack.
-            spent = [key for one in doomed for key, _ in vectors.keys_of(core, one.segment)]
+            # Their vectors go first: a batch must not ack segments that it can no longer read.
+            spent = [key for kept in doomed for key, _ in vectors.keys_of(core, kept.segment)]
             yield from acks.unlink(core, spent)
-        released = [(one.entry.encode(), one.segment) for one in doomed if not one.place]
-        [reply] = (yield [scripts.drop_segments(own, why, released)]) if released else [0]
-        own_waits = [Waiting(one.place, one.entry, one.segment) for one in doomed if one.place]
+        released = [(kept.entry.encode(), kept.segment) for kept in doomed if not kept.place]
+        [reply] = (yield [scripts.drop_segments(stream_keys, why, released)]) if released else [0]
+        own_waits = [Waiting(kept.place, kept.entry, kept.segment) for kept in doomed if kept.place]
         gone = int(reply) + (yield from gathered.drop(core, stream, own_waits, why))
         if gathers:
-            segments_of = [one.segment for one in doomed]
-            there = yield [command("EXISTS", own.payload(segment.token)) for segment in segments_of]
+            segments_of = [kept.segment for kept in doomed]
+            there = yield [command("EXISTS", stream_keys.payload(segment.id)) for segment in segments_of]
             lost = [segment for segment, exists in zip(segments_of, there, strict=True) if not exists]
             spent = [key for segment in lost for key, _ in vectors.keys_of(core, segment)]
             yield [command("EXPIRE", key, _SPENT_TTL, "LT") for key in spent]
         dropped += gone
-        if not gone:  # it was released meanwhile, or somebody else has dropped it
+        if not gone:  # it was released or dropped meanwhile
             return dropped
 
 
 class _Kept(NamedTuple):
-    """A segment that a stream holds, and its entry; place: where it waits for others of its requests."""
+    """A segment of a stream, and its entry. place: the place at which it waits, "" if it was released."""
 
     entry: str
     segment: Segment
@@ -119,7 +129,7 @@ class _Kept(NamedTuple):
 
     @property
     def since(self) -> float:
-        """When it was published, or came there, in Unix seconds."""
+        """The time at which the segment was published, or came to its place, in Unix seconds."""
         return int(self.entry.split("-")[0]) / 1000
 
 
@@ -136,38 +146,47 @@ def _with_waiting(core: Core, stream: str) -> Operation[list[_Kept]]:
 
 
 def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Operation[int]:
-    """Drops a subscription with all that it has not acked; returns of how many segments.
+    """Drops a subscription with all its unacked segments; returns their number.
 
-    Their trees are failed, to be replayed for the other subscriptions, or (`ack`) go on without it: nobody
-    wants its part any more. Its readers get UnknownSubscription. Can be run again where it was cut short.
+    Their trees fail, to be replayed for the other subscriptions. With `ack` they go on without this
+    subscription. Its readers get UnknownSubscription. If it is cut short, it can be run again.
+    ValidationError for `ack` of an external stream: nothing has changed.
     """
-    own = keys.Stream(core.config.name, stream)
-    slot = int((yield [scripts.retire_subscription(own, name, forget=False)])[0])
-    if slot < 0:
-        raise UnknownSubscription(f"stream {stream!r} has no subscription {name!r}")
-    what = Range(stream, slot, "", 0, 0)
+    stream_keys = keys.Stream(core.config.name, stream)
+    [external] = yield [command("HEXISTS", stream_keys.subscriptions, kinds.FIELD)]
+    if external and ack:
+        raise ValidationError(f"ack: stream {stream!r} is external, whose open segments can only be failed")
+    slot = yield from subscriptions.find(core, stream, name)
+    yield [scripts.remove_subscription(stream_keys, name, slot, forget=False)]
+    everything = Range(stream, slot, "", 0, 0)
     failed = None if ack else f"subscription {name} of stream {stream} was dropped"
-    # Before its entries: what waits may be released meanwhile, and is among them then.
+    # Before its entries: waiting rows may be released meanwhile, and are among them then.
     done, rows = yield from gathered.leave(core, stream, slot, failed)
     start = "0-0"
     while True:
-        [found] = yield [command("XRANGE", own.entries, f"({start}", "+", "COUNT", _FLIGHT)]
-        if not found:
+        [entries] = yield [command("XRANGE", stream_keys.entries, f"({start}", "+", "COUNT", _FLIGHT)]
+        if not entries:
             break
-        start = found[-1][0].decode()
-        members = [Taken(0, entry.decode(), segments.readable(fields[1])) for entry, fields in found]
-        states = yield [command("HGET", own.owed(one.segment.token), slot) for one in members]
-        pieces = [one for one, state in zip(members, states, strict=True) if state == b"1"]
-        acked, _ = yield from acks.ack(core, what, pieces, failed)
-        done, rows = done + acked, rows + sum(one.segment.rows for one in pieces)
-        # A segment that was published after the drop is not the subscription's: who publishes ends its part.
-        had = [one for one, state in zip(members, states, strict=True) if state != GONE]
-        yield from subscriptions.note(core, what, had, forget=True)
+        start = entries[-1][0].decode()
+        if external:
+            ended = yield from open_segments.leave(core, slot, entries, str(failed))
+            done, rows = done + ended.segments, rows + ended.rows
+            continue
+        members = [Delivery(0, entry.decode(), segments.readable(fields[1])) for entry, fields in entries]
+        states = yield [command("HGET", stream_keys.unacked(member.segment.id), slot) for member in members]
+        pieces = [member for member, state in zip(members, states, strict=True) if state == b"1"]
+        acked, _ = yield from acks.ack(core, everything, pieces, failed)
+        done, rows = done + acked, rows + sum(member.segment.rows for member in pieces)
+        # A segment that was published after the drop is not the subscription's: its publisher ends this part.
+        had = [member for member, state in zip(members, states, strict=True) if state != GONE]
+        yield from subscriptions.note(core, everything, had, forget=True)
     if done:
         note = ("segments", done, "rows", rows, "why", f"subscription {name} was dropped")
-        yield [command("XADD", own.drops, "MAXLEN", scripts.MOST_DROPS, "*", *note)]
+        yield [command("XADD", stream_keys.drops, "MAXLEN", scripts.MOST_DROPS, "*", *note)]
     known = yield from fencing.readers(core, stream, slot)
-    left = [key for reader in known for key in own.of_reader(slot, reader)]
-    yield from acks.unlink(core, [*left, own.returned(slot), own.readers(slot), own.beats(slot)])
-    yield [scripts.retire_subscription(own, name, forget=True)]
+    left = [key for reader in known for key in stream_keys.of_reader(slot, reader)]
+    yield from acks.unlink(
+        core, [*left, stream_keys.returned(slot), stream_keys.readers(slot), stream_keys.heartbeats(slot)]
+    )
+    yield [scripts.remove_subscription(stream_keys, name, slot, forget=True)]
     return done

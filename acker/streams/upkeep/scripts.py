@@ -1,4 +1,10 @@
-"""The scripts that drop and count what streams keep as functions (as in acker/streams/log/scripts.py)."""
+"""The scripts that drop and count a stream's data as functions (see acker/streams/log/scripts.py).
+
+Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together; a segment
+is some thousand rows of a stream, stored and acked as one piece; a vector has a number for each tree, the XOR
+of tuple ids; a slot is the random number of a subscription; the nursery is the first of three time buckets,
+through which a tree goes until it expires.
+"""
 
 from collections.abc import Sequence
 
@@ -6,48 +12,63 @@ from acker.ledger.calls.calls import Call
 from acker.store import scripts
 from acker.store.keys import Shard, Stream
 from acker.store.operation import Request, Word, script
+from acker.streams.log import kinds
 from acker.streams.log.segments import Segment, row_keys
 
 MOST_DROPS = 1_000
 """Drops of a stream that are kept for people."""
 
 
-def retire_subscription(stream: Stream, name: str, forget: bool) -> Request:
+def remove_subscription(stream: Stream, name: str, slot: int, forget: bool) -> Request:
     """Takes a subscription out of the list."""
-    return script("retire_subscription", [stream.subscriptions], [name, int(forget)])
+    own = [stream.subscriptions, stream.removals]
+    return script("remove_subscription", own, [name, slot, int(forget), kinds.REMEMBERED])
 
 
 def drop_gathered(
     stream: Stream, why: str, slot: int | None, doomed: Sequence[tuple[bytes, str, str, Segment]]
 ) -> Request:
-    """Drops segments that wait: the key where each does, its place, its entry. slot: for that alone."""
-    own = [stream.subscriptions, stream.gathering, stream.drops]
+    """Drops waiting segments: the key, place and entry of each.
+
+    slot: the subscription to drop them for; None: all.
+    """
+    declared = [stream.subscriptions, stream.gathering, stream.drops]
     args: list[Word] = [why, MOST_DROPS, "" if slot is None else slot]
     for gathered, place, entry, one in doomed:
-        own += [gathered, *row_keys(stream, [one])]
+        declared += [gathered, *row_keys(stream, [one])]
         args += [place, entry, one.rows, one.bytes]
-    return script("drop_gathered", own, args)
+    return script("drop_gathered", declared, args)
 
 
 def close_group(stream: Stream, group: str, tasks: Sequence[int], ttl: int) -> Request:
-    """Closes a group of which nothing waits."""
+    """Closes a group without waiting rows."""
     own = [stream.progress(group), stream.gone, *(stream.gathered(group, task) for task in tasks)]
     return script("close_group", own, [ttl, group])
 
 
 def drop_segments(stream: Stream, why: str, doomed: Sequence[tuple[bytes, Segment]]) -> Request:
-    """Drops segments, each with its entry. why: over which limit they are."""
+    """Drops segments, each with its entry. why: the exceeded limit."""
     own = [stream.entries, stream.subscriptions, stream.drops, *row_keys(stream, [one for _, one in doomed])]
     args: list[Word] = [why, MOST_DROPS]
     args += [word for entry, one in doomed for word in (entry, one.rows, one.bytes)]
     return script("drop_segments", own, args)
 
 
-def count_stale(stream: Stream, token: str, slot: int, rows: int, ttl: int) -> Request:
+def count_stale(stream: Stream, segment_id: str, slot: int, rows: int, ttl: int) -> Request:
     """Counts stale rows of a segment, once."""
-    return script("count_stale", [stream.subscriptions, stream.stale(token, slot)], [slot, rows, ttl])
+    return script("count_stale", [stream.subscriptions, stream.stale(segment_id, slot)], [slot, rows, ttl])
 
 
-def keep_waiting(shard: Shard, slabs: Sequence[bytes], rotations: int) -> Call:
-    """Sends slabs back to the nursery that were put into it so many rotations ago."""
-    return Call(shard.number, scripts.get("keep_waiting"), shard.vectors(slabs), [rotations])
+def note_lags(stream: Stream, lags: Sequence[tuple[int, int, str]]) -> Request:
+    """Notes how far present subscriptions are: slot, rows acked ahead, and the entry they have passed."""
+    return script("note_lags", [stream.subscriptions], [word for one in lags for word in one])
+
+
+def mark_unreadable(staged: bytes) -> Request:
+    """Marks staged vectors that cannot be read, once."""
+    return script("mark_unreadable", [staged], [])
+
+
+def pause_clock(shard: Shard, slabs: Sequence[bytes], rotations: int) -> Call:
+    """Sends slabs back to the nursery if they were put into it at least so many rotations ago."""
+    return Call(shard.number, scripts.get("pause_clock"), shard.vectors(slabs), [rotations])

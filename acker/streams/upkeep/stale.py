@@ -1,9 +1,13 @@
-"""Stale rows: all their trees are over, so nobody waits for what would be made of them.
+"""Stale rows: all their trees are over, so no tree waits for rows derived from them.
 
 A tree has failed, or expired and is replayed, or has become a dead letter, while its row lay in a stream. To
-process the row would do the same work twice, or put a record into a sink that was given up. So readers drop
-such rows, and count them. The store knows exactly which trees are over when a batch is planned; a tree
-that ends while its row is worked on shows by an ack that comes late.
+process the row would repeat work, or put a given-up record into a sink. So readers drop such rows, and count
+them. When a batch is planned, the store knows exactly which trees are over. A tree that ends while its row is
+processed shows by a late ack.
+
+Terms: an anchor is the number of a tree; a slab is the trees that one call tracked together; a segment is
+some thousand rows of a stream, stored and acked as one piece; a vector has a number for each tree, the XOR of
+tuple ids; a bundle is the rows that have gathered for one task of a group.
 """
 
 import bisect
@@ -28,14 +32,14 @@ from acker.streams.staging.skipped import Left, Skipped
 from acker.streams.upkeep import scripts
 
 Over: TypeAlias = Mapping[bytes, npt.NDArray[np.bool_]]
-"""Which trees of slabs are over, by index; slabs of which none is are missing."""
+"""Trees of slabs that are over, by index. A slab without such trees is missing."""
 COUNTED_TTL = 86400
-"""Seconds for which it is known that the stale rows of a segment were counted: a batch may read it again."""
+"""Seconds for which the count of a segment's stale rows is noted: a batch may read it again."""
 MOST_LEFT = 100_000
-"""Slabs of which a batch leaves trees out, in segments that it reads; the rows of further ones are read."""
+"""The most slabs of which a batch leaves trees out; rows of further slabs are read."""
 _ALL = np.ones(SLAB_TREES, dtype=np.bool_)
 _FIRST_OF_ONE = b"\x80"
-"""Names of slabs of one are not below it; those of all others are."""
+"""Names of slabs of one tree are not below it; the names of all other slabs are."""
 _ZERO = bytes(8)
 _HEADER_BYTES = 27
 _WAITING, _TRACKED = 1, 2
@@ -45,29 +49,32 @@ _ONES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a batch reads: segments whose rows are there. token: of what it leaves out, for its range.
+    """The segments that a batch reads.
 
-    left: what of the members it leaves out, by their token; None: all that has a tree.
+    Attributes:
+        members: Segments whose rows exist.
+        skipped: The id of its note of the rows that it leaves out, for its range.
+        left: The trees of the members that it leaves out, by id; None for all rows with a tree.
     """
 
     members: tuple[Segment, ...] = ()
-    token: str = ""
+    skipped: str = ""
     left: Mapping[str, Left | None] = field(default_factory=dict)
 
 
 def plan(
     core: Core, stream: str, slot: int, members: Sequence[Segment], *, everything: bool = False
 ) -> Operation[Planned]:
-    """Plans what a batch reads of segments: not those whose rows are gone, nor rows whose trees are over.
+    """Plans a batch of segments. It leaves out segments whose rows are gone, and rows whose trees are over.
 
-    everything: rows whose trees are over are read. Rows that are left out are noted in the store.
+    everything: True to read rows whose trees are over. Rows that are left out are noted in the store.
     """
     own, there = keys.Stream(core.config.name, stream), list[Segment]()
     for first in range(0, len(members), _ONES):
         part = members[first : first + _ONES]
-        replies = yield [command("EXISTS", own.payload(segment.token)) for segment in part]
+        replies = yield [command("EXISTS", own.payload(segment.id)) for segment in part]
         there += [segment for segment, exists in zip(part, replies, strict=True) if exists]
-    gone = frozenset(one.token for one in members) - {one.token for one in there}
+    gone = frozenset(one.id for one in members) - {one.id for one in there}
     judged = yield from judge(core, [] if everything else there, slot)
     return (yield from planned(core, stream, members, gone, judged))
 
@@ -75,29 +82,29 @@ def plan(
 def planned(
     core: Core, stream: str, members: Sequence[Segment], gone: Collection[str], judged: Skipped
 ) -> Operation[Planned]:
-    """The rows that a batch reads of segments: none of segments that are gone, nor what `judge` names.
+    """The rows of segments that a batch reads: without segments that are gone, and rows that `judge` names.
 
-    What is left out is noted in the store.
+    Rows that are left out are noted in the store.
     """
     over = judged.over - frozenset(gone)
-    parts = {token: left for token, left in judged.parts.items() if token not in gone}
+    parts = {segment_id: left for segment_id, left in judged.parts.items() if segment_id not in gone}
     found = Skipped(frozenset(gone), over, parts)
-    token = yield from skipped.note(core, stream, found)
+    skipped_id = yield from skipped.note(core, stream, found)
     left: dict[str, Left | None] = {**dict.fromkeys(over), **parts}
-    return Planned(tuple(one for one in members if one.token not in gone), token, left)
+    return Planned(tuple(one for one in members if one.id not in gone), skipped_id, left)
 
 
 def judge(
     core: Core, members: Sequence[Segment], slot: int, heads: dict[bytes, Reply] | None = None
 ) -> Operation[Skipped]:
-    """The trees that are over though a subscription has still to ack tuples of segments for them.
+    """The trees that are over, though a subscription has still to ack tuples of segments for them.
 
     heads: gets the heads of the segments' vectors (`acker.streams.staging.vectors.head`).
     """
-    named: dict[str, list[bytes]] = {one.token: [] for one in members}
+    named: dict[str, list[bytes]] = {one.id: [] for one in members}
     by_shard: dict[int, set[bytes]] = {}
-    places = [(one.token, key, shard) for one in members for key, shard in vectors.keys_of(core, one, slot)]
-    # Slabs of vectors that this process has staged are asked for along with the heads, which others wait for.
+    places = [(one.id, key, shard) for one in members for key, shard in vectors.keys_of(core, one, slot)]
+    # Slabs of vectors that this process has staged are read along with the heads; other slabs are read later.
     guessed: dict[int, set[bytes]] = {}
     for _, key, shard in places:
         guessed.setdefault(shard, set()).update(vectors.noted(key))
@@ -107,9 +114,9 @@ def judge(
         looks: list[Operation[Any]] = [_heads(part)]
         looks += [] if first else [_look_at_slabs(core, guessed, ended)]
         replies, *_ = yield from abreast(looks)
-        for (token, key, shard), reply in zip(part, replies, strict=True):
+        for (segment_id, key, shard), reply in zip(part, replies, strict=True):
             names = [slab for _, chunk in vectors.chunks(key, reply) for slab in chunk]
-            named[token] += names
+            named[segment_id] += names
             by_shard.setdefault(shard, set()).update(names)
             if heads is not None:
                 heads[key] = reply
@@ -121,17 +128,17 @@ def judge(
 def judge_seen(
     core: Core, members: Sequence[Segment], slot: int, looks: Sequence[Reply], heads: dict[bytes, Reply]
 ) -> Skipped:
-    """As `judge`, by what was read along with a claim (`acker.streams.log.subscriptions.Told`)."""
+    """Judges like `judge`, by replies that were read with a claim (`Claimed`)."""
     named: dict[str, list[bytes]] = {}
     ended: dict[bytes, npt.NDArray[np.bool_]] = {}
-    for one, (_, *shards) in zip(members, looks, strict=True):
-        named[one.token] = []
+    for segment, (_, *shards) in zip(members, looks, strict=True):
+        named[segment.id] = []
         for (key, _), head, trees in zip(
-            vectors.keys_of(core, one, slot), shards[::2], shards[1::2], strict=True
+            vectors.keys_of(core, segment, slot), shards[::2], shards[1::2], strict=True
         ):
             heads[key] = head
             names = [slab for _, chunk in vectors.chunks(key, head) for slab in chunk]
-            named[one.token] += names
+            named[segment.id] += names
             for slab, header, word in zip(names, trees[::2], trees[1::2], strict=True):
                 _note(slab, header, word, ended)
     return _judged(named, ended)
@@ -140,12 +147,12 @@ def judge_seen(
 def _judged(named: Mapping[str, Sequence[bytes]], ended: Mapping[bytes, npt.NDArray[np.bool_]]) -> Skipped:
     packed = {slab: skipped.ALL if done is _ALL else _packed(done) for slab, done in ended.items()}
     over, parts, count = set[str](), dict[str, Left](), 0
-    for token, slabs in named.items():
+    for segment_id, slabs in named.items():
         left = {slab: packed[slab] for slab in slabs if slab in packed}
         if left and len(left) == len(set(slabs)) and all(one == skipped.ALL for one in left.values()):
-            over.add(token)
+            over.add(segment_id)
         elif left and count + len(left) <= MOST_LEFT:
-            parts[token], count = left, count + len(left)
+            parts[segment_id], count = left, count + len(left)
     return Skipped(over=frozenset(over), parts=parts)
 
 
@@ -156,14 +163,14 @@ def _heads(places: Sequence[tuple[str, bytes, int]]) -> Operation[list[Reply]]:
 def _look_at_slabs(
     core: Core, slabs: Mapping[int, Collection[bytes]], ended: dict[bytes, npt.NDArray[np.bool_]]
 ) -> Operation[None]:
-    """Looks at slabs, by shard. ended: gets the trees that are over, of those slabs that have some."""
+    """Reads slabs, by shard. ended: gets the trees that are over, for each slab that has some."""
     for shard, waiting in slabs.items():
-        found = sorted(waiting)
-        many = bisect.bisect_left(found, _FIRST_OF_ONE)
+        names = sorted(waiting)
+        many = bisect.bisect_left(names, _FIRST_OF_ONE)
         for at in range(0, many, _FLIGHT):
-            yield from _look(core, shard, found[at : min(many, at + _FLIGHT)], ended)
-        for at in range(many, len(found), _ONES):
-            yield from _look_at_ones(core, shard, found[at : at + _ONES], ended)
+            yield from _look_at_many(core, shard, names[at : min(many, at + _FLIGHT)], ended)
+        for at in range(many, len(names), _ONES):
+            yield from _look_at_ones(core, shard, names[at : at + _ONES], ended)
 
 
 def _packed(done: npt.NDArray[np.bool_]) -> bytes:
@@ -173,11 +180,11 @@ def _packed(done: npt.NDArray[np.bool_]) -> bytes:
 def rows(
     core: Core, stream: str, segment: Segment, slot: int, payload: bytes, left: Mapping[str, Left | None]
 ) -> Operation[list[pa.RecordBatch]]:
-    """The rows of a segment (`acker.streams.staging.acks.rows`) but for the stale ones, which are counted.
+    """The rows of a segment (`acker.streams.staging.acks.rows`) without the stale ones, which are counted.
 
-    left: of `Planned`. A row is stale where it has trees, and all of them are left out. What of a tree
-    cannot be read is none that is over. The rows that end a bundle (`acker.streams.log.gathers.FINISHED`) are
-    for who asks for them (`fresh`).
+    left: from `Planned`. A row is stale if it has trees, and all of them are left out. A tree that cannot be
+    read does not count as over. Rows that end a bundle (`acker.streams.log.gathers.FINISHED`) are only in
+    `fresh`.
     """
     if segment.to.startswith(gathers.LAST):
         return []
@@ -190,24 +197,24 @@ def fresh(
     stream: str,
     segment: Segment,
     slot: int,
-    found: list[pa.RecordBatch],
+    batches: list[pa.RecordBatch],
     left: Mapping[str, Left | None],
 ) -> Operation[list[pa.RecordBatch]]:
-    """The rows of a segment but for the stale ones, which are counted: see `rows`."""
-    if not found or ANCHORS not in found[0].schema.names or segment.token not in left:
-        return found
-    of = left[segment.token]
+    """The rows of a segment without the stale ones, which are counted: see `rows`."""
+    if not batches or ANCHORS not in batches[0].schema.names or segment.id not in left:
+        return batches
+    of = left[segment.id]
     ended = None if of is None else _ended(of)
-    kept = [batch.filter(pa.array(~_stale(batch.column(ANCHORS), ended))) for batch in found]
-    dropped = sum(one.num_rows for one in found) - sum(one.num_rows for one in kept)
+    kept = [batch.filter(pa.array(~_stale(batch.column(ANCHORS), ended))) for batch in batches]
+    dropped = sum(one.num_rows for one in batches) - sum(one.num_rows for one in kept)
     if dropped:
         own = keys.Stream(core.config.name, stream)
-        yield [scripts.count_stale(own, segment.token, slot, dropped, COUNTED_TTL)]
+        yield [scripts.count_stale(own, segment.id, slot, dropped, COUNTED_TTL)]
     return kept
 
 
 def _ended(left: Left) -> Over:
-    """Which trees are over, of what is left out for that."""
+    """The trees that are over, unpacked from a note of skipped rows."""
     ended = {}
     for slab, packed in left.items():
         if packed == skipped.ALL:
@@ -219,20 +226,20 @@ def _ended(left: Left) -> Over:
     return ended
 
 
-def _look(
+def _look_at_many(
     core: Core, shard: int, slabs: Sequence[bytes], ended: dict[bytes, npt.NDArray[np.bool_]]
 ) -> Operation[None]:
-    own = core.shards[shard]
+    shard_keys = core.shards[shard]
     headers, *words = yield [
-        command("HMGET", own.slabs, *slabs),
-        *(command("GET", own.vector(slab)) for slab in slabs),
+        command("HMGET", shard_keys.slabs, *slabs),
+        *(command("GET", shard_keys.vector(slab)) for slab in slabs),
     ]
     for slab, header, vector in zip(slabs, headers, words, strict=True):
         _note(slab, header, vector, ended)
 
 
 def _note(slab: bytes, header: Reply, vector: Reply, ended: dict[bytes, npt.NDArray[np.bool_]]) -> None:
-    """Notes which trees of a slab are over; of a slab of one none, where its word is there."""
+    """Notes the trees of a slab that are over. A slab of one tree has none if its word exists."""
     if ids.is_one(slab):
         if vector is None and (header is None or _tracked(header)):
             ended[slab] = _ALL
@@ -247,27 +254,30 @@ def _note(slab: bytes, header: Reply, vector: Reply, ended: dict[bytes, npt.NDAr
 def _look_at_ones(
     core: Core, shard: int, slabs: Sequence[bytes], ended: dict[bytes, npt.NDArray[np.bool_]]
 ) -> Operation[None]:
-    own = core.shards[shard]
-    [words] = yield [command("HMGET", own.ones, *slabs)]
+    shard_keys = core.shards[shard]
+    [words] = yield [command("HMGET", shard_keys.ones, *slabs)]
     gone = [slab for slab, word in zip(slabs, words, strict=True) if word is None]
     if gone:
-        [headers] = yield [command("HMGET", own.slabs, *gone)]
+        [headers] = yield [command("HMGET", shard_keys.slabs, *gone)]
         for slab, header in zip(gone, headers, strict=True):
             _note(slab, header, None, ended)
 
 
 def _came_late(slab: bytes, header: Reply) -> bool:
-    """Whether a slab waits for its track, and had it: trees of lines are tracked before they have rows."""
+    """Return True if a slab waits for a track that it had.
+
+    Trees of lines are tracked before they have rows.
+    """
     return sections.of_line(slab) and len(header) == _HEADER_BYTES and header[0] == _WAITING
 
 
 def _tracked(header: Reply) -> bool:
-    """Whether a slab is tracked by its header (lua/ledger/includes/shard.lua), which can be read."""
+    """Return True if a readable header (lua/ledger/includes/shard.lua) says that its slab is tracked."""
     return len(header) == _HEADER_BYTES and header[0] == _TRACKED
 
 
 def _stale(column: pa.Array, ended: Over | None) -> npt.NDArray[np.bool_]:
-    """Which rows are stale, of their anchors. ended: None: all trees are over."""
+    """True for each stale row, by its anchors. ended: None if all trees are over."""
     anchors, places = segments.edges(column)
     if pa.types.is_int64(column.type):
         row_of = places
@@ -282,15 +292,15 @@ def _stale(column: pa.Array, ended: Over | None) -> npt.NDArray[np.bool_]:
 
 
 def _over(anchors: Ids, ended: Over) -> npt.NDArray[np.bool_]:
-    """Which anchors are of trees that are over."""
+    """True for each anchor whose tree is over."""
     numbers, indexes = ids.split(anchors)
     names = sorted(ended)
-    known = np.array([int.from_bytes(name, "big") for name in names], dtype=np.uint64)
+    numbers_over = np.array([int.from_bytes(name, "big") for name in names], dtype=np.uint64)
     lengths = np.array([len(ended[name]) for name in names], dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(lengths)))
     flags = np.concatenate([ended[name] for name in names])
-    at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-    within = (known[at] == numbers) & (indexes < lengths[at])
+    at = np.minimum(np.searchsorted(numbers_over, numbers), len(numbers_over) - 1)
+    within = (numbers_over[at] == numbers) & (indexes < lengths[at])
     found = np.zeros(len(anchors), dtype=np.bool_)
     found[within] = flags[starts[at[within]] + indexes[within]]
     return found

@@ -1,4 +1,4 @@
-"""What a client may do, for clients that ask before they offer it."""
+"""The rights of a client, for clients that ask before they offer an action."""
 
 from fastapi import APIRouter, Request
 
@@ -10,5 +10,5 @@ router = APIRouter(prefix="/access", tags=["access"])
 
 @router.get("", responses=declared())
 async def get_access(request: Request) -> AccessState:
-    """What the token of this request allows. It needs no store."""
+    """Shows the rights of this request's token. It needs no store."""
     return AccessState(scope=request.state.scope)

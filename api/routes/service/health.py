@@ -1,4 +1,4 @@
-"""Whether the service lives, and whether it can work."""
+"""Liveness and readiness of the service."""
 
 from typing import Any
 
@@ -22,12 +22,12 @@ class Alive(Answer):
 
 @router.get("/healthz")
 async def get_health() -> Alive:
-    """Whether the process lives: it needs no store."""
+    """Answers if the process lives. It needs no store."""
     return Alive(status="ok")
 
 
 @router.get("/readyz", responses=_AWAY)
 async def get_readiness(service: ServiceDep) -> Alive:
-    """Whether the store answers."""
+    """Answers if the store answers."""
     await service.ping()
     return Alive(status="ok")

@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from acker.inspect.topology import history, totals
 from acker.inspect.topology.health import Health
-from acker.inspect.topology.health_rules import CODES
 from acker.inspect.topology.history import COLUMNS
+from acker.inspect.topology.troubles import CODES, LEVELS
 from acker.inspect.topology.unreadable_topology import Damaged
 from acker.ledger import async_ledger
 from acker.ledger.async_ledger import AsyncLedger
@@ -31,7 +31,7 @@ SUBSCRIPTIONS = 100
 """Most subscriptions of a topology that are shown: those with the most rows behind."""
 _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _GAUGES = {
-    "held": "Trees pending, or with an outcome that is not confirmed.",
+    "outstanding": "Trees pending, or with an outcome that is not confirmed.",
     "waiting": "Slabs with messages before their track.",
     "backlog": "Rotations of which not everything is drained, of the shard with most.",
     "high_water_use": "How full the fullest shard is: 1 rejects.",
@@ -63,12 +63,12 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 async def get_metrics(service: ServiceDep, live: LiveDep) -> Response:
     """Counters, gauges and latencies of all topologies, the first 200 by name."""
     names = await async_ledger.names(service.store)
-    found = await service.of_each(names[:TOPOLOGIES], partial(_read, service))
-    for one in found:
+    readings = await service.of_each(names[:TOPOLOGIES], partial(_read, service))
+    for one in readings:
         if isinstance(one, Damaged):
             _log.error("topology %s has no metrics: %s", one.topology, one.reason)
-    whole = [one for one in found if isinstance(one, tuple)]
-    unread = [one.topology for one in found if isinstance(one, Damaged)]
+    whole = [one for one in readings if isinstance(one, tuple)]
+    unread = [one.topology for one in readings if isinstance(one, Damaged)]
     registry = CollectorRegistry()
     registry.register(_Collector(whole, unread, len(names), live.streams))
     return Response(generate_latest(registry), media_type=_MEDIA_TYPE)
@@ -131,6 +131,16 @@ class _Collector(Collector):
             for code in CODES
         ] + [([topology, "unreadable"], True) for topology in self._damaged]
         yield _gauge("trouble", "1 where a rule of health has found something.", ["trouble"], troubles)
+        muted = [
+            ([topology, one.trouble.code], 1) for topology, *_, found in self._reads for one in found.muted
+        ]
+        yield _gauge("muted", "1 where a trouble is there, and somebody has muted it.", ["trouble"], muted)
+        levels = [
+            ([topology, level], level == found.severity)
+            for topology, *_, found in self._reads
+            for level in LEVELS
+        ] + [([topology, "critical"], True) for topology in self._damaged]
+        yield _gauge("severity", "1 for the severity of a topology.", ["severity"], levels)
 
     def _latencies(self) -> HistogramMetricFamily:
         family = HistogramMetricFamily(
@@ -165,8 +175,8 @@ def _gauge(
     return family
 
 
-def _behind(topology: str, found: Health) -> list[tuple[list[str], float]]:
-    """The rows that the subscriptions of a topology have still to ack, of those that have most."""
-    every = [(own.rows_behind, one.name, own.name) for one in found.streams for own in one.subscriptions]
+def _behind(topology: str, health: Health) -> list[tuple[list[str], float]]:
+    """Returns the unacked rows of the subscriptions of a topology that have most of them."""
+    every = [(own.rows_behind, one.name, own.name) for one in health.streams for own in one.subscriptions]
     most = sorted(every, key=lambda of: -of[0])[:SUBSCRIPTIONS]
     return [([topology, stream, name or ""], max(0, rows)) for rows, stream, name in most]

@@ -1,4 +1,4 @@
-/** All that the pages ask of the service: each query with its key, so that a change renews every page that shows it. */
+/** What the pages ask of the service but for functions (functions.ts): each query with its key, so that a change renews every page that shows it. */
 
 import {
   infiniteQueryOptions,
@@ -12,7 +12,8 @@ import { client, data, Problem, type Schemas } from "./client";
 /** What somebody asks for by hand: a look that reads much is not taken again by itself. */
 const BY_HAND = { refetchInterval: false, refetchOnWindowFocus: false } as const;
 
-const orNull = (kind: string) => (error: unknown) => {
+/** Null where the service does not know what was asked for. */
+export const orNull = (kind: string) => (error: unknown) => {
   if (error instanceof Problem && error.kind === kind) return null;
   throw error;
 };
@@ -24,11 +25,23 @@ export const accessQuery = () =>
     staleTime: 60_000,
   });
 
-export const topologiesQuery = (cursor: string) =>
+/** A page of topologies, the worst first. */
+export const topologiesQuery = (
+  cursor: string,
+  name = "",
+  state: readonly Schemas["Health"]["severity"][] = [],
+) =>
   queryOptions({
-    queryKey: ["topologies", cursor],
+    queryKey: ["topologies", cursor, name, ...state],
     queryFn: ({ signal }) =>
-      data(client.GET("/api/v1/topologies", { params: { query: cursor ? { cursor } : {} }, signal })),
+      data(
+        client.GET("/api/v1/topologies", {
+          params: {
+            query: { sort: "triage", limit: 100, name, state: [...state], ...(cursor ? { cursor } : {}) },
+          },
+          signal,
+        }),
+      ),
     placeholderData: keepPreviousData,
   });
 
@@ -99,7 +112,7 @@ export const treeQuery = (topology: string, anchor: string) =>
     queryFn: ({ signal }) => readTree(topology, anchor, signal),
   });
 
-/** A tree, or how it ended; null where it is not known (any more). */
+/** A tree, or its end; null if the ledger does not know it, or no longer. */
 export const knownTreeQuery = (topology: string, anchor: string) =>
   queryOptions({
     queryKey: ["tree", topology, anchor, "known"],
@@ -230,8 +243,8 @@ export const deadLetterQuery = (topology: string, id: string) =>
   });
 
 /**
- * Groups of dead letters, as `read` adds them up page by page. Where nothing is shown yet, what is counted so far is;
- * otherwise what was there stays until all is counted.
+ * Groups of dead letters, as `read` adds them up page by page. The first time, partial counts
+ * are shown; afterwards the previous groups stay until all letters are counted.
  */
 export const deadLetterGroupsQuery = <Groups>(
   topology: string,
@@ -286,84 +299,6 @@ export const knownLineRequestQuery = (topology: string, anchor: string) =>
   queryOptions({
     queryKey: ["line-request", topology, anchor, "known"],
     queryFn: ({ signal }) => readLineRequest(topology, anchor, signal).catch(orNull("unknown-line")),
-    staleTime: Infinity,
-  });
-
-export const functionsQuery = () =>
-  queryOptions({
-    queryKey: ["functions"],
-    queryFn: ({ signal }) => data(client.GET("/api/v1/drpc", { signal })),
-  });
-
-const readFunction = (name: string, signal: AbortSignal) =>
-  data(client.GET("/api/v1/drpc/{function}", { params: { path: { function: name } }, signal }));
-
-/** A function; an unknown one is a problem. */
-export const functionQuery = (name: string) =>
-  queryOptions({
-    queryKey: ["function", name],
-    queryFn: ({ signal }) => readFunction(name, signal),
-  });
-
-/** A function; null where there is none of the name. */
-export const knownFunctionQuery = (name: string) =>
-  queryOptions({
-    queryKey: ["function", name, "known"],
-    queryFn: ({ signal }) => readFunction(name, signal).catch(orNull("unknown-function")),
-    staleTime: 60_000,
-  });
-
-export const callsQuery = (name: string, state: "pending" | "ended", limit: number) =>
-  queryOptions({
-    queryKey: ["calls", name, state],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/drpc/{function}/calls/{state}", {
-          params: { path: { function: name, state }, query: { limit } },
-          signal,
-        }),
-      ),
-  });
-
-const readCall = (name: string, request: string, signal: AbortSignal) =>
-  data(
-    client.GET("/api/v1/drpc/{function}/{request_id}/steps", {
-      params: { path: { function: name, request_id: request } },
-      signal,
-    }),
-  );
-
-export const callQuery = (name: string, request: string) =>
-  queryOptions({
-    queryKey: ["call", name, request],
-    queryFn: ({ signal }) => readCall(name, request, signal),
-  });
-
-/** A call by its id, and the name of its function: looked for in all functions of a topology; null without any. */
-export const callInQuery = (topology: string, request: string) =>
-  queryOptions({
-    queryKey: ["records", topology, "call", request],
-    queryFn: async ({ signal }) => {
-      const { functions } = await data(client.GET("/api/v1/drpc", { signal }));
-      for (const one of functions.filter((each) => each.topology === topology)) {
-        const call = await readCall(one.function, request, signal).catch(orNull("unknown-request"));
-        if (call !== null) return [one.function, call] as const;
-      }
-      return null;
-    },
-    refetchOnWindowFocus: false,
-  });
-
-export const resultQuery = (name: string, request: string) =>
-  queryOptions({
-    queryKey: ["result", name, request],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/drpc/{function}/{request_id}", {
-          params: { path: { function: name, request_id: request } },
-          signal,
-        }),
-      ),
     staleTime: Infinity,
   });
 

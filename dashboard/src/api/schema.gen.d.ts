@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * Get Access
-         * @description What the token of this request allows. It needs no store.
+         * @description Shows the rights of this request's token. It needs no store.
          */
         get: operations["get_access"];
         put?: never;
@@ -110,7 +110,7 @@ export interface paths {
         post?: never;
         /**
          * Cancel Call
-         * @description Fails a call that has no answer yet: who waits for it learns so, and its rows are dropped.
+         * @description Fails a call that has no answer yet: its caller gets the failure, and its rows are dropped.
          */
         delete: operations["cancel_call"];
         options?: never;
@@ -127,7 +127,7 @@ export interface paths {
         };
         /**
          * Get Call Steps
-         * @description How far each step is with a call: what it waits for, or who has failed it and why.
+         * @description Shows the progress of each step with a call: what it waits for, or its failure and the reason.
          */
         get: operations["get_call_steps"];
         put?: never;
@@ -147,7 +147,10 @@ export interface paths {
         };
         /**
          * List Topologies
-         * @description Topologies by name, a page at a time: what a card shows of each.
+         * @description Topologies, a page at a time: what a card shows of each.
+         *
+         *     In the order of triage, or by severity, the health of all topologies is looked at: it may be some seconds
+         *     old.
          */
         get: operations["list_topologies"];
         put?: never;
@@ -183,7 +186,7 @@ export interface paths {
          * @description Removes a topology with all that it holds: streams, kept rows and dead letters, too.
          *
          *     Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced. Stop its
-         *     jobs first: who still works on it stores it again.
+         *     jobs first, because a job that still works on it stores it again.
          */
         delete: operations["remove_topology"];
         options?: never;
@@ -196,6 +199,54 @@ export interface paths {
          *     settings that do not agree: nothing has changed then.
          */
         patch: operations["configure_topology"];
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/commits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Commit Rows
+         * @description Commits the work of a step, as one: its rows are emitted first, then rows are acked and failed.
+         *
+         *     Write the rows first, commit, and then let the transport go on. What was made of an acked row belongs to
+         *     the same commit. Where the answer is lost, send the same again under the same key, to any server: it takes
+         *     effect once. After 409 `stream-lost` or `stamps-expired` part of it may have taken effect, and the step
+         *     starts again from its committed offsets.
+         */
+        post: operations["commit_rows"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/complete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Complete
+         * @description Tells whether all records that were first tracked before a time are acked or dead letters.
+         *
+         *     A replay counts as its record. A schedule goes on where `state` is `complete`, not where it is
+         *     `unknown`.
+         */
+        get: operations["get_complete"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/topologies/{topology}/dead-letters": {
@@ -270,7 +321,7 @@ export interface paths {
         };
         /**
          * Group Dead Letters
-         * @description How many dead letters have each cause, step and status, largest group first.
+         * @description Counts dead letters by cause, step and status, the largest group first.
          *
          *     A page counts up to 10,000 of them: add the groups of all pages up, until there is no cursor.
          */
@@ -359,7 +410,7 @@ export interface paths {
         };
         /**
          * Get Drops
-         * @description What streams have dropped, by their limits or with a subscription: the latest 1,000 times.
+         * @description Shows the latest 1,000 drops of streams: by their limits, or with a subscription.
          */
         get: operations["get_drops"];
         put?: never;
@@ -421,8 +472,8 @@ export interface paths {
          * Get Graph
          * @description Spouts, streams and steps of a topology, what passes between them, and what most needs a look.
          *
-         *     It is drawn from what steps have said of themselves, and from exact counts: the difference of two answers
-         *     over that of their `at` is a rate.
+         *     Steps have registered their names and streams; the counts are exact. The difference between the counts of
+         *     two answers, divided by the difference between their `at`, is a rate.
          */
         get: operations["get_graph"];
         put?: never;
@@ -462,7 +513,7 @@ export interface paths {
         };
         /**
          * Get Line Request
-         * @description How far a request has come, by the anchor of its tree in any section of its line.
+         * @description Shows the progress of a request, by the anchor of its tree in any section of its line.
          */
         get: operations["get_line_request"];
         put?: never;
@@ -484,13 +535,39 @@ export interface paths {
         put?: never;
         /**
          * Send Messages
-         * @description Sends messages to the ledger: all those of a tree take effect, or none.
+         * @description Sends messages to the ledger: all messages of a tree take effect, or none.
          *
          *     Where the answer is lost, send the same again under the same key: it takes effect once. A 503 may mean
          *     that some or all of them have taken effect.
          */
         post: operations["send_messages"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/mutes/{code}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Mute Trouble
+         * @description Mutes a trouble for a time: it stays in health as muted, with its author, reason and end.
+         *
+         *     It may be there already, or come later. A further mute takes the place of the one before.
+         */
+        put: operations["mute_trouble"];
+        post?: never;
+        /**
+         * Unmute Trouble
+         * @description Ends the mute of a trouble, if there is one.
+         */
+        delete: operations["unmute_trouble"];
         options?: never;
         head?: never;
         patch?: never;
@@ -580,8 +657,8 @@ export interface paths {
          * Remove Spout
          * @description Removes a spout that owes nothing, so that there is room for another: a topology has 64 at most.
          *
-         *     Refused while it has trees in flight, outcomes that are not confirmed, kept rows or dead letters. Stop it
-         *     first: who still tracks under its name makes it anew.
+         *     Refused while it has trees in flight, outcomes that are not confirmed, kept rows or dead letters. Stop its
+         *     jobs first, because a track under its name creates it again.
          */
         delete: operations["remove_spout"];
         options?: never;
@@ -623,7 +700,7 @@ export interface paths {
         put?: never;
         /**
          * Confirm Outcomes
-         * @description Confirms outcomes by their receipts: they do not come again, and make room for further trees.
+         * @description Confirms outcomes by their confirmations: they do not come again, and make room for further trees.
          *
          *     Sent again it changes nothing; under the same key it is answered the same, too.
          */
@@ -657,6 +734,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/stamp-keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Stamp Keys
+         * @description Gives the stamps of each external stream of a topology a new key; rows with the key before go on.
+         *
+         *     Refused while segments of the key before the present one are open, unless it is forced. Not for another
+         *     try after a lost answer: that is a further rotation.
+         */
+        post: operations["rotate_stamp_keys"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/stats": {
         parameters: {
             query?: never;
@@ -677,6 +777,80 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/streams/{stream}/stamps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stamp Rows
+         * @description Stamps rows that are to be written to a stream. The stream becomes external by its first use.
+         *
+         *     Nothing is stored: the commit that `commit` names hands back the stamps of the rows that were written,
+         *     within an hour. Stamps that it leaves out have no effect, wherever their rows are.
+         */
+        post: operations["stamp_rows"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/streams/{stream}/subscriptions/{subscription}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Put Subscription
+         * @description Declares a subscription of an external stream, before its first row: the stream is made with it.
+         *
+         *     Rows that are sent while a stream has no subscription are owed by nobody, and their records may be acked
+         *     without them. So a step declares its own first.
+         */
+        put: operations["put_subscription"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Rename Subscription
+         * @description Gives a subscription of an external stream another name, with all that it owes and has received.
+         *
+         *     409 while a live step serves it, and where the stream has a subscription of the new name.
+         */
+        patch: operations["rename_subscription"];
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/streams/{stream}/subscriptions/{subscription}/rows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read Rows
+         * @description Reads the stamps of rows, before they are worked on: the trees of each, and what acks it.
+         *
+         *     Nothing that a row carries is an error: a row that is not tracked is worked on all the same.
+         */
+        post: operations["read_rows"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/stuck": {
         parameters: {
             query?: never;
@@ -686,7 +860,7 @@ export interface paths {
         };
         /**
          * Get Stuck
-         * @description What each subscription of each stream has not acked: who has taken it, and how much nobody has.
+         * @description Shows the unacked rows of each subscription of each stream: taken ones by reader, and the others.
          */
         get: operations["get_stuck"];
         put?: never;
@@ -809,7 +983,7 @@ export interface paths {
         };
         /**
          * Get Why
-         * @description Where the tuples of a tree are: in which streams, for whom, taken by whom; and whether that is all.
+         * @description Finds the tuples of a tree: their streams, subscriptions and readers, and whether these are all.
          *
          *     A page looks at 10,000 segments, about: `complete` is of all pages in the last one.
          */
@@ -831,7 +1005,7 @@ export interface paths {
         };
         /**
          * Get Health
-         * @description Whether the process lives: it needs no store.
+         * @description Answers if the process lives. It needs no store.
          */
         get: operations["get_health"];
         put?: never;
@@ -871,7 +1045,7 @@ export interface paths {
         };
         /**
          * Get Readiness
-         * @description Whether the store answers.
+         * @description Answers if the store answers.
          */
         get: operations["get_readiness"];
         put?: never;
@@ -888,7 +1062,7 @@ export interface components {
     schemas: {
         /**
          * AccessState
-         * @description What the token of the request allows; without tokens everything is allowed.
+         * @description The rights of the request's token; without tokens everything is allowed.
          */
         AccessState: {
             /**
@@ -929,7 +1103,7 @@ export interface components {
         };
         /**
          * AckResult
-         * @description What became of the acks: all were applied but these.
+         * @description The result of acks: all were applied except these.
          */
         AckResult: {
             /**
@@ -942,6 +1116,51 @@ export interface components {
              * @description For trees that are not tracked and have no room to wait.
              */
             orphaned: number;
+        };
+        /**
+         * AckedRows
+         * @description Rows of a segment that were worked on.
+         */
+        AckedRows: {
+            /**
+             * Positions
+             * @description Ranges: the first and the last position of each.
+             * @example [
+             *       [
+             *         0,
+             *         16
+             *       ],
+             *       [
+             *         18,
+             *         99
+             *       ]
+             *     ]
+             */
+            positions: number[][];
+            /**
+             * Segment
+             * @description Names the segment of rows, sealed: hand it back as it came.
+             * @example sa1-AQABAgMEBQYHCAkKCwwNDmkn0YAAAAABnYgQZwB_______8
+             */
+            segment: string;
+        };
+        /**
+         * AckedTuples
+         * @description Tuples of a tree, which a spout or a bolt has tracked by messages, and of which rows were made.
+         */
+        AckedTuples: {
+            /**
+             * Anchor
+             * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
+             * @example -4611686018427387903
+             */
+            anchor: string;
+            /**
+             * Value
+             * @description XOR of the ids of the tuples.
+             * @example -4611686018427387903
+             */
+            value: string;
         };
         /**
          * Alive
@@ -984,7 +1203,7 @@ export interface components {
             at: string;
             /**
              * Batch
-             * @description The batch of its query; -1 where that is not known.
+             * @description The batch of its query; -1 if that is unknown.
              */
             batch: number;
             /** Number */
@@ -1085,7 +1304,7 @@ export interface components {
             status: "failed" | "timed out";
             /**
              * Steps
-             * @description Who has failed them, or which they waited for; empty where that is not known.
+             * @description The steps that failed them, or that they waited for; empty if unknown.
              */
             steps: string[];
         };
@@ -1162,7 +1381,7 @@ export interface components {
             status: "pending" | "answered" | "failed" | "timed out";
             /**
              * Steps
-             * @description Who has failed it, or which it waited for when its time was over.
+             * @description The steps that failed it, or that it waited for at its deadline.
              */
             steps: string[];
             /**
@@ -1227,7 +1446,7 @@ export interface components {
         };
         /**
          * Cancelled
-         * @description What became of a call that was to be cancelled.
+         * @description The result of cancelling a call.
          */
         Cancelled: {
             /**
@@ -1240,6 +1459,79 @@ export interface components {
              * @example 2f0b6f3c0d7e4a518a9c5d2f8f0f9b11
              */
             request: string;
+        };
+        /**
+         * CommitBody
+         * @description The work of a step since its last commit.
+         */
+        CommitBody: {
+            /**
+             * Acks
+             * @description Tuples that were made into the sent rows: acked once these are emitted.
+             * @default []
+             */
+            acks?: components["schemas"]["AckedTuples"][];
+            /**
+             * Received
+             * @default []
+             */
+            received?: components["schemas"]["ReceivedRows"][];
+            /**
+             * Sent
+             * @default []
+             */
+            sent?: components["schemas"]["SentRows"][];
+        };
+        /**
+         * Committed
+         * @description The rows of a commit that took effect.
+         */
+        Committed: {
+            /** Acked */
+            acked: number;
+            /** Failed */
+            failed: number;
+            /** Sent */
+            sent: number;
+        };
+        /**
+         * Completion
+         * @description The records of a topology that were first tracked before a time.
+         */
+        Completion: {
+            /**
+             * Before
+             * Format: date-time
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            before: string;
+            /**
+             * Places
+             * @description Where they are, the most first, as far as that was found.
+             */
+            places: components["schemas"]["OpenPlace"][];
+            /**
+             * Reasons
+             * @description Why it is not known, or not over.
+             */
+            reasons: string[];
+            /**
+             * Records
+             * @description Records that are not done.
+             * @example 1200
+             */
+            records: number;
+            /**
+             * State
+             * @description `complete`: all of them are acked or dead letters. `open`: some are not. `unknown`: the store does not know all of them.
+             * @enum {string}
+             */
+            state: "complete" | "open" | "unknown";
+            /**
+             * Text
+             * @description The answer, for people.
+             */
+            text: string;
         };
         /**
          * Configuration
@@ -1257,8 +1549,13 @@ export interface components {
              */
             downtime: number;
             /**
+             * External Waiting Bytes
+             * @description Most bytes of acks and fails of external rows that wait in each shard for the flush of their sender. Beyond that a flush raises StreamFull, and changes nothing.
+             */
+            external_waiting_bytes: number;
+            /**
              * High Water Mark
-             * @description Most trees that are in flight or have an outcome not yet confirmed, at least one for each shard. Each shard holds an equal share, and rejects what is tracked beyond it.
+             * @description Most trees that are in flight or have an unconfirmed outcome, at least one for each shard. Each shard holds an equal share, and rejects further tracks.
              */
             high_water_mark: number;
             /**
@@ -1279,9 +1576,14 @@ export interface components {
             outcomes_kept: number;
             /**
              * Slab Limit
-             * @description Most trees in a slab that acker makes by itself.
+             * @description Most trees in a slab that acker makes itself.
              */
             slab_limit: number;
+            /**
+             * Stamp Ttl
+             * @description Most seconds from a row's stamp in an external stream to the flush of its sender, and for which acks of such rows wait for it. Lower only without open external segments.
+             */
+            stamp_ttl: number;
             /**
              * Tick Period
              * @description Seconds between two rotations of a shard's buckets.
@@ -1314,12 +1616,12 @@ export interface components {
          * @description Outcomes that the client is done with.
          */
         ConfirmBody: {
-            /** Receipts */
-            receipts: string[];
+            /** Confirmations */
+            confirmations: string[];
         };
         /**
          * Confirmed
-         * @description How much was confirmed.
+         * @description The number of confirmed outcomes.
          */
         Confirmed: {
             /**
@@ -1336,7 +1638,7 @@ export interface components {
         Counters: {
             /**
              * Acked
-             * @description Trees of which all was acked.
+             * @description Trees whose tuples were all acked.
              * @example 1200
              */
             acked: number;
@@ -1372,7 +1674,7 @@ export interface components {
             orphaned: number;
             /**
              * Rejected
-             * @description Trees that were not tracked, for there was no room for them.
+             * @description Trees that were not tracked, because there was no room.
              * @example 1200
              */
             rejected: number;
@@ -1414,7 +1716,7 @@ export interface components {
             attempts: number;
             /**
              * Batch
-             * @description The batch of its query; -1 where that is not known.
+             * @description The batch of its query; -1 if that is unknown.
              */
             batch: number;
             /**
@@ -1497,7 +1799,7 @@ export interface components {
             attempts: number;
             /**
              * Batch
-             * @description The batch of its query; -1 where that is not known.
+             * @description The batch of its query; -1 if that is unknown.
              */
             batch: number;
             /**
@@ -1558,7 +1860,7 @@ export interface components {
         };
         /**
          * DiscardResult
-         * @description What became of dead letters. Of a filter's one call takes up to 500.
+         * @description The result of discarding dead letters. One call takes up to 500 letters of a filter.
          */
         DiscardResult: {
             /**
@@ -1590,7 +1892,7 @@ export interface components {
             at: string;
             /**
              * Rows
-             * @description Of these segments, whoever had acked them.
+             * @description Of these segments, acked or not.
              * @example 1200
              */
             rows: number;
@@ -1701,7 +2003,7 @@ export interface components {
         };
         /**
          * FailBody
-         * @description Why a tree is failed.
+         * @description The reason for failing a tree.
          */
         FailBody: {
             /**
@@ -1720,7 +2022,7 @@ export interface components {
         };
         /**
          * FailManyBody
-         * @description Which trees are failed, and why.
+         * @description Trees to fail, and the reason.
          */
         FailManyBody: {
             /**
@@ -1744,7 +2046,7 @@ export interface components {
         };
         /**
          * FailMessagesResult
-         * @description What became of the fails.
+         * @description The result of fails.
          */
         FailMessagesResult: {
             /** Failed */
@@ -1762,7 +2064,7 @@ export interface components {
         };
         /**
          * FailResult
-         * @description The trees that were to be failed, by what became of them.
+         * @description The trees that were to be failed, by their result.
          */
         FailResult: {
             /**
@@ -1787,6 +2089,36 @@ export interface components {
             waiting: number;
         };
         /**
+         * FailedRow
+         * @description A row that has failed: its trees fail, finally.
+         */
+        FailedRow: {
+            /**
+             * Reason
+             * @description At most 1 KiB of UTF-8.
+             * @default
+             * @example no such word
+             */
+            reason?: string;
+            /**
+             * Retry
+             * @description false: for good. The record becomes a dead letter, and is not tried again.
+             * @default true
+             */
+            retry?: boolean;
+            /**
+             * Segment
+             * @description Names the segment of rows, sealed: hand it back as it came.
+             * @example sa1-AQABAgMEBQYHCAkKCwwNDmkn0YAAAAABnYgQZwB_______8
+             */
+            segment: string;
+            /**
+             * Stamp
+             * @description What a row carries in the header `acker-stamp`, or in a column.
+             */
+            stamp: string;
+        };
+        /**
          * FoundAttempt
          * @description A tree of a record.
          */
@@ -1803,7 +2135,7 @@ export interface components {
             at: string | null;
             /**
              * Batch
-             * @description The batch of its query; -1 where that is not known.
+             * @description The batch of its query; -1 if that is unknown.
              */
             batch: number;
             /**
@@ -1813,7 +2145,7 @@ export interface components {
             number: number | null;
             /**
              * Reason
-             * @description Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known.
+             * @description Of a failure: its free text. Of an expired tree: its last known place.
              */
             reason: string;
             /**
@@ -1824,7 +2156,7 @@ export interface components {
             state: "pending" | "finished" | "acked" | "failed" | "expired";
             /**
              * Step
-             * @description The bolt that has failed it; empty where that is not known.
+             * @description The bolt that failed it; empty if that is unknown.
              */
             step: string;
             /**
@@ -1973,7 +2305,7 @@ export interface components {
         GatherState: {
             /**
              * By
-             * @description Columns whose values say for which task a row is.
+             * @description Columns whose values choose the task of a row.
              */
             by: string[];
             /**
@@ -2094,7 +2426,7 @@ export interface components {
             oldest: number | null;
             /**
              * Rows
-             * @description Read: acked so far. Emitted: those of the stream, where nobody else emits into it.
+             * @description Read: acked so far. Emitted: all of the stream's, if no other step emits into it.
              */
             rows: number | null;
             /**
@@ -2191,7 +2523,7 @@ export interface components {
             rows_behind: number;
             /**
              * Steps
-             * @description Who runs it; none for streams, and for plain Python.
+             * @description The running steps; none for streams, and for plain Python.
              */
             steps: components["schemas"]["Step"][];
             /**
@@ -2207,9 +2539,14 @@ export interface components {
         };
         /**
          * GraphWorst
-         * @description The place that most needs a look.
+         * @description The worst trouble of the topology's health, and its place.
          */
         GraphWorst: {
+            /**
+             * Code
+             * @enum {string}
+             */
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Edge
              * @description The edge that leads there, if it is one.
@@ -2217,9 +2554,14 @@ export interface components {
             edge: string | null;
             /**
              * Node
-             * @description The id of a node.
+             * @description The id of a node; null for a trouble of the whole topology.
              */
-            node: string;
+            node: string | null;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "critical" | "look";
             /**
              * Text
              * @description Why, for people.
@@ -2295,11 +2637,30 @@ export interface components {
          */
         Health: {
             /**
+             * Muted
+             * @description Troubles that are there, and somebody has muted.
+             */
+            muted: components["schemas"]["Muted"][];
+            /**
+             * Severity
+             * @description Of its worst trouble; muted: all that it has is; well: it has none.
+             * @enum {string}
+             */
+            severity: "critical" | "look" | "muted" | "well";
+            /**
+             * Since
+             * @description Since when it has a trouble of that severity; null: not known, or none.
+             */
+            since: string | null;
+            /**
              * Ticking
              * @description No rotation is overdue by more than half a tick period (but 5 to 60 s).
              */
             ticking: boolean;
-            /** Troubles */
+            /**
+             * Troubles
+             * @description The worst first.
+             */
             troubles: components["schemas"]["Trouble"][];
         };
         /**
@@ -2375,6 +2736,33 @@ export interface components {
             p99: (number | null)[];
         };
         /**
+         * Levels
+         * @description The number of topologies of each severity.
+         */
+        Levels: {
+            /**
+             * Critical
+             * @example 1200
+             */
+            critical: number;
+            /**
+             * Look
+             * @description That need a look.
+             * @example 1200
+             */
+            look: number;
+            /**
+             * Muted
+             * @example 1200
+             */
+            muted: number;
+            /**
+             * Well
+             * @example 1200
+             */
+            well: number;
+        };
+        /**
          * LineRequest
          * @description The way of a request of a line so far. group: 16 hexadecimal digits.
          */
@@ -2426,7 +2814,7 @@ export interface components {
         };
         /**
          * Matching
-         * @description Which dead letters. All that is given must hold.
+         * @description A filter of dead letters: all conditions that are given must hold.
          */
         Matching: {
             /**
@@ -2476,7 +2864,7 @@ export interface components {
         };
         /**
          * MessagesResult
-         * @description What became of the messages.
+         * @description The result of messages.
          */
         MessagesResult: {
             ack: components["schemas"]["AckResult"];
@@ -2486,12 +2874,141 @@ export interface components {
             track: components["schemas"]["TrackResult"];
         };
         /**
+         * Mute
+         * @description Somebody's word that a trouble needs nobody until then.
+         */
+        Mute: {
+            /**
+             * By
+             * @description The name of the token, or the user and host of a command line.
+             * @example ann
+             */
+            by: string;
+            /** Reason */
+            reason: string;
+            /**
+             * Until
+             * @description null: its threshold is switched off, which has no end.
+             */
+            until: string | null;
+        };
+        /**
+         * MuteBody
+         * @description The mute of a trouble.
+         */
+        MuteBody: {
+            /**
+             * Reason
+             * @description Why, for others to read. At most 1 KiB of UTF-8.
+             * @example no such word
+             */
+            reason: string;
+            /**
+             * Seconds
+             * @description How long; at most 30 days.
+             * @default 28800
+             */
+            seconds?: number;
+        };
+        /**
+         * Muted
+         * @description A trouble that is muted: it is there, and counts for nothing.
+         */
+        Muted: {
+            /**
+             * Advice
+             * @description What to do.
+             */
+            advice: string;
+            /**
+             * By
+             * @description The name of the token, or the user and host of a command line.
+             * @example ann
+             */
+            by: string;
+            /**
+             * Code
+             * @enum {string}
+             */
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+            /**
+             * Limit
+             * @description The threshold.
+             */
+            limit: number | null;
+            /** Reason */
+            reason: string;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "critical" | "look";
+            /**
+             * Since
+             * @description By the store's clock; null where that is not known.
+             */
+            since: string | null;
+            /**
+             * Text
+             * @description In words.
+             */
+            text: string;
+            /**
+             * Threshold
+             * @description The name of the threshold that it is over; null where there is none.
+             */
+            threshold: string | null;
+            /**
+             * Until
+             * @description null: its threshold is switched off, which has no end.
+             */
+            until: string | null;
+            /**
+             * Value
+             * @description What was compared with the threshold, in the same unit.
+             */
+            value: number | null;
+        };
+        /**
          * Named
          * @description Dead letters by their ids.
          */
         Named: {
             /** Ids */
             ids: string[];
+        };
+        /**
+         * NumberedSubscription
+         * @description A subscription of a stream, with its number there.
+         */
+        NumberedSubscription: {
+            /**
+             * Name
+             * @example wordcount
+             */
+            name: string;
+            /**
+             * Number
+             * @example 4503599627370495
+             */
+            number: string;
+        };
+        /**
+         * OpenPlace
+         * @description A place of open records.
+         */
+        OpenPlace: {
+            /**
+             * Records
+             * @description Records there; one with rows in several places counts in each.
+             * @example 1200
+             */
+            records: number;
+            /**
+             * Step
+             * @description The step, or the spout, that the records wait for.
+             */
+            step: string;
         };
         /**
          * Outcome
@@ -2520,7 +3037,7 @@ export interface components {
             at: string;
             /**
              * Batch
-             * @description The batch of its query; -1 where that is not known.
+             * @description The batch of its query; -1 if that is unknown.
              */
             batch: number;
             /**
@@ -2541,7 +3058,7 @@ export interface components {
             message_id_base64: string | null;
             /**
              * Reason
-             * @description Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known.
+             * @description Of a failure: its free text. Of an expired tree: its last known place.
              */
             reason: string;
             /** Shard */
@@ -2555,7 +3072,7 @@ export interface components {
             status: "failed" | "expired";
             /**
              * Step
-             * @description The bolt that has failed it; empty where that is not known.
+             * @description The bolt that failed it; empty if that is unknown.
              */
             step: string;
         };
@@ -2650,7 +3167,7 @@ export interface components {
             rows: number | null;
             /**
              * Segment
-             * @description The token of the segment.
+             * @description The id of the segment.
              */
             segment: string;
             /**
@@ -2678,7 +3195,7 @@ export interface components {
         };
         /**
          * Problem
-         * @description What went wrong (RFC 9457).
+         * @description A problem (RFC 9457).
          */
         Problem: {
             /**
@@ -2708,6 +3225,70 @@ export interface components {
              * @example urn:acker:unknown-topology
              */
             type: string;
+        };
+        /**
+         * ReadRow
+         * @description A row that was read.
+         */
+        ReadRow: {
+            /**
+             * Anchors
+             * @description The trees that the row belongs to; none if it is not tracked.
+             */
+            anchors: string[];
+            /**
+             * Position
+             * @description Its position in the segment.
+             */
+            position: number | null;
+            /**
+             * Segment
+             * @description The segment of a tracked row.
+             */
+            segment: string | null;
+            /**
+             * State
+             * @description `tracked`, or the reason for which the row belongs to no tree: work on it all the same, and do not ack it. `over`: its trees have ended. `unstamped`, `damaged`, `foreign`, `newer`: of its stamp. `untracked`: the topology has no ackers.
+             * @enum {string}
+             */
+            state: "tracked" | "untracked" | "unstamped" | "damaged" | "foreign" | "newer" | "over";
+        };
+        /**
+         * ReceivedRows
+         * @description Rows of a subscription that were worked on.
+         */
+        ReceivedRows: {
+            /**
+             * Acked
+             * @default []
+             */
+            acked?: components["schemas"]["AckedRows"][];
+            /**
+             * Failed
+             * @default []
+             */
+            failed?: components["schemas"]["FailedRow"][];
+            /**
+             * Shared
+             * @description true: steps of other names may serve the subscription that say so, too.
+             * @default false
+             */
+            shared?: boolean;
+            /**
+             * Step
+             * @description The name of the step, where it is not the subscription's.
+             */
+            step?: string | null;
+            /**
+             * Stream
+             * @example wordcount
+             */
+            stream: string;
+            /**
+             * Subscription
+             * @example wordcount
+             */
+            subscription: string;
         };
         /**
          * Records
@@ -2778,7 +3359,7 @@ export interface components {
         };
         /**
          * ReplayResult
-         * @description What became of dead letters. Of a filter's one call takes up to 500.
+         * @description The result of replaying dead letters. One call takes up to 500 letters of a filter.
          */
         ReplayResult: {
             /**
@@ -2828,7 +3409,7 @@ export interface components {
         };
         /**
          * ResetManyBody
-         * @description Which trees get the whole message timeout again.
+         * @description Trees that get the whole message timeout again.
          */
         ResetManyBody: {
             /**
@@ -2839,7 +3420,7 @@ export interface components {
         };
         /**
          * ResetResult
-         * @description How much was reset.
+         * @description The number of slabs that were reset.
          */
         ResetResult: {
             /**
@@ -2866,13 +3447,76 @@ export interface components {
             type: "reset_timeout";
         };
         /**
+         * Rotated
+         * @description The external streams of a topology, after a rotation of their keys.
+         */
+        Rotated: {
+            /** Streams */
+            streams: components["schemas"]["RotatedStream"][];
+            /**
+             * Topology
+             * @example wordcount
+             */
+            topology: string;
+        };
+        /**
+         * RotatedStream
+         * @description An external stream whose stamps have a new key.
+         */
+        RotatedStream: {
+            /**
+             * Dropped
+             * @description Its open segments whose stamps are no longer accepted.
+             * @example 1200
+             */
+            dropped: number;
+            /**
+             * Stream
+             * @example wordcount
+             */
+            stream: string;
+        };
+        /**
+         * Rows
+         * @description Rows that were read.
+         */
+        Rows: {
+            /**
+             * Rows
+             * @description In the order of the stamps.
+             */
+            rows: components["schemas"]["ReadRow"][];
+        };
+        /**
+         * RowsBody
+         * @description The stamps of rows, in the order in which the transport gave the rows.
+         */
+        RowsBody: {
+            /**
+             * Shared
+             * @description true: steps of other names may serve the subscription that say so, too.
+             * @default false
+             */
+            shared?: boolean;
+            /**
+             * Stamps
+             * @description null for a row that carries none.
+             */
+            stamps: (string | null)[];
+            /**
+             * Step
+             * @description The name of the step, where it is not the subscription's.
+             */
+            step?: string | null;
+        };
+        /**
          * Sample
          * @description Event `sample`, once a second: what changed since the one before. Its id resumes the stream.
          */
         Sample: {
             /**
              * Acked
-             * @description Trees of which all was acked.
+             * @description Trees whose tuples were all acked.
              * @example 1200
              */
             acked: number;
@@ -2916,11 +3560,6 @@ export interface components {
              */
             failed: number;
             health: components["schemas"]["Health"];
-            /**
-             * Held
-             * @example 1200
-             */
-            held: number;
             /** High Water Use */
             high_water_use: number;
             /**
@@ -2937,13 +3576,18 @@ export interface components {
              */
             orphaned: number;
             /**
+             * Outstanding
+             * @example 1200
+             */
+            outstanding: number;
+            /**
              * Pending
              * @example 1200
              */
             pending: number;
             /**
              * Rejected
-             * @description Trees that were not tracked, for there was no room for them.
+             * @description Trees that were not tracked, because there was no room.
              * @example 1200
              */
             rejected: number;
@@ -3019,7 +3663,7 @@ export interface components {
         };
         /**
          * Seen
-         * @description The last time that a step acked tuples of the slab of a tree, of whichever tree in it.
+         * @description The last time that a step acked tuples of a tree's slab, of any tree in it.
          */
         Seen: {
             /**
@@ -3029,16 +3673,34 @@ export interface components {
             age: number | null;
             /**
              * At
-             * @description null where it has not within two message timeouts.
+             * @description null if it has not within two message timeouts.
              */
             at: string | null;
             /**
              * Batch
-             * @description Of its query; -1 where there is none.
+             * @description Of its query; -1 if there is none.
              */
             batch: number;
             /** Step */
             step: string;
+        };
+        /**
+         * SentRows
+         * @description Rows that were written to a stream: the transport has them.
+         */
+        SentRows: {
+            /** Stamps */
+            stamps: (string | null)[];
+            /**
+             * Stream
+             * @example wordcount
+             */
+            stream: string;
+            /**
+             * Subscriptions
+             * @description The subscriptions of the stream: hand them back by the commit.
+             */
+            subscriptions: components["schemas"]["NumberedSubscription"][];
         };
         /**
          * ShardState
@@ -3061,12 +3723,6 @@ export interface components {
             buckets: components["schemas"]["BucketState"][];
             counters: components["schemas"]["Counters"];
             /**
-             * Held
-             * @description Trees pending, or with an outcome that is not confirmed.
-             * @example 1200
-             */
-            held: number;
-            /**
              * Limit
              * @description Most that it may hold.
              * @example 1200
@@ -3077,6 +3733,12 @@ export interface components {
              * @description Seconds since the oldest pending tree was tracked, or less.
              */
             oldest_age: number | null;
+            /**
+             * Outstanding
+             * @description Trees pending, or with an outcome that is not confirmed.
+             * @example 1200
+             */
+            outstanding: number;
             /**
              * Pending
              * @description Trees in flight.
@@ -3154,19 +3816,19 @@ export interface components {
             at: string;
             /**
              * Batch
-             * @description The batch of its query; -1 where that is not known.
+             * @description The batch of its query; -1 if that is unknown.
              */
             batch: number;
             /**
-             * Reason
-             * @description Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known.
-             */
-            reason: string;
-            /**
-             * Receipt
+             * Confirmation
              * @description Confirms them, and those before them that came with null: they ended together.
              */
-            receipt: string | null;
+            confirmation: string | null;
+            /**
+             * Reason
+             * @description Of a failure: its free text. Of an expired tree: its last known place.
+             */
+            reason: string;
             /**
              * Retry
              * @description false: failed for good, so another attempt is of no use.
@@ -3179,7 +3841,7 @@ export interface components {
             status: "acked" | "failed" | "expired";
             /**
              * Step
-             * @description The bolt that has failed it; empty where that is not known.
+             * @description The bolt that failed it; empty if that is unknown.
              */
             step: string;
             /** Trees */
@@ -3199,6 +3861,45 @@ export interface components {
             outcomes: components["schemas"]["SpoutOutcomes"][];
         };
         /**
+         * Stamps
+         * @description Stamps of rows.
+         */
+        Stamps: {
+            /**
+             * Stamps
+             * @description In the order of the rows; null for one without anchors.
+             */
+            stamps: (string | null)[];
+            /**
+             * Subscriptions
+             * @description The subscriptions of the stream: hand them back by the commit.
+             */
+            subscriptions: components["schemas"]["NumberedSubscription"][];
+        };
+        /**
+         * StampsBody
+         * @description Rows that a client is about to write.
+         */
+        StampsBody: {
+            /**
+             * Commit
+             * @description The `Idempotency-Key` of the commit that is to send these rows. No other commit can.
+             * @example 7f1c4a52-6b0e-4a53-9a7c-5d2f8f0f9b11
+             */
+            commit: string;
+            /**
+             * Rows
+             * @description The anchors of each row: of the row that it was made of, or of several.
+             */
+            rows: string[][];
+            /**
+             * Segment Rows
+             * @description Rows of a segment at most: a lost row costs its segment.
+             * @default 1000
+             */
+            segment_rows?: number;
+        };
+        /**
          * Stats
          * @description Series of a topology, column by column: the n-th value of each is of the n-th point.
          *
@@ -3208,7 +3909,7 @@ export interface components {
         Stats: {
             /**
              * Acked
-             * @description Trees of which all was acked.
+             * @description Trees whose tuples were all acked.
              */
             acked: number[];
             /**
@@ -3243,8 +3944,6 @@ export interface components {
              * @description Trees that were failed.
              */
             failed: number[];
-            /** Held */
-            held: number[];
             /**
              * Late
              * @description Messages for trees that were finished.
@@ -3256,6 +3955,8 @@ export interface components {
              * @description Messages for trees that were never tracked, dropped in the end.
              */
             orphaned: number[];
+            /** Outstanding */
+            outstanding: number[];
             /**
              * Pending
              * @description Trees in flight at the end of each point.
@@ -3263,7 +3964,7 @@ export interface components {
             pending: number[];
             /**
              * Rejected
-             * @description Trees that were not tracked, for there was no room for them.
+             * @description Trees that were not tracked, because there was no room.
              */
             rejected: number[];
             /**
@@ -3295,11 +3996,11 @@ export interface components {
         };
         /**
          * Step
-         * @description A spout or bolt, as it has said of itself. One step that two queries run is listed twice.
+         * @description A spout or bolt, as it registered itself. A step of two queries is listed twice.
          *
-         *     name: as given to the bolt or job; a query that writes by itself is named by its stream (kind "writer") or
-         *         its spout (kind "spout").
-         *     reads: of a spout as far as the driver has said (`FileSource[/data/in]`, `kafka[orders]`).
+         *     name: the name given to the bolt or job; a query that writes by itself is named by its stream (kind
+         *         "writer") or its spout (kind "spout").
+         *     reads: the sources of a spout as the driver names them (`FileSource[/data/in]`, `kafka[orders]`).
          */
         Step: {
             /**
@@ -3313,7 +4014,7 @@ export interface components {
             application_id: string;
             /**
              * Batch
-             * @description Its last micro-batch; -1 where there is none.
+             * @description Its last micro-batch; -1 if there is none.
              */
             batch: number;
             /**
@@ -3323,7 +4024,7 @@ export interface components {
             emits: string[];
             /**
              * Kind
-             * @description What it is: bolt, spout and so on.
+             * @description bolt, spout and so on.
              * @example bolt
              */
             kind: string;
@@ -3334,7 +4035,7 @@ export interface components {
             last_seen: string | null;
             /**
              * Late
-             * @description Acks of that batch that came when their trees were over.
+             * @description Acks of that batch that came after the end of their trees.
              * @example 1200
              */
             late: number;
@@ -3357,20 +4058,20 @@ export interface components {
             reads: string[];
             /**
              * Seconds
-             * @description How long its last batch took; 0 where that is not known.
+             * @description Duration of its last batch; 0 if that is unknown.
              * @example 12.5
              */
             seconds: number;
         };
         /**
          * StepTotals
-         * @description Acks and fails of a step since the topology was made, whoever ran it.
+         * @description Acks and fails of a step since the topology was made, by all its processes.
          *
-         *     ages: bucket (`acker.ledger.outcomes.latency_histogram`) -> trees, by how long they had been tracked when
-         *     the step acked tuples of theirs, each time that it did.
+         *     ages: bucket (`acker.ledger.outcomes.latency_histogram`) -> trees, by their ages at each ack of their
+         *     tuples.
          */
         StepTotals: {
-            /** @description Of trees since their track, when it acked tuples of theirs. */
+            /** @description Of trees since their track, when it acked their tuples. */
             age: components["schemas"]["Latency"];
             /**
              * Failed
@@ -3390,7 +4091,7 @@ export interface components {
             step: string;
             /**
              * Tuples
-             * @description Tuples that it acked, one of several trees in each; those of rows that it failed in a batch are among them.
+             * @description Tuples that it acked, a tuple of several trees in each, with tuples of rows that it failed in a batch.
              * @example 1200
              */
             tuples: number;
@@ -3424,6 +4125,12 @@ export interface components {
              */
             dropped: number;
             /**
+             * Kind
+             * @description Managed: its rows are in the store. External: they are elsewhere.
+             * @enum {string}
+             */
+            kind: "managed" | "external";
+            /**
              * Max Age
              * @description Seconds after which a segment is dropped.
              * @example 12.5
@@ -3435,6 +4142,12 @@ export interface components {
              * @example 1200
              */
             max_bytes: number;
+            /**
+             * Rows Unheard
+             * @description Rows that an external stream sent while it had no subscription: nobody has to ack them.
+             * @example 1200
+             */
+            rows_unheard: number;
             /**
              * Segments
              * @description Published, and not acked by everyone who is to read them.
@@ -3476,7 +4189,7 @@ export interface components {
             segments: number;
             /**
              * Shares
-             * @description By who has it, the oldest first.
+             * @description By reader, the oldest first.
              */
             shares: components["schemas"]["Share"][];
             /**
@@ -3504,6 +4217,38 @@ export interface components {
             stuck: components["schemas"]["Stuck"][];
         };
         /**
+         * Subscription
+         * @description A subscription of an external stream.
+         */
+        Subscription: {
+            /**
+             * Stream
+             * @example wordcount
+             */
+            stream: string;
+            /**
+             * Subscription
+             * @example wordcount
+             */
+            subscription: string;
+            /**
+             * Topology
+             * @example wordcount
+             */
+            topology: string;
+        };
+        /**
+         * SubscriptionBody
+         * @description The new name of a subscription.
+         */
+        SubscriptionBody: {
+            /**
+             * Subscription
+             * @example wordcount
+             */
+            subscription: string;
+        };
+        /**
          * SubscriptionState
          * @description A reader of a stream: a subscription has its own tuples.
          */
@@ -3526,21 +4271,57 @@ export interface components {
              */
             rows_behind: number;
             /**
+             * Rows Damaged
+             * @description Of these, rows whose stamp was cut or edited.
+             * @example 1200
+             */
+            rows_damaged: number;
+            /**
              * Rows Dropped
              * @example 1200
              */
             rows_dropped: number;
+            /**
+             * Rows Foreign
+             * @description Of these, rows whose stamp is of another stream or an emptied store.
+             * @example 1200
+             */
+            rows_foreign: number;
+            /**
+             * Rows Newer
+             * @description Of these, rows whose stamp is of a newer version of acker.
+             * @example 1200
+             */
+            rows_newer: number;
+            /**
+             * Rows Over
+             * @description Of these, rows whose segment was acked or too old before they came.
+             * @example 1200
+             */
+            rows_over: number;
             /**
              * Rows Published
              * @example 1200
              */
             rows_published: number;
             /**
+             * Rows Received
+             * @description Rows of an external stream that its steps were given, each as often as it came.
+             * @example 1200
+             */
+            rows_received: number;
+            /**
              * Rows Stale
              * @description Rows that its readers have dropped: their trees were over when they were read.
              * @example 1200
              */
             rows_stale: number;
+            /**
+             * Rows Unstamped
+             * @description Of these, rows without a stamp: they are in no tree.
+             * @example 1200
+             */
+            rows_unstamped: number;
             /**
              * Subscription
              * @description null for what waits for the first subscription.
@@ -3610,6 +4391,11 @@ export interface components {
              */
             silence: number;
             /**
+             * Silent
+             * @description How long a steady source tracks nothing, in times of its usual gap.
+             */
+            silent: number;
+            /**
              * Unreadable
              * @description How many records that could not be read.
              */
@@ -3656,6 +4442,11 @@ export interface components {
              */
             silence?: number | null;
             /**
+             * Silent
+             * @description How long a steady source tracks nothing, in times of its usual gap.
+             */
+            silent?: number | null;
+            /**
              * Unreadable
              * @description How many records that could not be read.
              */
@@ -3663,9 +4454,11 @@ export interface components {
         };
         /**
          * Topologies
-         * @description A page of topologies, by name.
+         * @description A page of topologies, by name or in the order of triage; unreadable ones stand apart.
          */
         Topologies: {
+            /** @description Topologies by severity, of the name that was asked for; null where nobody asked. */
+            counts: components["schemas"]["Levels"] | null;
             /**
              * Cursor
              * @description Of the next page; null at the end.
@@ -3675,7 +4468,7 @@ export interface components {
             topologies: components["schemas"]["TopologySummary"][];
             /**
              * Unreadable
-             * @description Those of the page that cannot be read: they are not among the others.
+             * @description Unreadable topologies of the page: they are not among the others.
              */
             unreadable: components["schemas"]["UnreadableTopology"][];
         };
@@ -3695,8 +4488,13 @@ export interface components {
              */
             downtime?: number | null;
             /**
+             * External Waiting Bytes
+             * @description Most bytes of acks and fails of external rows that wait in each shard for the flush of their sender. Beyond that a flush raises StreamFull, and changes nothing.
+             */
+            external_waiting_bytes?: number | null;
+            /**
              * High Water Mark
-             * @description Most trees that are in flight or have an outcome not yet confirmed, at least one for each shard. Each shard holds an equal share, and rejects what is tracked beyond it.
+             * @description Most trees that are in flight or have an unconfirmed outcome, at least one for each shard. Each shard holds an equal share, and rejects further tracks.
              */
             high_water_mark?: number | null;
             /**
@@ -3716,9 +4514,14 @@ export interface components {
             outcomes_kept?: number | null;
             /**
              * Slab Limit
-             * @description Most trees in a slab that acker makes by itself.
+             * @description Most trees in a slab that acker makes itself.
              */
             slab_limit?: number | null;
+            /**
+             * Stamp Ttl
+             * @description Most seconds from a row's stamp in an external stream to the flush of its sender, and for which acks of such rows wait for it. Lower only without open external segments.
+             */
+            stamp_ttl?: number | null;
             /**
              * Traces
              * @description One tree in so many, chosen by its anchor, keeps what became of it, event by event, for a day; 0: none.
@@ -3777,11 +4580,6 @@ export interface components {
             };
             health: components["schemas"]["Health"];
             /**
-             * Held
-             * @example 1200
-             */
-            held: number;
-            /**
              * High Water Use
              * @description How full the fullest shard is; 1 rejects.
              */
@@ -3790,6 +4588,11 @@ export interface components {
             latency: components["schemas"]["Latency"];
             /** Oldest Age */
             oldest_age: number | null;
+            /**
+             * Outstanding
+             * @example 1200
+             */
+            outstanding: number;
             /**
              * Pending
              * @example 1200
@@ -3827,7 +4630,7 @@ export interface components {
             topology: string;
             /**
              * Unreadable
-             * @description Records that could not be read, and were passed over.
+             * @description Unreadable records that were passed over.
              * @example 1200
              */
             unreadable: number;
@@ -3857,15 +4660,15 @@ export interface components {
             dead_letters: number;
             health: components["schemas"]["Health"];
             /**
-             * Held
-             * @example 1200
-             */
-            held: number;
-            /**
              * High Water Use
              * @description How full the fullest shard is; 1 rejects.
              */
             high_water_use: number;
+            /**
+             * Outstanding
+             * @example 1200
+             */
+            outstanding: number;
             /**
              * Pending
              * @example 1200
@@ -3886,7 +4689,7 @@ export interface components {
             topology: string;
             /**
              * Unreadable
-             * @description Records that could not be read, and were passed over.
+             * @description Unreadable records that were passed over.
              * @example 1200
              */
             unreadable: number;
@@ -3992,7 +4795,7 @@ export interface components {
         };
         /**
          * TrackResult
-         * @description What became of the tracks.
+         * @description The result of tracks.
          */
         TrackResult: {
             /**
@@ -4015,15 +4818,15 @@ export interface components {
         };
         /**
          * Tree
-         * @description A tree in flight, or one whose outcome is not confirmed.
+         * @description A tree in flight, or with an unconfirmed outcome.
          *
-         *     The times that are left assume that it is not reset, and ticks that are on time, or late by `TICK_LAG`
-         *     each; a tick that is later already has until the `tick_limit` of the configuration.
+         *     The remaining times assume no reset, and ticks on time or late by `TICK_LAG` each; a tick that is later
+         *     already has until the `tick_limit` of the configuration.
          */
         Tree: {
             /**
              * Ack Value
-             * @description XOR of what was emitted and acked; 0: complete.
+             * @description XOR of emitted and acked tuple ids; 0: complete.
              * @example -4611686018427387903
              */
             ack_value: string;
@@ -4084,7 +4887,7 @@ export interface components {
             time_left_earliest: number | null;
             /**
              * Time Left Latest
-             * @description Until it expires at the latest; null where finished, and where no ticker seems to run.
+             * @description Until it expires at the latest; null if it is finished, or if no ticker seems to run.
              */
             time_left_latest: number | null;
             /**
@@ -4097,7 +4900,7 @@ export interface components {
         };
         /**
          * TreeOutcome
-         * @description How a tree ended.
+         * @description The end of a tree.
          */
         TreeOutcome: {
             /**
@@ -4112,12 +4915,12 @@ export interface components {
             at: string | null;
             /**
              * Batch
-             * @description The batch of its query; -1 where that is not known.
+             * @description The batch of its query; -1 if that is unknown.
              */
             batch: number;
             /**
              * Reason
-             * @description Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known.
+             * @description Of a failure: its free text. Of an expired tree: its last known place.
              */
             reason: string;
             /**
@@ -4127,7 +4930,7 @@ export interface components {
             status: "acked" | "failed" | "expired";
             /**
              * Step
-             * @description The bolt that has failed it; empty where that is not known.
+             * @description The bolt that failed it; empty if that is unknown.
              */
             step: string;
         };
@@ -4188,7 +4991,17 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "behind" | "no-bolt" | "no-spout" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+            /**
+             * Limit
+             * @description The threshold.
+             */
+            limit: number | null;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "critical" | "look";
             /**
              * Since
              * @description By the store's clock; null where that is not known.
@@ -4199,6 +5012,16 @@ export interface components {
              * @description In words.
              */
             text: string;
+            /**
+             * Threshold
+             * @description The name of the threshold that it is over; null where there is none.
+             */
+            threshold: string | null;
+            /**
+             * Value
+             * @description What was compared with the threshold, in the same unit.
+             */
+            value: number | null;
         };
         /**
          * UnreadStream
@@ -4316,7 +5139,7 @@ export interface components {
         WindowTotals: {
             /**
              * Acked
-             * @description Trees of which all was acked.
+             * @description Trees whose tuples were all acked.
              * @example 1200
              */
             acked: number;
@@ -4359,7 +5182,7 @@ export interface components {
             orphaned: number;
             /**
              * Rejected
-             * @description Trees that were not tracked, for there was no room for them.
+             * @description Trees that were not tracked, because there was no room.
              * @example 1200
              */
             rejected: number;
@@ -4786,7 +5609,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the call, for an hour: sent again with the same messages, it takes effect once. */
+                /** @description Names the call, for an hour: sent again with the same content, it takes effect once. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
@@ -5622,8 +6445,14 @@ export interface operations {
         parameters: {
             query?: {
                 limit?: number;
-                /** @description Of the page before. */
+                /** @description Of the page before, in the same order. */
                 cursor?: string | null;
+                /** @description `triage`: by severity and age, the worst and oldest first. */
+                sort?: "name" | "triage";
+                /** @description Only topologies of these severities. May be given several times. */
+                state?: ("critical" | "look" | "muted" | "well")[];
+                /** @description Only topologies with this text in their names. */
+                name?: string;
             };
             header?: never;
             path?: never;
@@ -5983,7 +6812,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not agree with what was there before. */
+            /** @description It contradicts the stored state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5991,7 +6820,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "It does not agree with what was there before.",
+                     *       "detail": "It contradicts the stored state.",
                      *       "status": 409,
                      *       "title": "Conflict",
                      *       "type": "urn:acker:topology-in-use"
@@ -6167,7 +6996,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not agree with what was there before. */
+            /** @description It contradicts the stored state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6175,7 +7004,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "It does not agree with what was there before.",
+                     *       "detail": "It contradicts the stored state.",
                      *       "status": 409,
                      *       "title": "Conflict",
                      *       "type": "urn:acker:topology-in-use"
@@ -6352,7 +7181,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not agree with what was there before. */
+            /** @description It contradicts the stored state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6360,7 +7189,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "It does not agree with what was there before.",
+                     *       "detail": "It contradicts the stored state.",
                      *       "status": 409,
                      *       "title": "Conflict",
                      *       "type": "urn:acker:topology-in-use"
@@ -6381,6 +7210,380 @@ export interface operations {
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
                      *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    commit_rows: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description Names the call, for an hour: sent again with the same content, it takes effect once. */
+                "Idempotency-Key": string;
+            };
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CommitBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Committed"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It contradicts the stored state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It contradicts the stored state.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A bound of an external stream is reached; a part may have taken effect. Send the same again. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "A bound of an external stream is reached; a part may have taken effect. Send the same again.",
+                     *       "status": 507,
+                     *       "title": "Insufficient Storage",
+                     *       "type": "urn:acker:stream-full"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_complete: {
+        parameters: {
+            query: {
+                /** @description ISO time with a zone, or an age by the store's clock: `90s`, `15m`, `2h`, `1d`. */
+                before: string;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Completion"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -7961,7 +9164,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Server-sent events: `sample` once a second, `outcome` for each failure and expiration, `outcomes` in place of those beyond 20 a second. The data are those of EventStream. */
+            /** @description Server-sent events: `sample` once a second, `outcome` for each failure and expiration, `outcomes` in their place beyond 20 a second. The data follow EventStream. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8741,7 +9944,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the call, for an hour: sent again with the same messages, it takes effect once. */
+                /** @description Names the call, for an hour: sent again with the same content, it takes effect once. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
@@ -8834,7 +10037,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not agree with what was there before. */
+            /** @description It contradicts the stored state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -8842,7 +10045,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "It does not agree with what was there before.",
+                     *       "detail": "It contradicts the stored state.",
                      *       "status": 409,
                      *       "title": "Conflict",
                      *       "type": "urn:acker:topology-in-use"
@@ -8863,6 +10066,340 @@ export interface operations {
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
                      *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    mute_trouble: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The code of a trouble. */
+                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MuteBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mute"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    unmute_trouble: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The code of a trouble. */
+                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -9523,7 +11060,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not agree with what was there before. */
+            /** @description It contradicts the stored state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9531,7 +11068,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "It does not agree with what was there before.",
+                     *       "detail": "It contradicts the stored state.",
                      *       "status": 409,
                      *       "title": "Conflict",
                      *       "type": "urn:acker:topology-in-use"
@@ -9688,7 +11225,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not agree with what was there before. */
+            /** @description It contradicts the stored state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9696,7 +11233,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "It does not agree with what was there before.",
+                     *       "detail": "It contradicts the stored state.",
                      *       "status": 409,
                      *       "title": "Conflict",
                      *       "type": "urn:acker:topology-in-use"
@@ -9938,7 +11475,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Names the call, for an hour: sent again with the same messages, it takes effect once. */
+                /** @description Names the call, for an hour: sent again with the same content, it takes effect once. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
@@ -10032,7 +11569,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It does not agree with what was there before. */
+            /** @description It contradicts the stored state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10040,7 +11577,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "It does not agree with what was there before.",
+                     *       "detail": "It contradicts the stored state.",
                      *       "status": 409,
                      *       "title": "Conflict",
                      *       "type": "urn:acker:topology-in-use"
@@ -10303,6 +11840,173 @@ export interface operations {
             };
         };
     };
+    rotate_stamp_keys: {
+        parameters: {
+            query?: {
+                /** @description Also with open segments of the key before: their records expire. */
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rotated"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It contradicts the stored state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It contradicts the stored state.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_stats: {
         parameters: {
             query?: {
@@ -10374,6 +12078,792 @@ export interface operations {
                      *       "status": 404,
                      *       "title": "Not Found",
                      *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stamp_rows: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                stream: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StampsBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stamps"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It contradicts the stored state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It contradicts the stored state.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_subscription: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                stream: string;
+                subscription: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Subscription"];
+                };
+            };
+            /** @description It is new. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Subscription"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It contradicts the stored state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It contradicts the stored state.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    rename_subscription: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                stream: string;
+                subscription: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SubscriptionBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Subscription"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It contradicts the stored state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It contradicts the stored state.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_rows: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                stream: string;
+                subscription: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RowsBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rows"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It contradicts the stored state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It contradicts the stored state.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -1,30 +1,75 @@
 import { Link } from "react-router";
 import type { Schemas } from "../api/client";
-import { capital, count, duration, instant, percent } from "../lib/format";
+import { capital, compact, count, duration, instant, percent } from "../lib/format";
+import { printable } from "../lib/text";
+
+type Health = Schemas["Health"];
+type Judged = Pick<Health, "troubles" | "muted">;
+
+/** The shape and the words of each severity. */
+const LEVELS: Record<Health["severity"], { sign: string; words: string; kind: string }> = {
+  critical: { sign: "▲", words: "critical", kind: "critical" },
+  look: { sign: "▲", words: "needs a look", kind: "ill" },
+  muted: { sign: "◌", words: "muted", kind: "faint" },
+  well: { sign: "●", words: "healthy", kind: "well" },
+};
 
 /** Whether a topology needs a human, in a word and a shape. known: whether that is so now. */
-export function HealthBadge({ health, known }: { health: Schemas["Health"]; known: boolean }) {
+export function HealthBadge({ health, known }: { health: Health; known: boolean }) {
   if (!known)
     return (
       <span className="health faint">
         <span aria-hidden="true">○</span> unknown
       </span>
     );
-  const well = health.troubles.length === 0;
+  const { sign, words, kind } = LEVELS[health.severity];
   return (
-    <span className={`health ${well ? "well" : "ill"}`}>
-      <span aria-hidden="true">{well ? "●" : "▲"}</span> {well ? "healthy" : "needs a look"}
+    <span className={`health ${kind}`}>
+      <span aria-hidden="true">{sign}</span> {words}
     </span>
   );
 }
 
-/** What needs a human: in words, and unless it is to be brief, since when, and what to do. */
-export function Troubles({ health, brief = false }: { health: Schemas["Health"]; brief?: boolean }) {
+/** What needs a human: in words, and unless it is to be brief, since when, and what to do. Then what is muted. */
+export function Troubles({ health, brief = false }: { health: Judged; brief?: boolean }) {
+  return (
+    <>
+      <TroubleList health={health} brief={brief} />
+      {health.muted.length > 0 && (
+        <ul className="muted" aria-label="Muted">
+          {health.muted.map((one) => (
+            <li key={one.code} data-muted={one.code}>
+              <span aria-hidden="true">◌</span>{" "}
+              <span>
+                {capital(one.text)}. Muted{one.by && ` by ${printable(one.by)}`}
+                {one.until !== null && (
+                  <>
+                    {" "}
+                    until <time dateTime={one.until}>{instant(one.until)}</time>
+                  </>
+                )}
+                : {printable(one.reason)}.
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+/** What a rule has judged, beside its threshold. */
+function compared({ threshold, limit, value }: Health["troubles"][number]): string {
+  if (threshold === null || limit === null || value === null) return "";
+  return `Threshold ${threshold}: ${compact(limit)}, and it is ${compact(value)}. `;
+}
+
+function TroubleList({ health, brief }: { health: Judged; brief: boolean }) {
   if (health.troubles.length === 0) return null;
   return (
     <ul className="troubles" aria-label="What needs a look">
       {health.troubles.map((trouble) => (
-        <li key={trouble.code} data-trouble={trouble.code}>
+        <li key={trouble.code} data-trouble={trouble.code} className={trouble.severity}>
           <span aria-hidden="true">▲</span>{" "}
           <span>
             {capital(trouble.text)}.{" "}
@@ -35,6 +80,7 @@ export function Troubles({ health, brief = false }: { health: Schemas["Health"];
                     Since <time dateTime={trouble.since}>{instant(trouble.since)}</time>.{" "}
                   </>
                 )}
+                {compared(trouble)}
                 {trouble.advice}
               </span>
             )}
@@ -46,7 +92,7 @@ export function Troubles({ health, brief = false }: { health: Schemas["Health"];
 }
 
 /** The first trouble on one line, which leads to all of them. */
-export function TroubleLine({ health }: { health: Schemas["Health"] }) {
+export function TroubleLine({ health }: { health: Health }) {
   const [first, ...others] = health.troubles;
   if (first === undefined) return null;
   return (
@@ -67,8 +113,8 @@ export function Meter({ value, label }: { value: number; label: string }) {
   );
 }
 
-/** Ticker, high-water use, drain backlog: what the health is made of. */
-export function Vitals({ of }: { of: Schemas["TopologySummary"] }) {
+/** Ticker, high-water use, drain backlog: what the health is made of. known: whether that is so now. */
+export function Vitals({ of, known }: { of: Schemas["TopologySummary"]; known: boolean }) {
   return (
     <dl className="facts">
       <div>
@@ -76,9 +122,11 @@ export function Vitals({ of }: { of: Schemas["TopologySummary"] }) {
         <dd>
           {of.rotation_age === null
             ? "tracking is off"
-            : of.health.ticking
-              ? `alive, last tick ${duration(of.rotation_age)} ago`
-              : `no tick for ${duration(of.rotation_age)}`}
+            : !known
+              ? "unknown"
+              : of.health.ticking
+                ? `alive, last tick ${duration(of.rotation_age)} ago`
+                : `no tick for ${duration(of.rotation_age)}`}
         </dd>
       </div>
       <div>

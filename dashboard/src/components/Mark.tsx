@@ -22,7 +22,7 @@ export function Mark({ kind }: { kind: Kind }) {
   );
 }
 
-/** A shape and its word, by default that of the kind. */
+/** A shape and its word, by default the word of the kind. */
 export function Status({ kind, word = kind }: { kind: Kind; word?: string }) {
   return (
     <span className={`status ${kind}`}>

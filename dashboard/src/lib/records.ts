@@ -16,7 +16,7 @@ export function messageIdQuery(text: string): MessageIdQuery {
 
 /**
  * The same as text for the box; bytes where it is no text, would be taken for something else, or has lines: a box
- * has one. Who knows the text alone may leave the bytes out.
+ * has one. A caller that knows the text alone may leave the bytes out.
  */
 export function messageIdText(of: { message_id: string | null; message_id_base64: string | null }): string {
   const { message_id: text, message_id_base64: bytes } = of;

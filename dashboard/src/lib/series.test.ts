@@ -27,7 +27,7 @@ function stats(...seconds: number[]): Stats {
     seconds: one,
     ...counts,
     pending: one,
-    held: one,
+    outstanding: one,
     buckets: { nursery: one, middle: one, oldest: one, expiring: one },
     latency: { p50: none, p95: none, p99: none },
   };
@@ -47,14 +47,14 @@ function sample(second: number, seconds: number | null = 1, acked = 2): Sample {
     orphaned: 0,
     duplicates: 0,
     pending: 3,
-    held: 4,
+    outstanding: 4,
     waiting_slabs: 0,
     buckets: { nursery: 3, middle: 0, oldest: 0, expiring: 0 },
     latency: { p50: 0.1, p95: 0.2, p99: 0.3 },
     high_water_use: 0,
     rotation_age: 1,
     backlog: 0,
-    health: { ticking: true, troubles: [] },
+    health: { ticking: true, severity: "well", since: null, troubles: [], muted: [] },
   };
 }
 

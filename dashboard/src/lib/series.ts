@@ -60,7 +60,7 @@ export function append(stats: Stats, samples: readonly Sample[], span: number): 
     at: join(stats.at, (sample) => sample.at),
     seconds: join(stats.seconds, (sample) => sample.seconds),
     pending: join(stats.pending, (sample) => sample.pending),
-    held: join(stats.held, (sample) => sample.held),
+    outstanding: join(stats.outstanding, (sample) => sample.outstanding),
     buckets: Object.fromEntries(
       BUCKETS.map((name) => [name, join(stats.buckets[name] ?? [], (sample) => sample.buckets[name] ?? 0)]),
     ),

@@ -1,14 +1,14 @@
--- Applies several calls of a shard as one, once: nobody sees the store in between, and a resend is answered
--- with what each of them was answered.
+-- Applies several calls of a shard as one, once: no client sees the store in between, and a resend gets the
+-- same replies.
 --
--- KEYS  those of ledger/includes/shard.lua, then
+-- KEYS  keys of ledger/includes/shard.lua, then
 --       ... [key]   the own keys of each call, one call after another
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       ... name, keys, words, [word]  of each call: its script, how many own KEYS and ARGV that has, and
+--       ... name, keys, words, [word]  of each call: its script, the number of its own KEYS and ARGV, and
 --                   these ARGV
 -- Returns their replies, in order, a line each. In place of an error stands its text, after "!": such a call
---       has changed nothing, and those after it were made all the same.
--- Bounded by the caller: together they are as much work as one call of one of these scripts may be
+--       has changed nothing, and the later calls are applied all the same.
+-- Bounded by the caller: together they are at most the work of one call of one of these scripts
 --       (acker/ledger/calls/messages.py).
 --- @script "track"
 --- @script "update"

@@ -1,8 +1,8 @@
--- Tells whether a spout's outcomes are there still, as they were read.
+-- Checks that entries of a spout's outcomes still exist as they were read.
 --
 -- KEYS  1 outcomes   stream (ledger/includes/outcomes.lua)
--- ARGV  ... id, digest  of each entry: of what the caller read in it (lua/ledger/outcomes/confirm.lua)
--- Returns 1, or 0 where one is gone, or another has its id.
+-- ARGV  ... id, digest  of each entry, as the caller read it (lua/ledger/outcomes/confirm.lua)
+-- Returns 1, or 0 if an entry is gone, or another has its id.
 -- Bounded by the caller: at most 500 entries a call.
 --- @chained reply == 1
 for k = 1, #ARGV, 2 do

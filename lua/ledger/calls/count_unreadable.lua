@@ -1,8 +1,8 @@
--- Counts records that could not be read, and were passed over.
+-- Counts unreadable records that were passed over.
 --
--- KEYS  those of ledger/includes/shard.lua
+-- KEYS  keys of ledger/includes/shard.lua
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 records  how many
+--       4 records  their number
 -- Returns "0".
 --- @include "ledger/includes/shard"
 --- @include "ledger/includes/once"

@@ -1,13 +1,13 @@
 -- Adds events to the trace of a tree (acker/ledger/calls/traces.py): for people, beside the ledger.
 --
--- KEYS  1 traces  stream  anchor of each trace that was begun lately, and by whose number
+-- KEYS  1 traces  stream  anchor of each of the latest traces
 --       2 trace   hash    key of an event -> "ms what"
 -- ARGV  1 anchor
---       2 events  how many events a trace has at most
---       3 most    how many traces a shard has at most
+--       2 events  most events of a trace
+--       3 most    most traces of a shard
 --       4 ttl     seconds for which a trace is kept
 --       ... key, what  of each event
--- Returns how many events were new. Bounded by the caller: at most 64 events.
+-- Returns the number of new events. Bounded by the caller: at most 64 events.
 local call = redis.call
 local most_events, most, ttl = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local instant = call('TIME')

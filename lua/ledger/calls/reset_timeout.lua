@@ -1,13 +1,13 @@
 -- Resets the timeout of slabs: they go back to the nursery. The unit is the slab.
 --
--- KEYS  those of ledger/includes/shard.lua, then
+-- KEYS  keys of ledger/includes/shard.lua, then
 --       ... vector  of each slab; no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 counts    u16 for each slab: how many of the indexes are its own
+--       4 counts    u16 for each slab: the number of its indexes
 --       5 indexes   u16 each
--- Returns how many slabs were moved, and after that the refused slabs, 16 hexadecimal digits each:
+-- Returns the number of moved slabs, and after that the refused slabs, 16 hexadecimal digits each:
 --       their record cannot be read. A slab none of whose named trees is pending or waiting stays.
--- Bounded by the caller: at most 100 trees a call, for each may be of a slab of 4,096.
+-- Bounded by the caller: at most 100 trees a call, because each may be in a slab of 4,096.
 --- @include "ledger/includes/shard"
 --- @include "ledger/includes/once"
 --- @include "ledger/includes/nursery"

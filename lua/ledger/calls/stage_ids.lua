@@ -1,16 +1,17 @@
--- Stores message ids of a slab that a later call tracks, where they are too many bytes for one call: a piece
--- of them (ledger/includes/id_pieces.lua). It waits for the track as any message does.
+-- Stores a piece of a slab's message ids that are too many bytes for one call
+-- (ledger/includes/id_pieces.lua).
+-- A later call tracks the slab; the piece waits for the track like any message.
 --
--- KEYS  those of ledger/includes/shard.lua, then
+-- KEYS  keys of ledger/includes/shard.lua, then
 --       1 vector   of the slab
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 limit    of the bytes that wait for their track
---       5 most     how many trees this shard may hold: pending, or with an outcome not yet confirmed
+--       4 limit    most bytes that wait for their track
+--       5 most     most trees of this shard: pending, or with an unconfirmed outcome
 --       6 count    of the slab's trees
 --       7 piece    0 to 15
 --       8 ids      message ids of the piece, packed
 -- Returns K kept, R rejected: over a limit (nothing changed), D tracked before with these ids, C tracked
---       before with others, U refused: what is held of it cannot be read.
+--       before with others, U refused: its record cannot be read.
 -- Bounded by the caller: a piece is of 256 trees at most.
 --- @include "ledger/includes/shard"
 --- @include "ledger/includes/once"
@@ -31,7 +32,7 @@ local function letter()
     return same and 'D' or 'C'
   end
   local limit = tonumber(ARGV[5])
-  if (tonumber(call('HGET', COUNTERS, 'held') or 0) or limit) + count > limit then return 'R' end
+  if (tonumber(call('HGET', COUNTERS, 'outstanding') or 0) or limit) + count > limit then return 'R' end
   if not facts and not waiting.open(slab) then return 'R' end
   return waiting.name(slab, piece, packed) and 'K' or 'R'
 end

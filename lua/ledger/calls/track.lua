@@ -1,27 +1,26 @@
 -- Tracks slabs of new trees for a spout.
 --
--- KEYS  those of ledger/includes/shard.lua, then
+-- KEYS  keys of ledger/includes/shard.lua, then
 --       1 outcomes   stream of the spout
 --       ... vector   of each slab; no slab twice
 --       last staged  of a commit: the staged vectors of its roots (lua/streams/staging/stage.lua)
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 spout      name of the spout that owns the trees
---       5 limit      how many trees this shard may hold: pending, or with an outcome not yet confirmed
---       6 kept       how many of its trees that failed or expired the shard keeps for people
---       7 how        "once" of a commit: staged vectors note which slabs were tracked, and go when their
---                    roots have come to their end. So a driver that was stopped meanwhile, for however long,
---                    tracks none again. "again" of slabs that the ledger has lost: they are noted, and
---                    tracked; or ""
---       8 emitted    how many tuples the caller has emitted into trees since it said so last: XORs do not
---                    tell
+--       5 limit      most trees of this shard: pending, or with an unconfirmed outcome
+--       6 kept       number of failed or expired trees that the shard keeps for people
+--       7 how        "once" of a commit: staged vectors note the tracked slabs, and go at the end of their
+--                    roots. So a driver that was stopped meanwhile, for any time, tracks no slab again.
+--                    "again" of slabs that the ledger has lost: they are noted, and tracked; or ""
+--       8 emitted    how many tuples the caller has emitted into trees since its last report: XORs do not
+--                    show it
 --       ... values, ids  of each slab: its ack values (one word for each tree) and its message ids, or ''
---                    where these were sent ahead in pieces (stage_ids.lua). Where one is missing, the slab
---                    is rejected
+--                    if these were sent ahead in pieces (stage_ids.lua). If a piece is missing, the slab is
+--                    rejected
 -- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before
 --       with other content (nothing changed), R rejected: over the limit (nothing changed), W rejected:
---       message ids that were to be sent ahead are missing (nothing changed), U refused: what is held of it
+--       message ids to be sent ahead are missing (nothing changed), U refused: its record
 --       cannot be read (nothing changed).
--- An error where the shard has too many spouts already: nothing has changed then.
+-- An error if the shard has too many spouts already: nothing has changed then.
 -- Tells the spout: acked for trees whose ack value is zero by now, failed for trees that failed before.
 -- Bounded by the caller: at most 400 slabs and 16,384 trees a call.
 --- @chained string.find(reply, '^[AD]+$')
@@ -34,13 +33,14 @@
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/waiting"
 local name, limit = ARGV[4], tonumber(ARGV[5])
--- Twice what a topology has: those of a configuration that is lost may still have trees.
+-- Twice the spouts of a topology: spouts of a lost configuration may still have trees.
 local MOST_SPOUTS = 128
 recent.kept = tonumber(ARGV[6])
 local n = (#ARGV - 8) / 2
 local staged, once = KEYS[OWN + n + 1], ARGV[7] == 'once'
 local ended = staged and call('EXISTS', staged) == 0
-local held = tonumber(call('HGET', COUNTERS, 'held') or 0) or limit -- it cannot be read: there is no room
+-- A count that cannot be read leaves no room.
+local outstanding = tonumber(call('HGET', COUNTERS, 'outstanding') or 0) or limit
 local nursery = 'bucket:' .. rotations % 3
 local names, replies = {}, {}
 for k = 1, n do names[k] = slabs.name(KEYS[OWN + k]) end
@@ -48,7 +48,7 @@ local headers = call('HMGET', SLABS, unpack(names))
 local values, ones, directory, ids, pending = {}, {}, {}, {}, {}
 local v, o, d, p, accepted = 0, 0, 0, 0, 0
 
--- The spout's number here. It is given one, where it has none, with the first slab that is accepted.
+-- The spout's number here, which its first accepted slab gives it.
 local spout = spouts.number(name)
 local registered = registry
 if not spout then
@@ -62,7 +62,7 @@ if not spout then
   spouts.names[spout], spouts.streams[spout] = name, KEYS[OWN]
 end
 
--- What waited for the slab is merged into its ack values, which it returns.
+-- Merges messages that waited for the slab into its ack values, and returns these.
 local function merge(key, slab, facts, value, waited, ahead)
   call('HDEL', FAILURES, slab)
   call('HDEL', EARLY, slab)
@@ -119,13 +119,13 @@ for k = 1, n do
       and call('HGET', MESSAGE_IDS, slab) == message_ids
     replies[k] = same and 'D' or 'C'
     if same then counters.add('duplicates', 1) end
-  elseif held + count > limit or (ahead and not (known and waiting.named(known, count))) then
-    replies[k] = held + count > limit and 'R' or 'W'
+  elseif outstanding + count > limit or (ahead and not (known and waiting.named(known, count))) then
+    replies[k] = outstanding + count > limit and 'R' or 'W'
     counters.add('rejected', count)
   else
     replies[k] = 'A'
     if staged and not ended then call('HSET', staged, 'tracked:' .. slab, 1) end
-    held = held + count
+    outstanding = outstanding + count
     accepted = accepted + count
     local digest = slabs.digest(value)
     if known then value = merge(key, slab, known, value, waited, ahead) end
@@ -157,7 +157,7 @@ if d > 0 then
   call('HSET', MESSAGE_IDS, unpack(ids))
   if registered ~= registry then call('HSET', CLOCK, 'spouts', registered) end
 end
-for _, counter in ipairs({'held', 'held:' .. spout, 'tracked', nursery}) do
+for _, counter in ipairs({'outstanding', 'outstanding:' .. spout, 'tracked', nursery}) do
   counters.add(counter, accepted)
 end
 outcomes.flush()

@@ -1,21 +1,21 @@
--- Updates trees: XORs into the ack values what was emitted and acked.
+-- Updates trees: XORs the ids of emitted and acked tuples into the ack values.
 --
--- KEYS  those of ledger/includes/shard.lua, then
---       1 step_counts, 2 mark, 3 mark, 4 mark, 5 mark  where it is known who acks (marks.lua),
---                    else left out
+-- KEYS  keys of ledger/includes/shard.lua, then
+--       1 step_counts, 2 mark, 3 mark, 4 mark, 5 mark  if the acking step is known (marks.lua),
+--                    otherwise omitted
 --       ... vector   of each slab of the sparse part, then of the dense part; no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 limit      of the bytes that wait for their track
---       5 emitted    how many tuples the caller has emitted into trees since it said so last: XORs do not
---                    tell
---       6 by         who acks, as of ledger/includes/marks.lua; empty where that is not known
---       7 acked      how many tuples the caller has acked since it said so last
---       8 trees      where it is known who acks: how many trees of each slab of the dense part (u16)
+--       4 limit      most bytes that wait for their track
+--       5 emitted    tuples that the caller has emitted into trees since its last report: XORs do not
+--                    show it
+--       6 by         the acking step (ledger/includes/marks.lua); empty if it is unknown
+--       7 acked      tuples that the caller has acked since its last report
+--       8 trees      if the acking step is known: the number of trees of each slab of the dense part (u16)
 --       9 counts, 10 indexes, 11 deltas  of the sparse part
 --       12 ones      deltas of slabs of one
 --       ... deltas   a vector for each slab of the dense part
 --       ... slab     of one, its name
--- Returns "late orphaned": how many of the deltas were for finished trees, and for trees that may not wait;
+-- Returns "late orphaned": numbers of deltas for finished trees, and for trees without room to wait;
 --       after that the slabs that were refused, 16 hexadecimal digits each: their record cannot be read.
 -- Tells the spouts: acked.
 --- @include "ledger/includes/shard"

@@ -1,4 +1,4 @@
--- Drops the pieces of a slab of `count` trees, where there are such; returns how many there may be.
+-- Drops the pieces of a slab of `count` trees, if there are any; returns their possible number.
 -- @needs shard, id_pieces
 local function drop_id_pieces(slab, count)
   if count <= id_pieces.TREES or call('HSTRLEN', MESSAGE_IDS, slab) > 0 then return 0 end

@@ -1,12 +1,12 @@
--- How what waits for the track of a slab is packed (waiting.lua says what it is and bounds it).
+-- The packed form of messages that wait for the track of a slab (waiting.lua defines and bounds them).
 --
 -- Words beyond the slab's vector are pairs (index as u16, word), ascending.
--- Failures are groups of one reason each: n, how many trees (u16), length (u16), n indexes (u16 each),
+-- Failures are groups of one reason each: n, the number of trees (u16), length (u16), n indexes (u16 each),
 -- reason.
 local early = {PAIR = 10}
 
--- The vector with those pairs in it that are for its first `length` words, which it has by then where there
--- are such; and the pairs that are left. nil where they cannot be read. At most one step for each pair.
+-- The vector with the pairs of its first `length` words in it, extended to these words if there are such
+-- pairs; and the remaining pairs. nil if they cannot be read. At most one step for each pair.
 function early.merge(vector, packed, length)
   if packed == '' then return vector, '' end
   local pieces, n, next_word, at = {vector}, 1, #vector / 8, 1
@@ -22,8 +22,9 @@ function early.merge(vector, packed, length)
   return table.concat(pieces), string.sub(packed, at)
 end
 
--- Failures as a list of {indexes = packed, reason =}, up to what cannot be read, and whether there is
--- such. At most one for each of 4,096 trees.
+-- Failures as a list of {indexes = packed, reason =}, up to an unreadable one, and true if there is such a
+-- one.
+-- At most one for each of 4,096 trees.
 function early.groups(packed)
   local groups, at = {}, 1
   while at <= #packed do

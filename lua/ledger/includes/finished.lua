@@ -1,13 +1,12 @@
--- Which trees of a slab are finished, for updates of whole slabs: a hash keeps, for slabs of which many
--- are, a
--- mask with a word of ones for each of these trees, and zero for the others. So the server's own loops tell
--- trees finished before from trees that finish now, and Lua walks over what changed only.
+-- The finished trees of a slab, for updates of whole slabs. A hash keeps a mask for each slab with many
+-- finished trees: a word of ones for each of these trees, and zero for the others. So the server's own loops
+-- distinguish trees finished before from trees that finish now, and Lua walks only over changed words.
 -- @needs shard
 --
--- A mask is a note: a tree may be finished that it has not (after a fail, or an update of few trees). It
--- names none that is pending, for what is finished stays so until the slab goes, and the mask goes with its
+-- A mask is a hint: it may lack a finished tree (after a fail, or an update of few trees). It names no
+-- pending tree, because a finished tree stays finished until the slab goes, and the mask goes with its
 -- vector.
--- Without a mask, or beside it, so many finished trees are walked over one by one: a 32nd of a slab.
+-- Most finished trees outside the mask that are walked over one by one: a 32nd of a slab.
 local MASK_SHARE = 32
 local MASK_WORD = rep('\255', 8)
 local finished = lazy(function(finished)
@@ -20,9 +19,9 @@ local finished = lazy(function(finished)
     call('HDEL', FINISHED, slab)
   end
 
-  -- How many words of the vector in SCRATCH, of which `bits` bits are set, are not zero. The vector is zero
-  -- where the mask, in OPERAND, is. A word has some 32 bits: few words are looked for one by one, of many
-  -- the zero ones of the mask.
+  -- The number of nonzero words of the vector in SCRATCH, which has `bits` set bits. The vector is zero where
+  -- the mask in OPERAND is zero. A word has some 32 bits: few words are searched one by one; for many words
+  -- the zero words of the mask are searched.
   function finished.late(mask, bits)
     local n, at = 0, 0
     if bits > #mask / 8 then

@@ -1,18 +1,18 @@
--- Where the message ids of a slab are kept: packed in the field `slab` of MESSAGE_IDS; or, where that would
--- be many bytes (encoding.py), in pieces of so many trees each, in fields of their own. The field
--- `slab` is empty then. So no call moves more than a piece at a time.
+-- The place of a slab's message ids: packed in the field `slab` of MESSAGE_IDS. If these would be many bytes
+-- (slabs.py), they are kept in pieces of so many trees, in separate fields, and the field `slab` is empty. So
+-- no call moves more than a piece at a time.
 local id_pieces = {TREES = 256, MOST = 16}
 
 function id_pieces.field(slab, piece)
   return slab .. string.char(piece)
 end
 
--- How many trees a piece of a slab of `count` is of.
+-- The number of trees of a piece of a slab of `count` trees.
 function id_pieces.trees(count, piece)
   return math.min(id_pieces.TREES, count - id_pieces.TREES * piece)
 end
 
--- Takes ascending indexes (a list) apart by pieces: calls what(piece, from, to, indexes in the piece).
+-- Splits ascending indexes (a list) by pieces: calls what(piece, from, to, indexes in the piece).
 function id_pieces.by_piece(indexes, what)
   local from = 1
   while from <= #indexes do

@@ -1,25 +1,24 @@
--- Notes which step acks tuples: of which slabs, when and in which batch (marks); and for each step, exactly,
--- how many tuples and trees, and how old the trees were.
+-- Notes the acks of each step in each slab, with their time and batch (marks), and exact counts of each step:
+-- tuples, trees, and the ages of the trees.
 -- @needs shard, outcomes
 --
 -- KEYS, five of them:
---   step_counts  hash  what each step of the topology has done here. Fields begin with its number (text):
---                      "<n> tuples", "<n> failed" (trees), "<n> seen" (ms), and "<n> <bucket>" of the ages
---                      of trees when it acked tuples of theirs -> trees (buckets as of LATENCY)
---   marks        hash  four of them. Marks of a rotation stand in that of its number modulo 4,
---                      and go when the next rotation takes the place (rotate.lua): later than their slab,
---                      unless that was reset; without rotations, by its time to live. The field is the
---                      step's number (u32) and the slab; the value is when (ms, u64) and in which batch
---                      (u32)
--- `by` is who acks: the step's number (u32) and the batch (u32; all ones for none); '' for nobody that is
--- known: nothing is noted then.
--- Slabs of one have no marks: a mark takes many times what is kept of such a tree.
--- None of this is worth to end a call in the middle: what cannot be written is left out.
--- trees: how many, by how the headers of their slabs begin.
+--   step_counts  hash  counts of each step in this shard. Fields begin with its number (text): "<n> tuples",
+--                      "<n> failed" (trees), "<n> seen" (ms), and "<n> <bucket>" of the ages of trees when it
+--                      acked their tuples -> trees (buckets of LATENCY)
+--   marks        hash  four of them. Marks of a rotation stand in the hash of its number modulo 4, and go
+--                      when the next rotation takes the place (rotate.lua): later than their slab, unless the
+--                      slab was reset. Without rotations they go by the time to live. The field is the step's
+--                      number (u32) and the slab; the value is the time (ms, u64) and the batch (u32)
+-- `by` is the acking step: its number (u32) and the batch (u32; all ones for none); '' for an unknown step:
+-- nothing is noted then.
+-- Slabs of one have no marks: a mark takes many times the bytes of such a tree.
+-- Values that cannot be written are left out, because they are not worth ending a call in the middle.
+-- trees: their numbers, by the begins of their slabs' headers.
 local marks = {KEYS = 5, TTL = 30 * 86400, tuples = 0, trees = {}}
 
--- Adds trees of slabs to those of headers that begin alike, and returns the headers; counts has how many of
--- each slab (u16). To make facts of each header would cost more than the ack, where slabs were tracked one by
+-- Adds trees of slabs to the trees of headers that begin alike, and returns the headers; counts has their
+-- number for each slab (u16). Parsing each header would cost more than the ack, if slabs were tracked one by
 -- one.
 local function by_header(names, counts, found)
   if #names == 0 then return nil end
@@ -38,10 +37,9 @@ local function by_header(names, counts, found)
   return headers
 end
 
--- Notes tuples that `by` acks, of slabs of many and of one; `trees` says how many trees of each slab of many
--- (u16). What it counts, flush() writes. keys: the place of the five keys. Returns the headers of both kinds
--- of slabs, false where there is none; nil where they were not read. Bounded by the caller: at most 1,000
--- slabs.
+-- Notes tuples that `by` acks, of slabs of many and of one; `trees` has the number of trees of each slab of
+-- many (u16). flush() writes the counts. keys: the place of the five keys. Returns the headers of both kinds
+-- of slabs, false if there is none; nil if they were not read. Bounded by the caller: at most 1,000 slabs.
 function marks.acked(keys, by, tuples, many, trees, ones)
   if by == '' then return end
   local number, value, fields, m = sub(by, 1, 4), pack('<I8', now) .. sub(by, 5), {}, #many
@@ -57,7 +55,7 @@ function marks.acked(keys, by, tuples, many, trees, ones)
   return by_header(many, trees, marks.trees), by_header(ones, nil, marks.trees)
 end
 
--- Writes what acked() counted.
+-- Writes the counts of acked().
 function marks.flush(keys)
   if not marks.by then return end
   local step, buckets = unpack_from('<I4', marks.by), {}

@@ -2,7 +2,7 @@
 -- @needs shard
 local nursery = {}
 
--- A slab that stands there already stays as it is. `header` and `facts` are those of the slab.
+-- A slab that is there already stays unchanged. `header` and `facts` belong to the slab.
 function nursery.enter(key, slab, header, facts)
   local rotation = facts.rotation
   if rotation == rotations then return end

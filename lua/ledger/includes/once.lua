@@ -1,8 +1,8 @@
 -- Applies a call once, however often it is sent (Kafka's idempotent producer): a writer numbers its calls
--- 1, 2, 3 ... and has at most one under way. The last number gets the reply it got then, never an empty one,
--- which numbers before it get. A number out of turn is refused, so that a call lost on the way cannot be
--- passed by a later one. So is the first call of a writer when the shard remembers as many as it may: to
--- forget one before its time would let a resend of its take effect twice.
+-- 1, 2, 3 ... and has at most one under way. The last number gets its first reply again, never an empty one;
+-- earlier numbers get an empty reply. A number out of turn is refused, so that a later call cannot overtake a
+-- lost one. The first call of a writer is also refused if the shard remembers its most writers: to forget a
+-- writer too early would let a resend of its call take effect twice.
 --
 -- ARGV  2 writer    16 random bytes; empty in a call of apply_calls.lua, which takes effect once as a whole
 --       3 sequence  1 to 2^53; empty there, too
@@ -29,7 +29,7 @@ if writer ~= '' then
   end
 end
 
--- Ends the operation: what it counted is written, its reply kept for a resend.
+-- Ends the operation: writes its counts, and keeps its reply for a resend.
 local function finish(reply)
   counters.flush()
   if writer == '' then return reply end

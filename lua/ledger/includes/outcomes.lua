@@ -1,12 +1,12 @@
 -- Gathers the outcomes of one call and tells each spout of them by at most one stream entry for each status
--- and reason, or for many reasons together. An entry holds, as bytes,
+-- and reason, or by one for many reasons. An entry holds, as bytes,
 --   reasons: (length as u16, text)*                                     one, or several that `why` names
 --   whole: (latency in ms as u32, n as u16, n slabs)*                   all trees of each slab
 --   part:  (slab, latency in ms as u32, n as u16, n indexes as u16)*    some of its trees
---   why:   u16 for each tree of `part`: which of the reasons, from 0; empty where there is one
+--   why:   u16 for each tree of `part`: its reason, from 0; empty for a single reason
 local outcomes = {acked = {}, failed = {}, expired = {}}
 local mixed = {} -- entries with many reasons, by status and spout: the last of each list is being filled
--- Bytes of reasons after which another entry is begun: a reader has the reasons of some entries in memory.
+-- Most bytes of reasons in an entry: a reader has the reasons of some entries in memory.
 local REASON_BYTES = 16384
 
 function outcomes.pack_indexes(indexes)
@@ -77,7 +77,7 @@ local function new_entry(list)
   return entry
 end
 
--- Adds the outcome of the n trees of a slab at `indexes`, each for its own of `reasons`.
+-- Adds the outcome of the n trees of a slab at `indexes`, each with its reason of `reasons`.
 function outcomes.add_each(status, reasons, slab, facts, indexes, n)
   local of_status = mixed[status] or {}
   mixed[status] = of_status

@@ -1,17 +1,17 @@
--- Keeps the latest trees that failed or expired, for people: what a spout confirms is gone from its stream.
+-- Keeps the latest failed or expired trees, for people: confirmed outcomes are gone from the spout's stream.
 -- @needs shard, outcomes, id_pieces
 --
--- An entry is of trees of one status and spout. Its id is how many trees of the shard had failed or
--- expired with it: so the ids tell how many trees are kept, and what is older than the last recent.kept
--- (set by the script) is dropped. It holds status, at (ms), reasons and why (outcomes.lua; why is of
--- all trees, in their order), spout (name) and trees, for each slab:
+-- An entry has trees of one status and spout. Its id is the number of the shard's trees that failed or
+-- expired up to it. So the ids give the number of kept trees, and entries before the last recent.kept trees
+-- (set by the script) are dropped. It holds status, at (ms), reasons and why (outcomes.lua; why has a number
+-- for each tree, in their order), spout (name) and trees, for each slab:
 --   slab, ms from track to end (u32), count: trees of the slab (u16), n (u16), n indexes (u16; n is 0 for
---   all trees), named (u16), bytes (u32), message ids as packed by the spout: of all its trees where n
---   is 0 or large, of those named where they are few; named says of how many, 0 that they are not kept
--- Trees and bytes after which a further entry is begun: who reads one reads all of it.
+--   all trees), named (u16), bytes (u32), message ids as packed by the spout: of all its trees if n is 0 or
+--   large, of the named trees if they are few; named is their number, 0 if they are not kept
+-- Most trees and bytes of an entry, because a reader reads all of it.
 local ENTRY_TREES, ENTRY_BYTES = 256, 65536
--- A call spends no more on the message ids of slabs of many than this: bytes that are read, and for each
--- tree that is passed over on the way to another what 32 of them cost. Callers name few enough slabs.
+-- Most bytes that a call spends on message ids of slabs of many: the read bytes, and 32 bytes for each tree
+-- that is passed over on the way to another. Callers name few enough slabs.
 local RECENT_COST = 4194304
 local KEPT_COST = 8 -- of a byte that is kept: it is copied several times
 local PIECE_COST = 12 -- of a byte of a piece that is read: few of them may be wanted
@@ -19,8 +19,8 @@ local cost = 0
 
 local recent = {pieces = {}, trees = 0, bytes = 0}
 
--- Writes what was gathered of an entry of a spout's outcomes: recent.of has its status, reasons, spout and
--- why, and recent.told is how many of its trees are written.
+-- Writes the gathered trees of an entry of a spout's outcomes: recent.of has its status, reasons, spout and
+-- why, and recent.told is the number of its written trees.
 function recent.flush()
   if recent.trees == 0 then return end
   local status, reasons, spout, why = unpack(recent.of)
@@ -40,7 +40,7 @@ function recent.flush()
   recent.pieces, recent.trees, recent.bytes = {}, 0, 0
 end
 
--- The bytes of the message ids from the tree at `index` up to, but without, that at `wanted`.
+-- The bytes of the message ids from the tree at `index` to the tree before `wanted`.
 local function bytes_between(packed, index, wanted)
   local sum = 0
   while index + 8 <= wanted do -- twice as fast as one by one

@@ -1,14 +1,15 @@
--- What every operation on a shard starts with: its keys, the clock and small helpers.
+-- The start of every operation on a shard: its keys, the clock and small helpers.
 --
 -- KEYS  1 clock            hash    rotations, drained, spouts (below), most_writers where it is set by hand;
 --                             measured: stamp and age (ms) of the last rotation (rotate.lua);
 --                             rotated_at: when that was by the server's clock (ms), for readers;
 --                             passed: ms that were measured until then, altogether;
---                             writers_at: when the writers were rotated, in those
+--                             writers_at: when the writers were rotated, in those;
+--                             removed: random, of a removed topology; the clock has a time to live then
 --       2 slabs            hash    slab -> header, from the first message until the last confirmation
 --       3 message_ids      hash    slab -> the spout's message ids, as packed by the spout
 --       4 failures         hash    slab -> the trees that failed before their track (early.lua)
---       5 confirmed        hash    slab -> how many of its outcomes are confirmed, once some are
+--       5 confirmed        hash    slab -> number of its confirmed outcomes, if there are any
 --       6 counters         hash    exact counts
 --       7 latency          hash    histogram bucket -> acked trees
 --       8 writers          hash    writer -> "sequence reply" of its last call
@@ -18,7 +19,7 @@
 --      14 operand          string  the other operand of BITOP
 --      15 recent           stream  the latest trees that failed or expired (ledger/includes/recent.lua)
 --      16 ones             hash    slab of one -> its ack value
---      17 finished         hash    slab -> which of its trees are finished (ledger/includes/finished.lua)
+--      17 finished         hash    slab -> mask of its finished trees (ledger/includes/finished.lua)
 --      18 early           hash    slab -> words that wait for its track (ledger/includes/waiting.lua)
 --      ... outcomes        streams, one for each spout that ARGV[1] names, in its order
 --      then the keys that are the operation's own: mostly one ack vector for each slab it names
@@ -26,17 +27,18 @@
 --
 -- The spouts of a shard are "names,made/number:name/number:name ...": how many names follow, and how many
 -- numbers were given so far. A shard gives a spout its number with the first track, and never gives a number
--- again: what
--- the shard may lose of its end, it loses the slabs with that number too. So a slab is never another
--- spout's,
--- whatever becomes of the topology's configuration, which lies elsewhere. A caller that knows other spouts
--- than
--- the shard has is answered with those, and nothing else is done: what it declared would be other streams.
+-- again: if the shard loses its latest writes, it loses the slabs with such a number as well. So a slab never
+-- belongs to another spout, even if the topology's configuration, which lies elsewhere, is lost. A caller
+-- that declares other spouts than the shard has gets the shard's spouts as its reply, and nothing else is
+-- done, because its declared keys would be other streams. A shard of a removed topology refuses every call for
+-- a day, so no late call makes a key that nobody would find again; a topology of that name that is made anew
+-- clears it (lua/ledger/settings/clear_removed.lua).
 -- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A
--- slab of one, whose name is that of a negative anchor, has a field of `ones` instead.
+-- slab of one, whose name is a negative anchor's, has a field of `ones` instead.
 -- A header is kind, number of its spout, count of trees, rotation it entered the nursery at, time tracked
 -- (ms), digest.
--- Nothing that is read back is taken for granted: no operation ends in the middle for what it cannot read.
+-- Every stored value is checked when it is read: no operation ends in the middle because of an unreadable
+-- one.
 -- A word is the 8-byte ack value of one tree; zero is a tree that is not pending.
 local call, sub, find, rep, byte = redis.call, string.sub, string.find, string.rep, string.byte
 local pack, unpack_from, bxor, floor = struct.pack, struct.unpack, bit.bxor, math.floor
@@ -53,8 +55,8 @@ local HEADER, HEADER_BYTES = '<BI4I2I4I8', 19
 local SLAB_TREES = 4096
 local ZERO = rep('\0', 8)
 
--- A table whose functions are made when one of them is first asked for. To make them costs more than most
--- calls do, and most calls need none of them.
+-- A table whose functions are made at the first use of one of them: making them costs more than most calls,
+-- and most calls need none of them.
 local function lazy(make)
   return setmetatable({}, {__index = function(made, name)
     setmetatable(made, nil)
@@ -65,21 +67,21 @@ end
 
 local instant = call('TIME')
 local now = instant[1] * 1000 + floor(instant[2] / 1000)
-local rotations, registry = unpack(call('HMGET', CLOCK, 'rotations', 'spouts'))
+local turned, registry, removed = unpack(call('HMGET', CLOCK, 'rotations', 'spouts', 'removed'))
+if removed then return redis.error_reply('REMOVED') end
 registry = registry or ''
-if not rotations then
-  rotations = 0
-  call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', 0)
-end
-rotations = tonumber(rotations)
+local rotations = tonumber(turned or 0)
 local declared = registry == ARGV[1]
 local readable = declared or registry == '' or find(registry, '^%d+,%d+')
 if not rotations or rotations < 0 or rotations % 1 ~= 0 or not readable then
   return redis.error_reply('UNREADABLE the clock of this shard') -- before anything has changed
 end
 if not declared then return redis.error_reply('SPOUTS ' .. registry) end
+if not turned then
+  call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', 0)
+end
 
--- The spouts of the shard, read when a slab's header is: by number, its name and which of KEYS is its
+-- The spouts of the shard, read with a slab's header: by number, the name and the index in KEYS of its
 -- stream.
 local spouts = {names = nil, streams = nil}
 
@@ -102,7 +104,7 @@ function spouts.stream(number)
   return spouts.streams[number]
 end
 
--- The number of a spout here; nil where it has none.
+-- The number of a spout here; nil if it has none.
 function spouts.number(name)
   if not spouts.names then read_spouts() end
   for number, other in pairs(spouts.names) do
@@ -116,7 +118,7 @@ function counters.add(name, by)
   counters.changes[name] = (counters.changes[name] or 0) + by
 end
 
--- Raises a count by so many, and returns it. One that cannot be read begins anew: to end here would leave a
+-- Raises a count by so many, and returns it. An unreadable count begins anew: an error here would leave a
 -- call half done.
 function counters.raise(hash, name, by)
   local raised = redis.pcall('HINCRBY', hash, name, by)
@@ -125,7 +127,7 @@ function counters.raise(hash, name, by)
   return by
 end
 
--- Writes what add() summed up: one HINCRBY for each counter, whatever the number of trees.
+-- Writes the sums of add(): one HINCRBY for each counter, for any number of trees.
 function counters.flush()
   for name, by in pairs(counters.changes) do
     if by ~= 0 then counters.raise(COUNTERS, name, by) end
@@ -142,19 +144,19 @@ function slabs.header(kind, spout, count, tracked_at, digest)
   return pack(HEADER, kind, spout, count, rotations, tracked_at) .. digest
 end
 
--- 8 bytes that tell ack values from others: what a slab was tracked with can be compared later.
+-- A digest of 8 bytes of ack values, to compare the values of a slab's track later.
 function slabs.digest(values)
   if #values == 8 then return values end
   local hex = redis.sha1hex(values)
   return pack('>I4I4', tonumber(sub(hex, 1, 8), 16), tonumber(sub(hex, 9, 16), 16))
 end
 
--- Whether a header of these fields is that of a slab that was tracked.
+-- True if a header of these fields belongs to a tracked slab.
 function slabs.is_tracked(kind, spout, count)
   return kind == TRACKED and spouts.name(spout) and count >= 1 and count <= SLAB_TREES
 end
 
--- What the first HEADER_BYTES of a header say; nil where this version writes no such header. Read once for
+-- Parses the first HEADER_BYTES of a header; nil if this version writes no such header. Read once for
 -- all slabs of a call that were tracked by one call.
 function slabs.facts_of(fixed)
   local facts = slabs.known[fixed]
@@ -173,15 +175,15 @@ function slabs.facts_of(fixed)
   return facts
 end
 
--- What a header says; nil where it cannot be read.
+-- Parses a header; nil if it cannot be read.
 function slabs.facts(header)
   if #header ~= HEADER_BYTES + 8 then return nil end
   return slabs.facts_of(sub(header, 1, HEADER_BYTES))
 end
 
--- Notes a slab whose record cannot be read, as a newer version or a hand may leave it. It is passed over
--- and named in the reply, and all else that a call does is done: an error in the middle would leave the call
--- half applied, and its resend would undo that half.
+-- Notes a slab with an unreadable record, left by a newer version or by hand. It is passed over and named in
+-- the reply, and the rest of the call is done: an error in the middle would leave the call half applied, and
+-- its resend would undo that half.
 slabs.refused, slabs.refusals = {}, ''
 
 function slabs.refuse(slab)
@@ -211,7 +213,7 @@ function slabs.leave_bucket(slab, rotation)
   members[#members + 1] = slab
 end
 
--- The same at once, for up to 1,000 slabs that entered at one rotation.
+-- Takes up to 1,000 slabs that entered at one rotation out of their bucket, at once.
 function slabs.leave_together(names, rotation)
   if rotations - rotation < 3 and #names > 0 then call('SREM', BUCKETS[rotation % 3], unpack(names)) end
 end
@@ -227,13 +229,18 @@ function vectors.is_one(slab)
   return byte(slab) >= 128
 end
 
--- The ack vector of a slab; nil or false where it has none.
+-- The key of a slab's ack vector, where the caller does not name it.
+function vectors.key(slab)
+  return sub(CLOCK, 1, -6) .. 'ack:' .. slab
+end
+
+-- The ack vector of a slab; nil or false if it has none.
 function vectors.get(key, slab)
   if vectors.is_one(slab) then return call('HGET', ONES, slab) end
   return call('GET', key)
 end
 
--- The word of one tree; zero where there is none.
+-- The word of one tree; zero if there is none.
 function vectors.word(key, slab, index)
   local value
   if vectors.is_one(slab) then
@@ -283,7 +290,7 @@ local words = lazy(function(words)
     end
   end
 
-  -- How many words of a vector are not zero.
+  -- The number of nonzero words of a vector.
   function words.count(vector)
     local _, zeros = words.zeros(vector)
     return #vector / 8 - zeros

@@ -1,5 +1,5 @@
--- Records that cannot be read, as a newer version or a hand may leave them, count as missing: they are
--- dropped, counted, and named in the reply, for the log. Of their trees the spout's own timer tells.
+-- Unreadable records, left by a newer version or by hand, count as missing: they are dropped, counted, and
+-- named in the reply, for the log. The spout's own timer reports their trees.
 -- @needs shard, id_pieces
 local unreadable = {names = {}}
 
@@ -9,8 +9,8 @@ function unreadable.add(name)
   counters.add('unreadable', 1)
 end
 
--- How many trees a slab has whose header cannot be read, as its message ids tell: there are that many
--- lengths, and the bytes of all, and nothing else. nil where they do not tell. At most 4,096 steps.
+-- The number of trees of a slab with an unreadable header, by its message ids: there are that many lengths,
+-- and the bytes of all, and nothing else. nil if the message ids do not give it. At most 4,096 steps.
 local function count_in(packed)
   local bytes = 0
   for n = 1, math.min(SLAB_TREES, floor(#packed / 2)) do

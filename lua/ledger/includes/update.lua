@@ -29,8 +29,8 @@ local function items(packed, format, size)
   return found
 end
 
--- What is known of a slab, or of one that is made to wait now; false where its record cannot be read, nil
--- where no further slab may wait, or none is to. header: where it was read before in the call.
+-- The facts of a slab, or of a slab that begins to wait now; false if its record cannot be read, nil if no
+-- further slab may wait, or none is to. header: its header, if the call has read it before.
 local function facts_of(slab, header)
   if header == nil then header = call('HGET', SLABS, slab) end
   header = header or update.waits and waiting.open(slab)
@@ -40,7 +40,7 @@ local function facts_of(slab, header)
   return facts or false
 end
 
--- Counts a delta for a tree that is finished, or that may not wait.
+-- Counts a delta for a finished tree, or for a tree without room to wait.
 local function count_lost(facts)
   if facts or not update.waits then
     update.late = update.late + 1
@@ -56,11 +56,11 @@ local function wait_for_track(key, slab, indexes, deltas)
   update.unknown, update.orphaned = update.unknown + unknown, update.orphaned + orphaned
 end
 
--- The n-th of `counts` (u16) says how many of `indexes` (u16) and `deltas` (words) are for the n-th key from
--- `first` on. Touches only the words named: the cost does not depend on the size of the slabs. A record is
--- read where it matters: for words that are zero, or become zero. Where it cannot be, the slab is passed
--- over from there on.
--- headers: of the slabs, where they were read before in the call.
+-- The n-th of `counts` (u16) is the number of `indexes` (u16) and `deltas` (words) for the n-th key from
+-- `first` on. Touches only the named words: the cost does not depend on the size of the slabs. A record is
+-- read only for words that are zero, or become zero. If it cannot be read, the slab is passed over from there
+-- on.
+-- headers: of the slabs, if the call has read them before.
 -- Bounded by the caller: at most 1,000 words a call.
 function update.sparse(first, counts, indexes, deltas, headers)
   if deltas == '' then return end
@@ -148,8 +148,8 @@ local dense_part = lazy(function(dense_part)
     return completed, c
   end
 
-  -- Takes out of a delta what is for trees of a tracked slab that never were, or are finished and listed: it
-  -- is late.
+  -- Removes from a delta the words for trees that a tracked slab lacks, or that are finished and listed: they
+  -- are late.
   local function without_late(delta, length, listed)
     if #delta > length then
       update.late = update.late + words.count(sub(delta, length + 1))
@@ -165,7 +165,7 @@ local dense_part = lazy(function(dense_part)
     return words.clear(delta, hit)
   end
 
-  -- Takes out of a vector again what was late: words of trees of the mask, which were zero and are to be so.
+  -- Removes late words from a vector again: words of trees of the mask, which were zero and must stay zero.
   local function undo_late(key, mask)
     call('BITOP', 'AND', SCRATCH, key, OPERAND)
     local bits = call('BITCOUNT', SCRATCH)
@@ -174,7 +174,7 @@ local dense_part = lazy(function(dense_part)
     call('BITOP', 'XOR', key, key, SCRATCH)
   end
 
-  -- `value` is the vector, or '' where there is a mask: it is not worth to be read then.
+  -- `value` is the vector, or '' if there is a mask, because it need not be read then.
   local function dense_tracked(key, slab, facts, value, mask, delta)
     local count = facts.count
     if not value then -- all its trees are finished
@@ -203,7 +203,7 @@ local dense_part = lazy(function(dense_part)
     if complete then finish_slab(key, slab, facts) end
   end
 
-  -- How many words of a delta are for trees that have no word yet.
+  -- The number of words of a delta for trees without a word.
   local function begun(value, delta)
     local zeros, z = words.zeros(value)
     local n = 0
@@ -215,7 +215,7 @@ local dense_part = lazy(function(dense_part)
     return n
   end
 
-  -- A vector of deltas for a slab that waits, or that nobody knows of and where `facts` is nil.
+  -- A vector of deltas for a waiting slab, or for an unknown one, whose `facts` is nil.
   local function wait_for_track_dense(key, slab, facts, value, delta)
     local known
     if not facts and not update.waits then
@@ -236,8 +236,8 @@ local dense_part = lazy(function(dense_part)
 
   -- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work
   -- is the server's own (BITOP, comparison of strings), not Lua's.
-  -- headers: of the slabs, behind `passed` others, where they were read before in the call.
-  -- Bounded by the caller: at most 16,384 words and 51 slabs a call, for each may be of 4,096 trees.
+  -- headers: of the slabs, behind `passed` others, if the call has read them before.
+  -- Bounded by the caller: at most 16,384 words and 51 slabs a call, because each may have 4,096 trees.
   function dense_part.update(keys, deltas, headers, passed)
     local names = {}
     for k = 1, #keys do names[k] = slabs.name(keys[k]) end
@@ -270,7 +270,7 @@ local dense_part = lazy(function(dense_part)
 end)
 
 local ones_part = lazy(function(ones_part)
-  -- The names of slabs of one whose headers are whole, and these; the others are refused.
+  -- The names and the headers of slabs of one with whole headers; the others are refused.
   local function with_headers(names, headers)
     local kept, whole, n = {}, {}, 0
     for k = 1, #names do
@@ -294,7 +294,7 @@ local ones_part = lazy(function(ones_part)
   end
 
   -- Slabs of one whose tree is complete. Slabs that were tracked by one call have headers that begin alike.
-  -- found: their headers, where they were read before in the call.
+  -- found: their headers, if the call has read them before.
   local function complete_ones(names, found)
     found = found or call('HMGET', SLABS, unpack(names))
     local all, headers = pcall(table.concat, found) -- it raises where there is no header
@@ -323,8 +323,8 @@ local ones_part = lazy(function(ones_part)
     if #names > 0 then call('HDEL', ONES, unpack(names)) end
   end
 
-  -- Words of slabs of one as they are to be XORed: zero where there is none, or where it cannot be read.
-  -- Such a slab is refused.
+  -- Words of slabs of one before an XOR: zero if there is none, or if it cannot be read. Such a slab is
+  -- refused.
   local function sound_words(names, values)
     for k = 1, #names do
       if values[k] and #values[k] ~= 8 then slabs.refuse(names[k]) end
@@ -333,7 +333,7 @@ local ones_part = lazy(function(ones_part)
     return table.concat(values)
   end
 
-  -- Whether a delta for a slab of one that has no word waits as its word. All bytes of it were counted
+  -- True if a delta for a slab of one that has no word waits as its word. All bytes of it were counted
   -- already.
   local function one_may_wait(slab)
     if slabs.refused[slab] then return false end
@@ -346,7 +346,7 @@ local ones_part = lazy(function(ones_part)
   end
 
   -- Slabs of one: the n-th word of `deltas` is for the n-th of `names`. All are XORed at once.
-  -- headers: of the slabs, where they were read before in the call.
+  -- headers: of the slabs, if the call has read them before.
   -- Bounded by the caller: at most 1,000 a call.
   function ones_part.update(names, deltas, headers)
     local n = #deltas / 8

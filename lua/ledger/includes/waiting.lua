@@ -2,18 +2,18 @@
 -- @needs shard, id_pieces, drop_id_pieces, early
 --
 -- The words that wait for a slab of many are a vector from its first tree on, as an update of a whole slab
--- makes it; and pairs of what is beyond its end, so that one early message takes few bytes whatever its
--- index. Above MOST_PAIRS they become part of the vector: by then they take less there than a message may.
--- Message ids that are sent ahead of their track wait too (stage_ids.lua): the header of a slab that waits
--- has their bytes in place of the spout, and which pieces there are, as bits, in place of the count.
+-- makes it; and pairs for words beyond its end, so that one early message takes few bytes for any index.
+-- Above MOST_PAIRS they become part of the vector, where they take less room by then.
+-- Message ids that are sent ahead of their track also wait (stage_ids.lua): the header of a waiting slab has
+-- their bytes in place of the spout, and a bit for each piece in place of the count.
 -- All bytes that wait in a shard are counted, `waiting.limit` (set by the script) bounds them.
 local MOST_PAIRS = 64
 local MOST_REASONS = 16 -- of a slab; so they are 16 KiB at most
 local FURTHER_REASON = 'failed before its track, for a reason that was not kept: more waited than are kept'
 local WAITING_SLAB = 256 -- bytes that a waiting slab takes beside its words: header, bucket, keys
+local LONGEST_STAY = 8 * 86400000 -- ms
 local waiting = lazy(function(waiting)
-  -- Takes so many of the bytes that may wait, or gives them back where they are negative; false where
-  -- there is no room for them.
+  -- Takes so many of the bytes that may wait, or gives them back if they are negative; false without room.
   function waiting.take(bytes)
     waiting.bytes = waiting.bytes or tonumber(call('HGET', COUNTERS, 'waiting_bytes') or 0) or 0
     if bytes > 0 and waiting.bytes + bytes > waiting.limit then return false end
@@ -22,8 +22,8 @@ local waiting = lazy(function(waiting)
     return true
   end
 
-  -- Makes a waiting slab in the nursery and returns its header, or nil where there is no room: what can
-  -- not wait is counted as orphaned by the caller, and the tree will expire.
+  -- Makes a waiting slab in the nursery and returns its header, or nil without room: the caller counts the
+  -- message as orphaned, and the tree will expire.
   function waiting.open(slab)
     if not waiting.take(WAITING_SLAB) then return nil end
     counters.add('waiting', 1)
@@ -33,8 +33,21 @@ local waiting = lazy(function(waiting)
     return header
   end
 
-  -- What waits for a slab that has this vector ('' for none): its words (a vector), its failures (index ->
-  -- reason), and the bytes counted for all of it. nil where it cannot be read.
+  -- Has a waiting slab wait until a time at least (ms), however many rotations come: the drain sends it back
+  -- to the nursery until then. A tree that is tracked has 8 bytes of its digest in that place.
+  function waiting.stay(slab, header, till)
+    if till <= waiting.till(header) then return end
+    call('HSET', SLABS, slab, sub(header, 1, HEADER_BYTES) .. pack('<I8', till))
+  end
+
+  -- Until when it waits at least; 0: no longer than for three rotations, as where the time is none of `stay`.
+  function waiting.till(header)
+    local till = unpack_from('<I8', header, HEADER_BYTES + 1)
+    return till < now + LONGEST_STAY and till or 0
+  end
+
+  -- The waiting messages of a slab with this vector ('' for none): words (a vector), failures (index ->
+  -- reason), and the bytes counted for all of them. nil if they cannot be read.
   function waiting.read(slab, vector)
     local one = vectors.is_one(slab)
     local pairs_of = not one and call('HGET', EARLY, slab) or ''
@@ -52,19 +65,20 @@ local waiting = lazy(function(waiting)
     waiting.take(-bytes - (facts.spout or 0))
   end
 
-  -- Keeps a piece of the message ids of a slab that waits; false where there is no room.
+  -- Keeps a piece of the message ids of a waiting slab; false without room.
   function waiting.name(slab, piece, packed)
-    local facts = slabs.facts(call('HGET', SLABS, slab))
+    local old = call('HGET', SLABS, slab)
+    local facts = slabs.facts(old)
     local growth = #packed - call('HSTRLEN', MESSAGE_IDS, id_pieces.field(slab, piece))
     if not waiting.take(growth) then return false end
     local pieces = bit.bor(facts.count, bit.lshift(1, piece))
     local header = pack(HEADER, WAITING, facts.spout + growth, pieces, facts.rotation, facts.tracked_at)
-    call('HSET', SLABS, slab, header .. ZERO)
+    call('HSET', SLABS, slab, header .. sub(old, HEADER_BYTES + 1))
     call('HSET', MESSAGE_IDS, id_pieces.field(slab, piece), packed)
     return true
   end
 
-  -- Whether all message ids of a slab of `count` trees came ahead.
+  -- True if all message ids of a slab of `count` trees came ahead.
   function waiting.named(facts, count)
     return facts.count == 2 ^ math.ceil(count / id_pieces.TREES) - 1
   end
@@ -80,7 +94,7 @@ local waiting = lazy(function(waiting)
     return pack('<i4i4', bxor(a1, b1), bxor(a2, b2))
   end
 
-  -- The words of `found` (index -> word) at the first n of `indexes`, as pairs; those of zero are left out.
+  -- The words of `found` (index -> word) at the first n of `indexes`, as pairs, without zero words.
   local function pack_pairs(found, indexes, n)
     local order, pieces, p = {}, {}, 0
     for i = 1, n do order[i] = indexes[i] end
@@ -95,8 +109,7 @@ local waiting = lazy(function(waiting)
     return table.concat(pieces)
   end
 
-  -- Stores pairs in place of `before`, or the vector with them where they are many; false where there is
-  -- no room.
+  -- Stores pairs in place of `before`, or the vector with them if they are many; false without room.
   local function store_pairs(key, slab, before, packed)
     local vector
     if #packed > MOST_PAIRS * early.PAIR then
@@ -115,9 +128,10 @@ local waiting = lazy(function(waiting)
     return true
   end
 
-  -- XORs deltas for trees of a slab of many that have no word in its vector, or one of zero. Returns how
-  -- many of them waited with no word before, and for how many there is no room; nil where it cannot be
-  -- read. Bounded: by the trees of a call and MOST_PAIRS.
+  -- XORs deltas for trees of a slab of many that have no word in its vector, or a zero word. Returns the
+  -- number of trees that waited without a word before, and the number without room; nil if the slab cannot be
+  -- read.
+  -- Bounded: by the trees of a call and MOST_PAIRS.
   function waiting.add(key, slab, indexes, deltas)
     local length, before = call('STRLEN', key), call('HGET', EARLY, slab) or ''
     if length % 8 ~= 0 or #before % early.PAIR ~= 0 then return nil end
@@ -145,8 +159,8 @@ local waiting = lazy(function(waiting)
     return unknown, n - known
   end
 
-  -- Makes room in a slab's vector for a delta that is XORed into all of it. Returns the vector without
-  -- it, or nil where there is no room, or its pairs cannot be read (false).
+  -- Makes room in a slab's vector for a delta that is XORed into all of it. Returns the vector without the
+  -- delta, nil without room, or false if its pairs cannot be read.
   function waiting.room_for(key, slab, value, delta)
     local before = call('HGET', EARLY, slab) or ''
     local vector, packed = early.merge(value, before, #delta / 8)
@@ -159,7 +173,7 @@ local waiting = lazy(function(waiting)
     return vector
   end
 
-  -- Whether one of `groups` has an index (packed).
+  -- True if one of `groups` has an index (packed).
   local function has(groups, index)
     for _, group in ipairs(groups) do
       local at = find(group.indexes, index, 1, true)
@@ -169,12 +183,12 @@ local waiting = lazy(function(waiting)
     return false
   end
 
-  -- What stands for a further reason: whether another attempt is of use (causes.py) is not lost.
+  -- The stand-in for a further reason, which keeps the mark of another attempt (causes.py).
   local function further(reason)
     return FURTHER_REASON .. (string.match(reason, '%z!') and '\0!' or '')
   end
 
-  -- The group of a reason; one is made where there is none.
+  -- The group of a reason, made if there is none.
   local function group_of(groups, reason)
     for _, group in ipairs(groups) do
       if group.reason == reason then return group end
@@ -186,8 +200,8 @@ local waiting = lazy(function(waiting)
     return group
   end
 
-  -- Fails trees of a slab, by their packed indexes, before its track, each for its reason; the first of each
-  -- stands. Returns for how many there is no room; nil where what waits cannot be read.
+  -- Fails trees of a slab, by their packed indexes, before its track, each for its reason; the first reason
+  -- of a tree stands. Returns the number of trees without room; nil if the waiting messages cannot be read.
   function waiting.fail(slab, indexes, reasons)
     local packed = call('HGET', FAILURES, slab) or ''
     local new, groups, torn = 0, early.groups(packed)
@@ -216,7 +230,7 @@ local waiting = lazy(function(waiting)
     return 0
   end
 
-  -- How many trees from index `first` on something waits for: a value, a failure, or both.
+  -- The number of trees from index `first` on with a waiting value, failure, or both.
   function waiting.lost(vector, failures, first)
     local n = 0
     for index = first, #vector / 8 - 1 do -- at most 4,096 words

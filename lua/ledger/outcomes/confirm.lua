@@ -1,16 +1,16 @@
--- Confirms outcomes: the spout has them, they need not be kept. A slab all of whose outcomes are confirmed
+-- Confirms outcomes: the spout has them, so they are no longer kept. A slab whose outcomes are all confirmed
 -- is forgotten, with its message ids.
 --
--- KEYS  those of ledger/includes/shard.lua, then
+-- KEYS  keys of ledger/includes/shard.lua, then
 --       1 outcomes      stream of the spout
 -- ARGV  1 spouts
 --       2 spout         name
---       ... id, digest  of each entry: of what the caller read in it; "!" stands before the digest where the
---                       caller could make nothing of it
--- Returns {trees that were confirmed, entries that were looked at, {what could not be read}}: the caller asks
---       again for the rest. An entry confirmed before is passed over, and one that says something else: a
---       store that lost its latest moments, and whose clock is behind, gives an id again. One that cannot
---       be read is dropped and counted (ledger/includes/unreadable.lua), with its trees where it names them.
+--       ... id, digest  of each entry as the caller read it; "!" stands before the digest of an entry that
+--                       the caller could not read
+-- Returns {confirmed trees, processed entries, {unreadable records}}: the caller asks again for the rest. An
+--       entry confirmed before is passed over, and so is an entry with another digest: a store that lost its
+--       latest writes, and whose clock is behind, gives an id again. An unreadable entry is dropped and
+--       counted (ledger/includes/unreadable.lua), with its trees if it names them.
 -- Bounded: takes no further entry after 1,000 slabs, or 16 MiB of message ids, and no entry has more than
 --       one call can touch.
 --- @chained true
@@ -32,12 +32,12 @@ local function forget(done)
   end
 end
 
--- Drops the message ids of a slab that are in pieces; the others go with `forget`.
+-- Drops the message ids of a slab that are in pieces; other ids go with `forget`.
 local function drop_pieces(slab, count)
   work = work + PIECE_WORK * drop_id_pieces(slab, count)
 end
 
--- Whether pieces follow each other to the end: each is `head` bytes, at whose end n (u16) says that n items
+-- True if pieces follow each other to the end: each is `head` bytes, at whose end n (u16) says that n items
 -- of `size` bytes follow.
 local function fits(packed, head, size)
   local at = 1
@@ -48,7 +48,7 @@ local function fits(packed, head, size)
   return at == #packed + 1
 end
 
--- Whether there are reasons, and `why` names one of them for each tree of `part`, or is empty. At most one
+-- True if there are reasons, and `why` is empty or names one of them for each tree of `part`. At most one
 -- step for each reason and each tree that one call can touch.
 local function has_reasons(entry)
   local reasons, why, part = entry.reasons, entry.why, entry.part
@@ -70,7 +70,7 @@ local function has_reasons(entry)
   return true
 end
 
--- What an entry tells of: whole, part, and the digest of it; nil where it cannot be read.
+-- The content of an entry: whole, part, and its digest; nil if it cannot be read.
 local function parse(fields)
   local entry = {}
   for f = 1, #fields, 2 do entry[fields[f]] = fields[f + 1] end
@@ -81,13 +81,13 @@ local function parse(fields)
   end
 end
 
--- How many trees a slab has; nil where nothing tells it any more.
+-- The number of trees of a slab; nil if no record gives it any more.
 local function count_of(slab, header)
   local facts = slabs.facts(header)
   return facts and facts.count or unreadable.count(slab)
 end
 
--- Confirms all trees of slabs; they go, also where their header cannot be read.
+-- Confirms all trees of slabs; the slabs go, even if their header cannot be read.
 local function confirm_whole(whole)
   local headers = call('HMGET', SLABS, unpack(whole))
   for k = 1, #whole do
@@ -103,7 +103,7 @@ local function confirm_whole(whole)
   end
 end
 
--- Confirms n trees of a slab; returns whether these were its last.
+-- Confirms n trees of a slab; returns true if these were its last.
 local function confirm_part(slab, n)
   local header = call('HGET', SLABS, slab)
   if not header then return true end
@@ -156,8 +156,8 @@ for i = 3, #ARGV, 2 do
     if refused or ARGV[i + 1] == digest then call('XDEL', stream, ARGV[i]) end
   end
 end
-counters.add('held', -trees)
+counters.add('outstanding', -trees)
 local number = spouts.number(ARGV[2])
-if number then counters.add('held:' .. number, -trees) end
+if number then counters.add('outstanding:' .. number, -trees) end
 counters.flush()
 return {trees, seen, unreadable.names}

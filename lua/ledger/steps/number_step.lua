@@ -1,11 +1,11 @@
 -- Gives a step its number, by which marks name it (marks.lua), for the life of the topology. It is
--- made of the step's name, so no store gives it to another step, whatever it has lost.
+-- made of the step's name, so no store gives it to another step, even after a loss.
 --
 -- KEYS  1 numbers  hash  name of a step -> its number
 -- ARGV  1 name
 --       2 number   from 1
---       3 most     how many steps can have one
--- Returns the number; 0 where so many others have one, or another has this one.
+--       3 most     most numbered steps
+-- Returns the number; 0 if so many other steps have one, or another step has this number.
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return tonumber(ARGV[2]) end
 local known = redis.call('HVALS', KEYS[1]) -- at most 255
 if #known >= tonumber(ARGV[3]) then return 0 end

@@ -1,10 +1,10 @@
--- Notes who works on a topology now. The one that was seen least recently makes room for a new one.
+-- Registers a step of a topology. The least recently seen step makes room for a new one.
 --
--- KEYS  1 steps    hash  field -> "us what": when it was last seen by the server's clock, and what it is
--- ARGV  1 field    names the step and who runs it
+-- KEYS  1 steps    hash  field -> "us what": time of its last sign by the server's clock, and its description
+-- ARGV  1 field    names the step and its query or process
 --       2 what     JSON (acker/ledger/steps/step_registry.py)
---       3 most     how many there may be
--- Returns 1 for a new one, else 0.
+--       3 most     most steps
+-- Returns 1 for a new step, otherwise 0.
 local instant = redis.call('TIME')
 local now = instant[1] * 1000000 + instant[2]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then

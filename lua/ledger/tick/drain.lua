@@ -1,24 +1,25 @@
--- Expires a bounded piece of what a rotation set aside.
+-- Expires a bounded piece of the slabs that a rotation set aside.
 --
--- KEYS  those of ledger/includes/shard.lua, then
+-- KEYS  keys of ledger/includes/shard.lua, then
 --       1 expired     set of the rotation
 --       ... vector    of each slab to drain
 -- ARGV  1 spouts
 --       2 rotation
---       3 kept        how many of its trees that failed or expired the shard keeps for people
---       4 until       when the reasons become old (ms); 0 for never
---       5 odd         how many members of the set are no names of slabs
+--       3 kept        number of failed or expired trees that the shard keeps for people
+--       4 until       the time when the reasons become old (ms); 0 for never
+--       5 odd         number of members of the set that are no names of slabs
 --       ... member    each of these
---       last texts    how many reasons there are
+--       last texts    number of reasons
 --       ... text      each of these, numbered from 1
---       ... code      where there are reasons, of each slab: which of its trees has which. The number of all
---                     that are not named, then runs (from and n as u16, number as byte); 0 is no reason
--- Returns {expired, orphaned, slabs left in the set, {what could not be read}}; expired is -1 where the
--- reasons are too old, for trees may have gone on since somebody looked: nothing is done then.
--- Tells the spouts: expired for each tree still pending. Waiting trees are dropped and counted as orphaned.
+--       ... code      if there are reasons, for each slab: the reasons of its trees. The number for all
+--                     unnamed trees, then runs (from and n as u16, number as byte); 0 is no reason
+-- Returns {expired, orphaned, slabs left in the set, {unreadable records}}; expired is -1 if the reasons are
+-- too old, because trees may have moved on since the scan: nothing is done then.
+-- Tells the spouts: expired for each tree still pending. Waiting trees are dropped and counted as orphaned,
+-- except trees that wait for a time that is not over (waiting.stay): they go back to the nursery.
 -- Bounded by the caller: at most 200 slabs a call; stops by itself after 16,384 trees.
 -- A slab whose record cannot be read is dropped and counted (ledger/includes/unreadable.lua).
--- Any number of tickers may run and die: a slab is drained by whoever takes it out of the set, in one step.
+-- Any number of tickers may run and die: the call that takes a slab out of the set drains it, in one step.
 --- @include "ledger/includes/shard"
 --- @include "ledger/includes/id_pieces"
 --- @include "ledger/includes/drop_id_pieces"
@@ -26,6 +27,7 @@
 --- @include "ledger/includes/recent"
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/waiting"
+--- @include "ledger/includes/nursery"
 --- @include "ledger/includes/unreadable"
 local rotation, aside = tonumber(ARGV[2]), KEYS[OWN]
 local reasons_until = tonumber(ARGV[4])
@@ -39,7 +41,7 @@ for k = 1, n do
 end
 local expired, orphaned, dropped = 0, 0, {}
 
--- The record of a slab, and what waits for it; nil where not all of its record can be read.
+-- The record of a slab, and its waiting messages; nil if the record cannot be read as a whole.
 local function facts_of(slab, header, value)
   local facts = header and slabs.facts(header)
   if not facts then return nil end
@@ -48,7 +50,7 @@ local function facts_of(slab, header, value)
   if waited then return facts, waited end
 end
 
--- Counts a waiting slab that cannot be read as gone, with what its parts take.
+-- Counts an unreadable waiting slab as gone, with the bytes of its parts.
 local function leave(slab, header, value)
   local vector = vectors.is_one(slab) and '' or value or ''
   local parts = #vector + call('HSTRLEN', EARLY, slab) + call('HSTRLEN', FAILURES, slab)
@@ -93,7 +95,7 @@ local function expire(k, slab, facts, indexes, pending)
   end
 end
 
--- Drops a slab whose record cannot be read, and counts as gone what its vector and message ids tell of.
+-- Drops a slab with an unreadable record, and counts the trees of its vector and message ids as gone.
 local function drop(slab, header, value)
   dropped[#dropped + 1] = slab
   unreadable.add(slab)
@@ -104,7 +106,7 @@ local function drop(slab, header, value)
     local _, finished = words.zeros(sub(value or '', 1, length * 8))
     local count = unreadable.count(slab) or length
     counters.add('expiring', finished - length)
-    counters.add('held', (tonumber(call('HGET', CONFIRMED, slab) or 0) or 0) - count)
+    counters.add('outstanding', (tonumber(call('HGET', CONFIRMED, slab) or 0) or 0) - count)
   end
 end
 
@@ -123,7 +125,10 @@ if n > 0 then
         drop(slab, header, value)
         gone[#gone + 1], gone_ones[#gone_ones + 1] = keys[k], slab
       end
-      if facts and facts.rotation + 2 == rotation then
+      if waited and facts.rotation + 2 == rotation and waiting.till(header) > now then
+        trees = trees + 1
+        nursery.enter(keys[k], slab, header, facts)
+      elseif facts and facts.rotation + 2 == rotation then
         local length = value and #value / 8 or 0
         local work = waited and math.max(#waited.words / 8, waited.bytes / 16) or length
         trees = trees + math.max(1, work)
@@ -172,5 +177,6 @@ if left == 0 and tonumber(call('HGET', CLOCK, 'drained')) == rotation and rotati
   call('HSET', CLOCK, 'drained', rotation + 1)
 end
 outcomes.flush()
+slabs.flush()
 counters.flush()
 return {expired, orphaned, left, unreadable.names}

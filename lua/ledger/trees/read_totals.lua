@@ -1,15 +1,15 @@
 #!lua flags=no-writes
--- Reads how full a shard is.
+-- Reads the counts of a shard.
 --
--- KEYS  those of ledger/trees/includes/read.lua, then
+-- KEYS  keys of ledger/trees/includes/read.lua, then
 --       1 counters
 --       2 bucket 0, 3 bucket 1, 4 bucket 2
---       ... expired  the sets that rotations have set aside and that are not drained yet, the oldest first
--- ARGV  1 sample     of how many slabs, about, the age is read to find the oldest pending tree
+--       ... expired  the undrained sets of rotations, the oldest first
+-- ARGV  1 sample     approximate number of slabs whose ages are read to find the oldest pending tree
 --       ... name     of a counter
 -- Returns {clock, counts, slabs, oldest}: clock as in read_tree.lua; the counters named; numbers of slabs
---       in the nursery, the middle bucket, the oldest bucket and the sets set aside; when (ms) the oldest
---       slab with pending trees was tracked, among a sample of the set that expires next (-1: none).
+--       in the nursery, the middle bucket, the oldest bucket and the sets set aside; the track (ms) of the
+--       oldest slab with pending trees, in a sample of the set that expires next (-1: none).
 -- Bounded: counts, and one SSCAN in each of at most three buckets and the declared sets.
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/id_pieces"

@@ -1,12 +1,12 @@
 #!lua flags=no-writes
 -- Reads one tree.
 --
--- KEYS  those of ledger/trees/includes/read.lua, then
+-- KEYS  keys of ledger/trees/includes/read.lua, then
 --       1 vector  of the tree's slab
 -- ARGV  1 index   of the tree in its slab
 -- Returns {clock, trees}: clock is {now, rotations, rotated_at (-1: never), drained,
 --       spouts (ledger/includes/shard.lua)}, all times in ms; trees
---       has one slab as read.lua tells it, or none where the slab is not held or has no such tree.
+--       has one slab as read.lua describes it, or none if there is no such slab or no such tree in it.
 -- Bounded: one slab.
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/id_pieces"

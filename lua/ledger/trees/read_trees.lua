@@ -1,14 +1,14 @@
 #!lua flags=no-writes
 -- Reads the trees in flight of some slabs: pending, or waiting for their track.
 --
--- KEYS  those of ledger/trees/includes/read.lua, then
+-- KEYS  keys of ledger/trees/includes/read.lua, then
 --       ... vector  of each slab
--- ARGV  1 most      how many trees to return at most
+-- ARGV  1 most      most trees to return
 --       2 first     the index to start at in the first slab
--- Returns {clock, trees, slabs, index}: clock as in read_tree.lua; trees as read.lua tells them;
--- how many slabs were read to their end, and at which index to go on in the next one.
+-- Returns {clock, trees, slabs, index}: clock as in read_tree.lua; trees as read.lua describes them;
+-- the number of slabs read to their end, and the index to go on at in the next one.
 -- Bounded by the caller to 1,000 slabs and 1,000 trees; stops by itself after 16,384 words or 1 MiB of
--- message ids (of which it reads those of one slab at least: 4 MiB at most).
+-- message ids (it reads the message ids of at least one slab: at most 4 MiB).
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/id_pieces"
 --- @include "ledger/trees/includes/read"

@@ -2,17 +2,17 @@
 -- Names some slabs of a shard's buckets, the oldest generation first. A generation is the slabs that
 -- entered the nursery at one rotation; they lie in one bucket until the third rotation since sets it aside.
 --
--- KEYS  those of ledger/trees/includes/read.lua, then
+-- KEYS  keys of ledger/trees/includes/read.lua, then
 --       1 bucket 0, 2 bucket 1, 3 bucket 2
---       ... expired  where the generations from `first` on are set aside, by rotations first + 2, first + 3
+--       ... expired  the sets of the generations from `first` on, by rotations first + 2, first + 3
 -- ARGV  1 first      the generation to start at
---       2 cursor     where to go on in it (SSCAN), "0" to begin
---       3 count      about how many slabs to name (SSCAN's COUNT)
+--       2 cursor     cursor in it (SSCAN), "0" to begin
+--       3 count      approximate number of slabs to name (SSCAN's COUNT)
 --       4 youngest, 5 oldest  the generations wanted, as rotations made since: 0 is the nursery, 3 and more
 --                    are set aside
 -- Returns {clock, generation, cursor, {slab, header, slab, header ...}}: clock as in read_tree.lua;
---       generation and cursor say where to go on, generation -1 that nothing is left.
--- Bounded: one SSCAN for each generation passed over, and one that finds something.
+--       generation and cursor are the next position; generation -1 is the end.
+-- Bounded: one SSCAN for each generation passed over, and one for a generation with slabs.
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/id_pieces"
 --- @include "ledger/trees/includes/read"

@@ -1,12 +1,12 @@
--- Notes that a commit is under way: while its heartbeat is young, no tree that it is about expires
+-- Notes that a commit is under way: while its heartbeat is young, none of its trees expires
 -- (acker/streams/commits/under_way.py).
 --
--- KEYS  1 committing  hash  <number> <writer>:at    when whoever carries the commit out was last seen (ms)
---                           <number> <writer>:what  what the commit does
+-- KEYS  1 committing  hash  <number> <writer>:at    last heartbeat of the commit's executor (ms)
+--                           <number> <writer>:what  the work of the commit
 -- ARGV  1 commit      number and writer
 --       2 ttl         seconds for which the hash lives without a heartbeat
---       3 what        begins; or empty: a heartbeat of a commit that has begun and not ended
--- Returns 1, or 0 where it has not begun, or has ended.
+--       3 what        its work, at the begin; or empty: a heartbeat of a commit that has begun and not ended
+-- Returns 1, or 0 if it has not begun, or has ended.
 --- @chained true
 local commit, what = ARGV[1], ARGV[3]
 if what ~= '' then

@@ -1,9 +1,9 @@
--- Tells of slabs of many whether some of their trees are not over, by what their shard holds now.
+-- Finds slabs of many with unfinished trees, by the shard's present records.
 --
 -- KEYS  1 slabs       hash (ledger/includes/shard.lua)
 --       ... vector    string of each slab: its ack vector, which goes when all are over
 -- ARGV  ... name      of each slab
--- Returns a digit for each slab: 1, or 0 where all are over, or the shard does not know that it was tracked.
+-- Returns a digit for each slab: 1, or 0 if all its trees are over, or the shard has no track of it.
 -- Bounded by the caller: at most 500 slabs a call.
 --- @chained not string.find(reply, '0', 1, true)
 local found, headers = {}, redis.call('HMGET', KEYS[1], unpack(ARGV))

@@ -2,13 +2,13 @@
 --
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (streams/includes/streams.lua)
---       ... payload, owed               of each segment (lua/streams/log/note_segments.lua)
+--       ... payload, unacked            of each segment (lua/streams/log/note_segments.lua)
 -- ARGV  ... record, rows, bytes, slots, lane  of each segment (segments.py), the slots as "0,2"
--- Returns how many were published; then for each segment which of its slots were dropped before that
--- (stream.gone), whoever published it: their tuples are the caller's to end. An error where no commit holds
--- the rows of one (stream.lost).
--- A segment that is owed to someone was published before, one whose payload is gone was published and acked
--- before: both are passed over. One that is for nobody any more is kept only until its trees have failed.
+-- Returns the number of published segments; then for each segment its slots that were dropped before its
+-- publication, by this or an earlier call (stream.gone): the caller ends their tuples. An error if no commit
+-- holds the rows of a segment (stream.lost).
+-- A segment whose `unacked` exists was published before; a segment whose payload is gone was published and
+-- acked before: both are passed over. A segment without a subscription is kept only until its trees failed.
 -- Bounded by the caller: at most 500 segments a call.
 --- @chained only(reply, 2, '')
 --- @include "streams/includes/streams"
@@ -16,17 +16,17 @@ local reply, published = {0}, 0
 local refusal = stream.unreadable(KEYS[2]) or stream.lost(KEYS, 3, 2)
 if refusal then return refusal end
 for k = 3, #KEYS, 2 do
-  local payload, owed, at = KEYS[k], KEYS[k + 1], 5 * (k - 3) / 2
-  if call('EXISTS', owed) == 0 and call('EXISTS', payload) == 1 then
-    if stream.publish(KEYS[1], KEYS[2], owed, unpack(ARGV, at + 1, at + 5)) then
+  local payload, unacked, at = KEYS[k], KEYS[k + 1], 5 * (k - 3) / 2
+  if call('EXISTS', unacked) == 0 and call('EXISTS', payload) == 1 then
+    if stream.publish(KEYS[1], KEYS[2], unacked, unpack(ARGV, at + 1, at + 5)) then
       call('PERSIST', payload)
       published = published + 1
     else
       local left = call('TTL', payload)
-      if left > 0 then call('EXPIRE', owed, left) end
+      if left > 0 then call('EXPIRE', unacked, left) end
     end
   end
-  reply[#reply + 1] = stream.gone(owed)
+  reply[#reply + 1] = stream.gone(unacked)
 end
 reply[1] = published
 return reply

@@ -3,19 +3,19 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (streams/includes/streams.lua)
 --       3 payload        string
---       4 owed           hash (lua/streams/log/note_segments.lua)
+--       4 unacked        hash (lua/streams/log/note_segments.lua)
 --       5 marker         string: the segment was published
 -- ARGV  1 record (acker/streams/log/segments.py), 2 rows, 3 bytes
 --       4 slots          as "7,9"
 --       5 payload
 --       6 ttl            seconds for which the marker is kept
 --       7 lane           0 to 3 (streams/includes/lanes.lua)
---       8 next           empty; of rows without trees, which no spout would write again: a random number for
---                        the next subscription. Where none is left of those that they are for, they go to
---                        those that there are, or to the next one
--- Returns 1, or 0 where the segment was published before; then which of its slots were dropped before that
--- (stream.gone), whose tuples are the caller's to end. One that is for nobody any more is kept only until
--- its trees have failed.
+--       8 next           empty; for rows without trees, which no spout would write again: a random number
+--                        for the next subscription. If all their subscriptions are gone, they go to the
+--                        present subscriptions, or to the next one
+-- Returns 1, or 0 if the segment was published before; then its slots that were dropped before its
+-- publication (stream.gone), whose tuples the caller ends. A segment without a subscription is kept only
+-- until its trees have failed.
 --- @include "streams/includes/streams"
 local unreadable = stream.unreadable(KEYS[2])
 if unreadable then return unreadable end

@@ -1,8 +1,8 @@
--- Deletes keys, as UNLINK does: as a script that may be part of a chain.
+-- Deletes keys like UNLINK, in a script that may be part of a chain.
 --
 -- KEYS  ... any
 -- ARGV  none
--- Returns how many there were.
+-- Returns the number of deleted keys.
 -- Bounded by the caller: at most 1,000 keys a call.
 --- @chained true
 return redis.call('UNLINK', unpack(KEYS))

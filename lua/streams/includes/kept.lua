@@ -1,17 +1,17 @@
--- What the scripts on a spout's kept rows share: the rows of roots stay until each tree has been settled.
+-- Shared code of the scripts on a spout's kept rows: the rows of roots stay until each tree was settled.
 --
--- KEYS  1 kept     hash  token -> record of the roots (acker/streams/sources/roots.py)
---       2 slabs    hash  slab -> its number among the slabs of its token (u32), its trees (u16), token
---       3 masks    hash  slab -> one byte for each tree, 1 where it is settled, once some are
---       4 left     hash  token -> how many of its slabs are not settled
+-- KEYS  1 kept     hash  id -> record of the roots (acker/streams/sources/roots.py)
+--       2 slabs    hash  slab -> its number among the slabs of its id (u32), its trees (u16), id
+--       3 masks    hash  slab -> one byte for each tree, 1 if it is settled; missing if none is
+--       4 left     hash  id -> number of its unsettled slabs
 --       5 counts   hash  pending: trees not settled; acked, replayed, dead: trees settled so;
---                          told: somebody takes the outcomes, so nobody else settles them
---       6 times    sorted set  token -> when it was kept, or last looked after (ms)
+--                          claimed: a process takes the outcomes, so no other settles them
+--       6 times    sorted set  id -> the time when it was kept or last checked (ms)
 local call, sub, rep, find = redis.call, string.sub, string.rep, string.find
 local KEPT, SLABS, MASKS, LEFT, COUNTS, TIMES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local OWN = 7
 
--- Raises a count by so many and returns it; one that cannot be read begins anew, so no step ends half done.
+-- Raises a count by so many and returns it; an unreadable count begins anew, so no step ends half done.
 local function raise(hash, name, by)
   local raised = redis.pcall('HINCRBY', hash, name, by)
   if type(raised) ~= 'table' then return raised end
@@ -19,8 +19,8 @@ local function raise(hash, name, by)
   return by
 end
 
--- Settles trees of a slab: those at `indexes` (u16 each, ascending), or all where that is empty. Returns
--- how many were not settled before. When the last tree of a token is settled, `rows` goes.
+-- Settles the trees of a slab at `indexes` (u16 each, ascending), or all if that is empty. Returns the number
+-- of newly settled trees. When the last tree of an id is settled, `rows` goes.
 -- Costs one step for each index: at most 4,096.
 local function settle(slab, indexes, rows)
   local place = call('HGET', SLABS, slab)
@@ -49,13 +49,13 @@ local function settle(slab, indexes, rows)
     call('HSET', MASKS, slab, mask)
     return n
   end
-  local token = sub(place, 7)
+  local id = sub(place, 7)
   call('HDEL', MASKS, slab)
   call('HDEL', SLABS, slab)
-  if raise(LEFT, token, -1) == 0 then
-    call('HDEL', LEFT, token)
-    call('HDEL', KEPT, token)
-    call('ZREM', TIMES, token)
+  if raise(LEFT, id, -1) == 0 then
+    call('HDEL', LEFT, id)
+    call('HDEL', KEPT, id)
+    call('ZREM', TIMES, id)
     call('UNLINK', rows)
   end
   return n

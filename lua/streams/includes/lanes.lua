@@ -1,13 +1,13 @@
 -- Lanes, for claim_segments.lua, whose variables it uses. A segment of a stream that is read fairly
--- has a lane, 0 to 3, by how many rows of its key were written lately (fairness.py); an entry
--- without has 0. A subscription that reads fairly has a cursor in each lane, in the field lanes:<n> of the
--- stream's hash: "<cursor of lane 0> ... <of lane 3> <who is served first the next time>". Its cursor:<n>
--- is the lowest of them. Segments that were given back, the last to be served, are as a lane of their own: 4.
--- Each lane has a quarter of a batch, and then what is left. Who is first may have a segment of any size: so
--- nobody waits for ever.
+-- has a lane, 0 to 3, by the number of rows of its key that were written lately (fairness.py); an entry
+-- without a lane has 0. A subscription that reads fairly has a cursor in each lane, in the field lanes:<n> of
+-- the stream's hash: "<cursor of lane 0> ... <of lane 3> <the lane that is served first next time>". Its
+-- cursor:<n> is the lowest of them. Segments that were given back form lane 4, which is served last.
+-- Each lane has a quarter of a batch, and then the rest. The first lane may have a segment of any size, so no
+-- lane waits for ever.
 
--- What an entry says: id, record, rows, bundle, lane; nil where it is not for the subscription, or cannot be
--- read: it is passed over, and its trees expire.
+-- Parses an entry: id, record, rows, bundle, lane; nil if it is not for the subscription, or cannot be read:
+-- it is passed over, and its trees expire.
 local function read_entry(one)
   local id, fields = one[1], one[2]
   local of = tonumber(fields[4])
@@ -26,8 +26,8 @@ local function below(one, other)
   return ms < other_ms or (ms == other_ms and tonumber(number) < tonumber(other_number))
 end
 
--- The next segment of a queue: entry, record, rows, bundle, begun; nil where none is at hand. Other lanes'
--- are passed over.
+-- The next segment of a queue: entry, record, rows, bundle, begun; nil if none is at hand. Segments of other
+-- lanes are passed over.
 local function next_of(queue)
   while queue.found[queue.k] do
     local one = queue.found[queue.k]
@@ -45,8 +45,8 @@ local function members_of(of, bundle)
   return tonumber(after or 0) + 1, tonumber(rows_of) or of, after ~= nil
 end
 
--- Gives of a queue until it has had so many rows, bytes and segments, or the batch is full. Bounded by what
--- is at hand.
+-- Delivers segments of a queue up to so many rows, bytes and segments, or until the batch is full. Bounded by
+-- the segments at hand.
 local function serve(queue, own_rows, own_bytes, own_most)
   while true do
     local id, record, of, bundle, begun = next_of(queue)
@@ -69,8 +69,8 @@ local function serve(queue, own_rows, own_bytes, own_most)
   end
 end
 
--- Gives segments lane by lane; returns whether there may be more. Where nobody knows yet if a lane has
--- something, it only looks on.
+-- Delivers segments lane by lane; returns true if there may be more. For a lane with unknown content it only
+-- reads on.
 local function fairly(stored)
   local queues, fetched, places, unknown = {}, {}, 0, false
   for position in string.gmatch(stored, '%d+%-%d+') do -- 4
@@ -92,7 +92,7 @@ local function fairly(stored)
       fetched[position] = {found = queue.found, more = queue.more}
     end
     local _, _, of, bundle = next_of(queue)
-    -- A bundle is given whole, and has 451 members at most.
+    -- A bundle is delivered whole, and has 451 members at most.
     if of and queue.more and queue.k + members_of(of, bundle) - 1 > #queue.found then fetch(queue, 500) end
     unknown = unknown or (not of and queue.more)
   end

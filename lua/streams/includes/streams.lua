@@ -1,42 +1,59 @@
--- What the scripts on a stream share. The hash of its subscriptions holds:
+-- Shared code of the scripts on a stream. The hash of its subscriptions holds:
 --
---   slots          the numbers of the subscriptions there are, as "0,2"; empty or missing: there is none
---   next           the number of the next one, where there is none and segments were staged for that
---   life           random: a store that lost all this has another (acker/streams/log/known_readers.py)
+--   slots          the numbers of the subscriptions, as "0,2"; empty or missing: there is none
+--   next           the number of the next one, if there is none and segments were staged for it
+--   epoch          random: a store that lost the stream has another (acker/streams/log/known_readers.py), and
+--                  programs that receive rows of an external stream know it by that
 --   name:<name>    its number              slot:<n>     its name, until it is dropped
---   cursor:<n>     id of the last entry that was given to one of its readers
---   made:<n>       when it was made (ms)
---   rows:<n>, acked:<n>, dropped:<n>       rows published for it; of these acked, and dropped by the limits
---   late:<n>       its acks that came too late: their trees were over
---   stale:<n>      its rows that were dropped when they were read: all their trees were over
---   emitted        tuples emitted into the stream: its rows, once for each subscription they were for
---   segments, bytes                        what the entries of the stream hold
+--   cursor:<n>     id of the last entry delivered to one of its readers
+--   created:<n>    the time when it was made (ms)
+--   rows:<n>, acked:<n>, dropped:<n>       its published rows, and of these the acked rows, and the rows
+--   dropped by the limits late:<n>       its acks that came after the end of their trees
+--   stale:<n>      its rows that were dropped on reading, because all their trees were over
+--   emitted        tuples emitted into the stream: its rows, once for each of their subscriptions
+--   segments, bytes                        sums over the entries of the stream; of an external one, the bytes
+--   of the vectors of its open segments
 --   dropped        segments dropped by the limits
---   waiting        rows of a stream that gathers which wait for others of their requests
---   max_age, max_bytes                     those limits, where they are not the default
+--   waiting        rows of a gathering stream that wait for other rows of their requests
+--   max_age, max_bytes                     the limits, if they are not the default
 --   version        of the function whose step reads it (acker/drpc/registry.py)
---   fair           the column by whose values it is read fairly; lanes:<n>   streams/includes/lanes.lua
+--   fair           the column of the keys of fair reading; lanes:<n>   streams/includes/lanes.lua
 --
--- A segment that is staged while there is no subscription is for the next one.
+--   external       the number of the key of its stamps: its rows are elsewhere (streams/staging/external)
+--   stamp_key:<k>  that key; lost_after, downtime, most_segments, most_bytes   options of an external stream
+--   ahead:<n>      rows of segments that a subscription has acked and others have not, as of the last tick
+--   passed:<n>     the entry before the first one that a subscription has not acked, as of the last tick
+--   received:<n>   when the newest segment was begun that rows were received of (Unix seconds)
+--   served:<n>     its live steps, as "count 1732640000000 0": until when (ms), and 1 if it shares the subscription
+--   gone           the slots of subscriptions that were dropped, the latest first, as "2,0,": another slot that is
+--                  not here was lost with its store
+--   unheard        rows of external segments that were sent while there was no subscription
+--   seen_rows:<n>, seen_unstamped:<n>, seen_damaged:<n>, seen_foreign:<n>, seen_newer:<n>, seen_over:<n>
+--                  rows that its programs have seen, and what they carried in the place of a stamp
+--
+-- A segment that is staged without a subscription is for the next one.
 local call = redis.call
 local MOST_STAGED = 7 * 86400 -- seconds that staged rows wait at most, before a commit holds them for longer
 local stream = {}
 
--- Raises a count by so many. One that cannot be read begins anew: to end here would leave a call half done.
+-- Raises a count by so many. An unreadable count begins anew: an error here would leave a call half done.
 function stream.count(subscriptions, name, by)
   local raised = redis.pcall('HINCRBY', subscriptions, name, by)
   if type(raised) == 'table' then call('HSET', subscriptions, name, by) end
 end
 
--- An error where the number of the next subscription cannot be read, for before anything has changed.
+-- An error if the number of the next subscription cannot be read, raised before anything has changed.
 function stream.unreadable(subscriptions)
+  if call('HEXISTS', subscriptions, 'external') == 1 then
+    return redis.error_reply('EXTERNAL ' .. subscriptions .. ': rows of a managed stream are to be published')
+  end
   if tonumber(call('HGET', subscriptions, 'next') or 0) then return nil end
   return redis.error_reply('UNREADABLE the number of the next subscription of ' .. subscriptions)
 end
 
--- An error where one of staged segments is to be published whose rows no commit holds: the store was set
--- back since, and may have lost their tuples, too. Nothing has changed then. keys: from `first` on, each
--- `step` one is a payload, and the next its owed. A segment that was published or is gone needs nothing.
+-- An error if no commit holds the rows of a staged segment to be published: the store was rolled back since,
+-- and may also have lost their tuples. Nothing has changed then. keys: from `first` on, each `step`-th one is
+-- a payload, and the next its unacked. A published or missing segment needs nothing.
 function stream.lost(keys, first, step)
   for k = first, #keys, step do
     local left = call('TTL', keys[k])
@@ -46,19 +63,25 @@ function stream.lost(keys, first, step)
   end
 end
 
--- The numbers among `slots` that are of subscriptions there are, or of the next one; and the others.
+-- The numbers in `slots` of present subscriptions, or of the next one; of dropped ones; and of lost ones. The
+-- store was emptied or rolled back since these were read.
 local function divided(subscriptions, slots)
-  local following, living, gone = call('HGET', subscriptions, 'next'), {}, {}
+  local following, dropped = unpack(call('HMGET', subscriptions, 'next', 'gone'))
+  local living, gone, lost = {}, {}, {}
   for slot in string.gmatch(slots, '%d+') do -- at most 64
-    local there = slot == following or call('HEXISTS', subscriptions, 'slot:' .. slot) == 1
-    local to = there and living or gone
+    local to = lost
+    if slot == following or call('HEXISTS', subscriptions, 'slot:' .. slot) == 1 then
+      to = living
+    elseif string.find(',' .. (dropped or ''), ',' .. slot .. ',', 1, true) then
+      to = gone
+    end
     to[#to + 1] = slot
   end
-  return living, gone
+  return living, gone, lost
 end
 
--- The slots that rows without trees are for: `slots`, or, where none of these is left, those there are now.
--- following: the number of the next one, where it has none yet.
+-- The slots for rows without trees: `slots`, or the present slots if none of these is left. following: the
+-- number of the next subscription, if it has none yet.
 function stream.renewed(subscriptions, slots, following)
   if #divided(subscriptions, slots) > 0 then return slots end
   local now = call('HGET', subscriptions, 'slots') or ''
@@ -67,22 +90,22 @@ function stream.renewed(subscriptions, slots, following)
   return call('HGET', subscriptions, 'next')
 end
 
--- Publishes a segment for those of its `slots` that were not dropped meanwhile; returns if there is one.
--- `owed` notes for each slot: 1 published for it; 0 dropped before that, and others have the segment; x
--- dropped,
--- and nobody has it. Debts to slots that are gone are for who publishes to end, see stream.gone.
+-- Publishes a segment for its `slots` that were not dropped meanwhile; returns true if there is one.
+-- `unacked` notes for each slot: 1 published for it; 0 dropped before that, and other slots have the segment, or
+-- are lost; x dropped, as all of its slots; l lost. The publisher ends the debts to dropped slots, see stream.gone.
 -- lane: of streams/includes/lanes.lua, as text; nil is '0'.
-function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots, lane)
-  local living, gone = divided(subscriptions, slots)
+function stream.publish(entries, subscriptions, unacked, record, rows, bytes, slots, lane)
+  local living, gone, lost = divided(subscriptions, slots)
   local states = {}
   for _, slot in ipairs(living) do
     states[#states + 1], states[#states + 2] = slot, '1'
     stream.count(subscriptions, 'rows:' .. slot, rows)
   end
   for _, slot in ipairs(gone) do
-    states[#states + 1], states[#states + 2] = slot, #living > 0 and '0' or 'x'
+    states[#states + 1], states[#states + 2] = slot, #living + #lost > 0 and '0' or 'x'
   end
-  call('HSET', owed, unpack(states))
+  for _, slot in ipairs(lost) do states[#states + 1], states[#states + 2] = slot, 'l' end
+  call('HSET', unacked, unpack(states))
   if #living == 0 then
     stream.count(subscriptions, 'dropped', 1)
     return false
@@ -95,17 +118,20 @@ function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots
   return true
 end
 
--- The slots that were dropped before a segment was published, as "0,2"; after an x where nobody has it.
-function stream.gone(owed)
-  local states, found, nobody = call('HGETALL', owed), {}, ''
+-- The slots that were dropped before a segment was published, as "0,2"; after an x if all were. A slot that was
+-- lost stands there with an l before it.
+function stream.gone(unacked)
+  local states, found, nobody = call('HGETALL', unacked), {}, ''
   for s = 1, #states, 2 do -- at most 64
-    if states[s + 1] == '0' or states[s + 1] == 'x' then found[#found + 1] = states[s] end
-    if states[s + 1] == 'x' then nobody = 'x' end
+    local slot, state = states[s], states[s + 1]
+    if state == 'x' then nobody = 'x' end
+    if state == '0' or state == 'x' then found[#found + 1] = slot end
+    if state == 'l' then found[#found + 1] = 'l' .. slot end
   end
   return nobody .. table.concat(found, ',')
 end
 
--- Takes an entry out of the stream; returns whether it was there.
+-- Takes an entry out of the stream; returns true if it was there.
 function stream.remove(entries, subscriptions, id, bytes)
   if call('XDEL', entries, id) == 0 then return false end
   stream.count(subscriptions, 'segments', -1)

@@ -1,8 +1,8 @@
--- Tells whether a stream that gathers knows none of some groups.
+-- Checks that a gathering stream holds none of some groups.
 --
 -- KEYS  ... progress  hash of each group (lua/lines/note_arrivals.lua)
 -- ARGV  none
--- Returns 1, or 0 where it knows one.
+-- Returns 1, or 0 if it holds one.
 -- Bounded by the caller: at most 1,000 groups a call.
 --- @chained reply == 1
 for k = 1, #KEYS do

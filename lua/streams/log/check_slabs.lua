@@ -1,8 +1,8 @@
--- Tells whether a shard knows none of some slabs.
+-- Checks that a shard holds none of some slabs.
 --
 -- KEYS  1 slabs  hash (ledger/includes/shard.lua)
 -- ARGV  ... name  of each slab
--- Returns 1, or 0 where it knows one.
+-- Returns 1, or 0 if it holds one.
 -- Bounded by the caller: at most 1,000 slabs a call.
 --- @chained reply == 1
 for k = 1, #ARGV do

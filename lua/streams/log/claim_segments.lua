@@ -3,37 +3,39 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (streams/includes/streams.lua)
 --       3 returned       stream of segments whose reader is gone
---       4 taken          stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment, rows,
---                        and bundle where its entry has that (lua/streams/commits/release.lua), and begun
---                        where readers that had it have died (return_segments.lua)
---       5 readers        hash: reader -> 1 where Spark has logged a batch of it, or 0; when it was seen (ms)
---       6 bound          hash of the reader (lua/streams/log/bind_reader.lua)
+--       4 delivered      stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment, rows,
+--                        bundle if its entry has it (lua/streams/commits/release_bundle.lua), and begun if
+--                        readers that had it have died (return_segments.lua)
+--       5 readers        hash: reader -> 1 if Spark has logged a batch of it, or 0; its last sign (ms)
+--       6 fences         hash of the reader (lua/streams/log/bind_reader.lua)
 -- ARGV  1 slot           the subscription's number
 --       2 reader
---       3 at             number of the last segment that the reader has had in a batch
---       4 rows, 5 bytes, 6 segments  take no more than these; one segment is always taken. The bytes are
---                        those of rows before compression, as the record says (acker/streams/log/segments.py)
---       7 end            id of the last entry to be given, or "+"
---       8 ttl            seconds for which what the reader has taken is kept
---       9 shown          how many segments are told, at most
---       10 name          of the subscription: a store that was set back may have given its number to another
+--       3 offset         number of the last segment that the reader has had in a batch
+--       4 rows, 5 bytes, 6 segments  the most to deliver, but one segment in any case. The bytes are bytes of
+--                        rows before compression, by the record (acker/streams/log/segments.py)
+--       7 end            id of the last entry to deliver, or "+"
+--       8 ttl            seconds for which the reader's `delivered` is kept
+--       9 shown          most segments in the reply
+--       10 name          of the subscription: a rolled back store may have given its number to another
 --       11 version       of the function whose step the caller works on; or empty
 -- Returns {number of the last segment, if there may be more, then number, entry, record and begun of each
--- segment after `at`, where these are not more than `shown`}; an error without the subscription, and where
--- segments after `at` were given back; another one where the step is of another version of its function.
--- Segments that were given before, and are in no batch, come first and alone.
+-- segment after `offset`, where these are not more than `shown`}; an error without the subscription, and
+-- where segments after `offset` were given back; other ones where the step is of another version of its
+-- function, and where the stream is external. Segments that were given before, and are in no batch, come
+-- first and alone.
 -- A late copy of a call whose reader has gone on and forgotten what it took is refused by the first XADD,
 -- whose number is not above the last one: a segment is given first, and only then taken from where it was.
 -- A bundle is given whole, or not at all: with it a batch may have more rows and bytes than asked for.
 -- A subscription that reads fairly has a cursor in each lane (lua/streams/includes/lanes.lua).
 -- Bounded: looks at 500 segments at most, and, of streams that gather, at one bundle in each lane.
-local slot, reader, at = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local slot, reader, offset = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local most_rows, most_bytes, most = tonumber(ARGV[4]), tonumber(ARGV[5]), math.min(500, tonumber(ARGV[6]))
 local instant = redis.call('TIME')
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
 if redis.call('HGET', KEYS[2], 'slot:' .. slot) ~= ARGV[10] then
   return redis.error_reply('ACKER subscription ' .. ARGV[10] .. ' was dropped')
 end
+if redis.call('HEXISTS', KEYS[2], 'external') == 1 then return redis.error_reply('ACKER EXTERNAL') end
 if ARGV[11] ~= '' and redis.call('HGET', KEYS[2], 'version') ~= ARGV[11] then
   return redis.error_reply('ACKER VERSION')
 end
@@ -43,10 +45,10 @@ if not string.match(cursor or '', '^%d+%-%d+$') or
   return redis.error_reply('UNREADABLE how far subscription number ' .. slot .. ' has read')
 end
 
-if at < tonumber(redis.call('HGET', KEYS[6], 'given_back') or 0) then
+if offset < tonumber(redis.call('HGET', KEYS[6], 'given_back') or 0) then
   return redis.error_reply('ACKER FENCED')
 end
-local n, rows, bytes, given, shown = at, 0, 0, 0, {}
+local n, rows, bytes, given, shown = offset, 0, 0, 0, {}
 
 local function tell(number, entry, record, begun)
   local k = #shown
@@ -58,12 +60,12 @@ local function reply_with(last, more)
   return {last, more, unpack(shown)}
 end
 
--- Bytes of the rows of a segment, by its record; 0 of one that cannot be read.
+-- Bytes of the rows of a segment, by its record; 0 if the record cannot be read.
 local function size_of(record)
   return tonumber(string.match(record, ',(%d+)%]$') or 0)
 end
 
--- The same of so many segments at hand, from the k-th on. place: that of the record among their fields.
+-- The same of so many segments at hand, from the k-th on. place: the index of the record among their fields.
 -- Bounded: a bundle has 451 members at most.
 local function sizes(found, k, members, place)
   local sum = 0
@@ -71,8 +73,8 @@ local function sizes(found, k, members, place)
   return sum
 end
 
--- Whether there is room for the k-th segment of those at hand; for the first of a bundle, whether there is
--- for all of it, and all of it is at hand. bundle: its field, nil where it has none.
+-- True if there is room for the k-th segment at hand; for the first of a bundle, if there is room for the
+-- whole bundle, and the whole bundle is at hand. bundle: its field, nil without one.
 local inside = false
 local function room(of, bundle, k, found, place)
   local after, rows_of = string.match(bundle or '', '^(%d+) (%d+)$')
@@ -85,7 +87,7 @@ local function room(of, bundle, k, found, place)
 end
 
 local function give(entry, record, of, bundle, begun)
-  -- Who never acks does not fill the store: two batches are far less than a million.
+  -- A reader that never acks does not fill the store: two batches are far less than a million.
   redis.call('XADD', KEYS[4], 'MAXLEN', '~', 1000000, n + 1 .. '-0',
     'entry', entry, 'segment', record, 'rows', of, unpack(begun and {'bundle', bundle, 'begun', begun} or
       bundle and {'bundle', bundle} or {}))
@@ -94,7 +96,7 @@ local function give(entry, record, of, bundle, begun)
 end
 
 local full, more = false, false
-local had = redis.call('XRANGE', KEYS[4], at + 1 .. '-0', '+', 'COUNT', 500)
+local had = redis.call('XRANGE', KEYS[4], offset + 1 .. '-0', '+', 'COUNT', 500)
 for k, one in ipairs(had) do
   local of = tonumber(one[2][6]) or 0
   full = not room(of, one[2][8], k, had, 4)
@@ -141,7 +143,7 @@ end
 local known = redis.call('HGET', KEYS[5], reader)
 local logged, seen_at = string.match(known or '0 0', '^([01]) (%d+)$')
 if given > 0 or not logged or math.abs(now - tonumber(seen_at)) > 10000 then
-  -- Of one that cannot be read, it is taken that Spark has logged a batch: it keeps what it has.
+  -- An unreadable reader counts as logged by Spark: it keeps its segments.
   redis.call('HSET', KEYS[5], reader, (logged or '1') .. ' ' .. now)
   redis.call('EXPIRE', KEYS[4], ARGV[8])
   redis.call('EXPIRE', KEYS[5], ARGV[8])

@@ -1,10 +1,10 @@
--- Counts rows by key, about: where many were written in the last minutes, a stream that is read fairly has
--- lanes for them (acker/streams/log/fairness.py).
+-- Counts rows by key, approximately: a stream that is read fairly has lanes for keys with many rows in the
+-- last minutes (acker/streams/log/fairness.py).
 --
 -- KEYS  1 volumes  string: a count-min sketch, counts of 32 bits. It is never too low for a key
 -- ARGV  1 ttl      seconds after which counting begins anew
---       ... rows, places  of each key: how many more there are, and where its counts are, as "3 17 99"
--- Returns for each key about how many rows of it were there before.
+--       ... rows, places  of each key: the number of new rows, and the places of its counts, as "3 17 99"
+-- Returns for each key its approximate number of rows before.
 -- A copy of the call that comes late counts twice: that only moves rows to a lane of their own.
 -- Bounded by the caller: at most 256 keys a call.
 local call, reply = redis.call, {}

@@ -1,10 +1,10 @@
--- Has a stream gather: what is written to it waits until all of its request is written.
+-- Makes a stream gather: its rows wait until all rows of their request are written.
 --
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (streams/includes/streams.lua)
--- ARGV  1 record         how it gathers (acker/streams/log/gathers.py)
--- Returns nil; what is in the way otherwise, and nothing has changed: how the stream gathers already, or ''
--- where it holds segments that do not wait.
+-- ARGV  1 record         the way it gathers (acker/streams/log/gathers.py)
+-- Returns nil; otherwise the obstacle, and nothing has changed: the present way of the stream, or '' if it
+-- holds segments that do not wait.
 local found = redis.call('HGET', KEYS[2], 'gather')
 if found then
   if found == ARGV[1] then return false end

@@ -1,11 +1,11 @@
--- Has a stream be read fairly: from now on what is written to it goes into lanes by how much there is of a
--- key, and a subscription serves them in turn.
+-- Makes the reading of a stream fair: from now on its rows go into lanes by the volume of their keys, and a
+-- subscription serves the lanes in turn.
 --
 -- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
 -- ARGV  1 column         of the key
---       2 slot           the subscription's number; or empty: only what is written
--- Returns nil; else the column by which the stream is read fairly already, and nothing has changed. An error
--- where it cannot be read how far the subscription has read.
+--       2 slot           the subscription's number; or empty: only for writers
+-- Returns nil; otherwise the present column of fair reading, and nothing has changed. An error if the
+-- subscription's cursor cannot be read.
 local found, lanes = redis.call('HGET', KEYS[1], 'fair'), 'lanes:' .. ARGV[2]
 if found and found ~= ARGV[1] then return found end
 local slot = ARGV[2] ~= '' and redis.call('HEXISTS', KEYS[1], 'slot:' .. ARGV[2]) == 1

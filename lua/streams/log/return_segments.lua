@@ -1,26 +1,26 @@
--- Takes back segments that a reader has taken and did not ack, so that others can have them. From then on no
--- commit of what it had then becomes final. Bound segments stay until the caller has seen to their commit.
--- The rows of segments that it has acked go: it asks for none again.
+-- Takes back a reader's unacked segments, so that other readers can have them. From then on no commit of
+-- these segments is committed. Bound segments stay until the caller has dealt with their commit. The rows of
+-- segments that the reader has acked go: it asks for none again.
 --
--- KEYS  1 taken        stream (lua/streams/log/claim_segments.lua)
+-- KEYS  1 delivered    stream (lua/streams/log/claim_segments.lua)
 --       2 returned     stream
 --       3 readers      hash (lua/streams/log/claim_segments.lua)
---       4 bound        hash (lua/streams/log/bind_reader.lua)
---       ... payload, owed  of each segment (lua/streams/log/note_segments.lua)
+--       4 fences       hash (lua/streams/log/bind_reader.lua)
+--       ... payload, unacked  of each segment (lua/streams/log/note_segments.lua)
 -- ARGV  1 slot
 --       2 reader
---       3 dead         1: only where Spark has not logged a batch of the reader
---       4 ttl          seconds for which it is known that segments were given back
---       5 died         how often a worker may die at one record; or empty: the reader has not died
---       6 noted        what it was at when it died: token of a segment, first and last of trees there; or -
---       7 ended        how many commits have ended, or were given up
---       ... field, value  of each of these, in `bound`
---       ... number     of each segment among the taken
--- A segment whose reader has died says how often it was begun: in the field begun, as "<how often> <first and
--- last of the trees at one of which readers die> <how often at one tree> <trees that are not begun again>", -
--- where there are none.
--- Returns {how many there were to take back; then field and value of each commit that has segments}. A reader
--- that has none any more is forgotten.
+--       3 dead         1: only if Spark has not logged a batch of the reader
+--       4 ttl          seconds for which the return of segments is remembered
+--       5 died         most deaths of workers at one record; or empty: the reader has not died
+--       6 noted        its work at its death: id of a segment, first and last of trees there; or -
+--       7 ended        number of commits that have ended, or were given up
+--       ... field, value  of each of these, in `fences`
+--       ... number     of each segment among the delivered
+-- A segment whose reader has died notes its begins in the field begun, as "<number of begins> <first and last
+-- of the trees at one of which readers die> <begins at one tree> <trees that are not begun again>", with -
+-- for no trees.
+-- Returns {the number of segments to take back; then field and value of each commit that has segments}. A
+-- reader without segments is forgotten.
 -- Bounded by the caller: at most 500 segments a call, in the order of their numbers, and the few commits that
 -- one reader is in.
 local call, back, kept, first = redis.call, 0, false, 8 + 2 * tonumber(ARGV[7])
@@ -29,12 +29,12 @@ if ARGV[3] == '1' and string.sub(call('HGET', KEYS[3], ARGV[2]) or '1', 1, 1) ==
 for at = 8, first - 1, 2 do
   if call('HGET', KEYS[4], ARGV[at]) == ARGV[at + 1] then call('HDEL', KEYS[4], ARGV[at]) end
 end
-local bound, last = call('HGETALL', KEYS[4]), 0
+local fences, last = call('HGETALL', KEYS[4]), 0
 local found = {}
-for at = 1, #bound, 2 do
-  if bound[at] ~= 'given_back' then
-    last = math.max(last, tonumber(string.match(bound[at + 1], '^%d+') or 0))
-    found[#found + 1], found[#found + 2] = bound[at], bound[at + 1]
+for at = 1, #fences, 2 do
+  if fences[at] ~= 'given_back' then
+    last = math.max(last, tonumber(string.match(fences[at + 1], '^%d+') or 0))
+    found[#found + 1], found[#found + 2] = fences[at], fences[at + 1]
   end
 end
 
@@ -43,8 +43,8 @@ local function fields_of(one)
   if ARGV[5] == '' then return one end
   local pattern = '^(%d+) (%S+) (%S+) (%d+) (%S+)$'
   local count, low, high, hits, guilty = string.match(one[10] or '0 - - 0 -', pattern)
-  local token, from, to = string.match(ARGV[6], '^(%x+) (%-?%d+) (%-?%d+)$')
-  if token and string.find(one[4], '["' .. token .. '"', 1, true) == 1 then
+  local segment_id, from, to = string.match(ARGV[6], '^(%x+) (%-?%d+) (%-?%d+)$')
+  if segment_id and string.find(one[4], '["' .. segment_id .. '"', 1, true) == 1 then
     hits = from ~= to and 0 or (low == from and high == to) and hits + 1 or 1
     low, high = from, to
     if hits >= tonumber(ARGV[5]) then
@@ -57,14 +57,14 @@ local function fields_of(one)
 end
 
 for k = 5, #KEYS, 2 do
-  local owed, number = KEYS[k + 1], ARGV[first + (k - 5) / 2]
+  local unacked, number = KEYS[k + 1], ARGV[first + (k - 5) / 2]
   local id = number .. '-0'
   local one = call('XRANGE', KEYS[1], id, id)[1]
-  -- A bundle is given whole, and stays so: a store that was set back may have numbered anew what is bound.
+  -- A bundle is delivered whole, and stays whole: a rolled back store may have renumbered bound segments.
   if one and tonumber(number) <= last and one[2][7] == 'bundle' then
     last = math.max(last, number + (tonumber(string.match(one[2][8], '^%d+')) or 0))
   end
-  local state = call('HGET', owed, ARGV[1])
+  local state = call('HGET', unacked, ARGV[1])
   local open = one and state == '1'
   if open and tonumber(number) <= last then
     kept = true
@@ -75,8 +75,8 @@ for k = 5, #KEYS, 2 do
       back = back + 1
       highest = math.max(highest, tonumber(number))
     elseif state == '2' then
-      call('HDEL', owed, ARGV[1])
-      if call('EXISTS', owed) == 0 then call('UNLINK', KEYS[k]) end
+      call('HDEL', unacked, ARGV[1])
+      if call('EXISTS', unacked) == 0 then call('UNLINK', KEYS[k]) end
     end
   end
 end

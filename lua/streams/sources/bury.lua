@@ -1,6 +1,6 @@
 -- Makes a record a dead letter and settles its tree, in one step.
 --
--- KEYS  those of streams/includes/kept.lua, then
+-- KEYS  keys of streams/includes/kept.lua, then
 --       1 dead      stream: the facts of each dead letter
 --       2 letters   hash: id of a dead letter -> record of its roots, and its row
 --       3 rows      string
@@ -8,7 +8,7 @@
 --       2 index     u16
 --       3 record    of the roots, and the row
 --       ... field, value    of the facts
--- Returns its id; '' where the tree was settled before. How many there may be is the settler's to see to.
+-- Returns its id; '' if the tree was settled before. The settler bounds the number of dead letters.
 --- @chained true
 --- @include "streams/includes/kept"
 local dead, letters, rows, slab = KEYS[OWN], KEYS[OWN + 1], KEYS[OWN + 2], ARGV[1]

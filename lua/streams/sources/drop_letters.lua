@@ -3,7 +3,7 @@
 -- KEYS  1 dead     stream  the facts of each
 --       2 letters  hash    id -> record of its roots, and its row
 -- ARGV  ... id     of a dead letter
--- Returns how many there were.
+-- Returns the number of dropped letters.
 -- Bounded by the caller: at most 1,000 ids a call.
 --- @chained true
 redis.call('HDEL', KEYS[2], unpack(ARGV))

@@ -1,8 +1,8 @@
--- Raises how far the rows of a spout go in each partition of its source, when all below are kept.
+-- Raises the highest offset of a spout's rows in each partition of its source, after all rows below are kept.
 --
 -- KEYS  1 highest  hash: partition -> the offset after its highest row
 -- ARGV  ... name, offset  of each partition: the offset after its highest row
--- Returns how many were raised.
+-- Returns the number of raised offsets.
 -- Bounded by the caller: at most 1,000 partitions a call.
 --- @chained true
 local call, highest, raised = redis.call, KEYS[1], 0

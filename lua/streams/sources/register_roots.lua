@@ -1,26 +1,25 @@
--- Settles which roots the rows of a task have: whatever Spark repeats, the same rows get the same roots.
+-- Decides the roots of a task's rows: whatever Spark repeats, the same rows get the same roots.
 --
 -- Spark may run a task again or twice at once, evaluate a DataFrame several times in a batch, and let one
--- task work on several partitions. A partition is known by its stage and number, by how many of its task
--- came before it, and by a fingerprint of its rows; another evaluation (stage) knows it by the fingerprint. A
--- stage
--- may evaluate it several times, too, in branches of a union: these have the partition's own number below
--- `track`.
+-- task work on several partitions. A partition is identified by its stage and number, by its rank in its
+-- task, and by a fingerprint of its rows; another evaluation (stage) identifies it by the fingerprint. A
+-- stage may also evaluate it several times, in branches of a union: these have the partition's own number
+-- below `track`.
 --
 -- KEYS  1 tracked      hash, all of a batch; for each source (one call of track):
 --                      <source>|stages             -> stages that evaluated it, each followed by a space
---                      <source>|n:<task>           -> how many partitions the task worked on
+--                      <source>|n:<task>           -> number of partitions of the task
 --                      <source>|entry:<task>:<i>   -> fingerprint#k: the k-th such partition in the stage
 --                      <source>|seen:<task>:<i>:<attempt>   that attempt has had it
---                      <source>|k:<stage>:<fingerprint>     -> how many such partitions the stage has
+--                      <source>|k:<stage>:<fingerprint>     -> number of such partitions of the stage
 --                      <source>|own:<stage>:<number>:<fingerprint>   -> fingerprint#k of the partition
 --                      <source>|roots:<fingerprint>#<k>     -> the roots (JSON)
---                      <source>|of:<stage>         -> how many partitions the stage has
---                      ended                       -> 1, where it is a job's that has had its commit
+--                      <source>|of:<stage>         -> number of partitions of the stage
+--                      ended                       -> 1, if its job has had its commit
 -- ARGV  1 ttl, 2 source, 3 stage, 4 partition, 5 attempt, 6 fingerprint
---       7 roots   that were staged
+--       7 roots   the staged roots
 --       8 number  the partition's own
--- Returns the roots to be used: the given ones, or the ones given first; an error where the job ended.
+-- Returns the roots to be used: the given ones, or the ones given first; an error if the job has ended.
 -- Bounded: one task works on at most some thousand partitions.
 local tracked, source, stage, attempt, fingerprint = KEYS[1], ARGV[2] .. '|', ARGV[3], ARGV[5], ARGV[6]
 local task = stage .. '.' .. ARGV[4]

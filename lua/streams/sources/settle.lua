@@ -1,12 +1,12 @@
--- Settles trees whose outcome has been taken care of: rows of roots that are all settled are dropped.
+-- Settles trees with a handled outcome: rows of roots that are all settled are dropped.
 --
--- KEYS  those of streams/includes/kept.lua, then
---       ... rows  string, of each token that is named
--- ARGV  1 how     acked, replayed, or dead, where nobody keeps dead letters: the count to raise
+-- KEYS  keys of streams/includes/kept.lua, then
+--       ... rows  string, of each id that is named
+-- ARGV  1 how     acked, replayed, or dead (without dead letters): the count to raise
 --       ... slab, indexes, rows  of each slab: its indexes (u16 each, ascending; empty: all), and the number
 --               of its rows in KEYS, from 0
--- Returns how many trees were not settled before.
--- Bounded by the caller: at most 100 slabs, and 4,096 indexes, or those of one slab, a call.
+-- Returns the number of newly settled trees.
+-- Bounded by the caller: at most 100 slabs, and 4,096 indexes, or the indexes of one slab, a call.
 --- @chained true
 --- @include "streams/includes/kept"
 local n = 0

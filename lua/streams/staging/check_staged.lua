@@ -1,8 +1,8 @@
--- Tells whether vectors are still staged.
+-- Checks that vectors are still staged.
 --
 -- KEYS  ... staged  hash (stage.lua)
 -- ARGV  none
--- Returns 1, or 0 where some are not.
+-- Returns 1, or 0 if some are not.
 -- Bounded by the caller: at most 1,000 keys a call.
 --- @chained reply == 1
 for k = 1, #KEYS do

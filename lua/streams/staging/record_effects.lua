@@ -1,12 +1,12 @@
 -- Records effects of a step, so that rows of the same key are known for a while
 -- (acker/streams/staging/effects.py).
 --
--- KEYS  1 count       string: how many effects the generation holds in this shard
+-- KEYS  1 count       string: number of effects of the generation in this shard
 --       2 effects     set of digests: one partition of the generation
 -- ARGV  1 period      ms that a generation takes; an effect is remembered for two to three of them
---       2 generation  that the caller thinks it is: server time in ms / period, rounded down
+--       2 generation  generation by the caller: server time in ms / period, rounded down
 --       ... digest    16 bytes
--- Returns how many were new; -1 where it is another generation, and nothing has changed.
+-- Returns the number of new effects; -1 if it is another generation, and nothing has changed.
 -- Bounded by the caller: at most 1,000 digests a call.
 --- @chained reply >= 0
 local instant = redis.call('TIME')

@@ -1,11 +1,11 @@
--- Closes a group of which no request is left: nobody works on what comes for it from now on.
+-- Closes a group without remaining requests: no worker works on its later segments.
 --
 -- KEYS  1 progress   hash (lua/lines/note_arrivals.lua)
---       2 gone       sorted set (lua/streams/commits/release.lua)
---       ... gathered  stream of each task (lua/streams/commits/release.lua)
--- ARGV  1 ttl        seconds for which what comes for the group later is known to be late
+--       2 gone       sorted set (lua/streams/commits/release_bundle.lua)
+--       ... gathered  stream of each task (lua/streams/commits/release_bundle.lua)
+-- ARGV  1 ttl        seconds for which later segments of the group are known to be late
 --       2 group
--- Returns 1, or 0 where something waits for it, which is to be dropped first: nothing has changed.
+-- Returns 1, or 0 if segments wait for it, which are to be dropped first: nothing has changed.
 -- Bounded: 64 tasks.
 local call = redis.call
 for k = 3, #KEYS do

@@ -1,32 +1,32 @@
--- Drops segments that wait in a stream that gathers. Their rows and vectors are the caller's: whoever would
--- be given them must not ack them any more.
+-- Drops segments that wait in a gathering stream. The caller takes their rows and vectors: no reader may ack
+-- them from then on.
 --
 -- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
 --       2 gathering      sorted set (lua/streams/commits/gather.lua)
 --       3 drops          stream (lua/streams/upkeep/drop_segments.lua)
---       ... gathered, payload, owed  of each segment: where it waits, and those of note_segments.lua
--- ARGV  1 why       over which limit they are; empty: they came too late, for their requests are over
---       2 most      drops that are kept
---       3 slot      of the only subscription that they are dropped for; empty: for all
+--       ... gathered, payload, unacked  of each segment: its waiting place, and the keys of note_segments.lua
+-- ARGV  1 why       the limit that they exceed; empty: they came too late, because their requests are over
+--       2 most      most kept drops
+--       3 slot      the only subscription that they are dropped for; empty: all
 --       ... place, entry, rows, bytes  of each segment: "<group>:<task>", and the id of its entry there
--- Returns how many went. The same again changes nothing, and what was released meanwhile stays.
+-- Returns the number of dropped segments. The same again changes nothing; released segments stay.
 -- Bounded by the caller: at most 100 segments a call, each for at most 64 subscriptions.
 --- @include "streams/includes/streams"
 local slot, dropped, rows, emptied = ARGV[3], 0, 0, {}
 for k = 4, #KEYS, 3 do
-  local gathered, payload, owed, at = KEYS[k], KEYS[k + 1], KEYS[k + 2], 4 * (k - 4) / 3 + 3
+  local gathered, payload, unacked, at = KEYS[k], KEYS[k + 1], KEYS[k + 2], 4 * (k - 4) / 3 + 3
   local place, entry, of = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
   if #call('XRANGE', gathered, entry, entry) == 1 then
-    local states, others = call('HGETALL', owed), false
+    local states, others = call('HGETALL', unacked), false
     for s = 1, #states, 2 do
       if slot ~= '' and states[s] ~= slot then others = others or states[s + 1] == '1' end
       if slot == '' and states[s + 1] == '1' then stream.count(KEYS[1], 'dropped:' .. states[s], of) end
     end
     if others then
-      call('HDEL', owed, slot)
+      call('HDEL', unacked, slot)
     else
       call('XDEL', gathered, entry)
-      call('UNLINK', payload, owed)
+      call('UNLINK', payload, unacked)
       stream.count(KEYS[1], 'segments', -1)
       stream.count(KEYS[1], 'bytes', 0 - ARGV[at + 4])
       stream.count(KEYS[1], 'waiting', 0 - of)

@@ -1,4 +1,4 @@
-"""What tests share with tests/collectors/conftest.py."""
+"""Outcomes that a spout reports, for tests of collectors."""
 
 import contextlib
 import time
@@ -18,13 +18,13 @@ def reported(spout: Spout, count: int = 1) -> list[Outcome]:
 
 def reported_unflushed(spout: Spout, count: int) -> list[Outcome]:
     """The same where nothing is sent for it, and the store may be away."""
-    deadline, found = time.monotonic() + 60.0, list[Outcome]()
-    while len(found) < count and time.monotonic() < deadline:
-        found += spout.outcomes(timeout=0.2)
+    deadline, outcomes = time.monotonic() + 60.0, list[Outcome]()
+    while len(outcomes) < count and time.monotonic() < deadline:
+        outcomes += spout.outcomes(timeout=0.2)
     with contextlib.suppress(StoreUnavailable):
-        found += spout.outcomes()
-    assert len(found) == count, found
-    return found
+        outcomes += spout.outcomes()
+    assert len(outcomes) == count, outcomes
+    return outcomes
 
 
 def statuses(outcomes: Sequence[Outcome]) -> dict[bytes, str]:

@@ -31,7 +31,7 @@ class Count:
 
 
 def counting(**how: Any) -> LinearDRPC:
-    """How many rows a step makes of a number: that number."""
+    """A function that counts rows: its first step makes as many of a number as it says."""
     return LinearDRPC("count", **how).step("fan", fan, columns=N).gather("count", Count)
 
 

@@ -3,6 +3,7 @@
 import pyarrow as pa
 
 from acker.drpc import scripts as calling
+from acker.inspect.locate import servers
 from acker.inspect.topology import health, history
 from acker.ledger import ids
 from acker.ledger.client import Ledger
@@ -14,7 +15,9 @@ from acker.store import function_keys, keys
 from acker.store.operation import command
 from acker.streams import StreamWriter
 from acker.streams.commits import release
-from acker.streams.log.segments import new_token
+from acker.streams.log.segments import new_hex_id
+from acker.streams.sources import reached
+from acker.streams.sources.reached import Position
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
@@ -43,7 +46,7 @@ def filled(url: str, name: str) -> Ledger:
     settler.settle(ledger)
     writer = StreamWriter(ledger, "words")
     writer.write(pa.table({"word": ["to", "be"]}))
-    batch = take(ledger, "lines", "one", reader=new_token())
+    batch = take(ledger, "lines", "one", reader=new_hex_id())
     ledger.run(release.give_back(core, "lines", batch.slot, batch.reader))
     take(ledger, "lines", "two")
     ledger.run(step_registry.register(core, Step("split", "bolt", "app")))
@@ -59,12 +62,16 @@ def filled(url: str, name: str) -> Ledger:
     assert worker.work() == 1
     assert ledger.store.send([command("ZCARD", keys.Stream(name, "gathers").gathering)]) == [1]
     called = function_keys.Function(name, "asks")
-    calls = [calling.call(core.config, called, one, "caller", 60_000, 10) for one in ("a", "b")]
+    calls = [calling.begin_call(core.config, called, one, "caller", 60_000, 10) for one in ("a", "b")]
     ledger.store.send(calls)
-    ledger.store.send([calling.answer(core.config, called, "a", "0", "f b", " b", 60, ("f f", "f f"), True)])
+    ledger.store.send(
+        [calling.answer_call(core.config, called, "a", "0", "f b", " b", 60, ("f f", "f f"), True)]
+    )
     assert ledger.run(history.record(core)) is not None
     for _ in range(3):
         ledger.run(tick.rotate(core, force=True))  # sets aside what nobody drains
     Trees(1).track(ledger)
+    ledger.run(servers.note(core))
+    ledger.run(reached.note(ledger.core, "s", [Position("group/topic/0", "id", False, 0, 9, {})]))
     ledger.store.send([command("XADD", keys.Stream(name, "words").drops, "*", "segments", 1, "rows", 2)])
     return ledger

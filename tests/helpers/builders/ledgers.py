@@ -63,7 +63,7 @@ def confirm_all(ledger: Ledger, spout: str = "s") -> int:
     """Confirms all that was reported to a spout; returns how many trees."""
     reader, trees = OutcomeReader(ledger.core, spout), 0
     while entries := ledger.outcomes(reader):
-        trees += ledger.confirm(spout, [entry.receipt for entry in entries])
+        trees += ledger.confirm(spout, [entry.confirmation for entry in entries])
     return trees
 
 

@@ -1,4 +1,4 @@
-"""What a test needs to run jobs that hand records to each other."""
+"""Jobs that hand records to each other, for tests."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from tests.helpers.models.places import unexplained
 
 @dataclass(frozen=True)
 class Diary:
-    """What functions tell a test, from whichever process they run in: on Spark Connect it is another one."""
+    """Notes of functions for a test, from any process: on Spark Connect they run in another one."""
 
     path: Path
 
@@ -58,7 +58,7 @@ class Pipeline:
     def spout(self, lines: list[str], stream: str = "lines", segments: int = 1) -> Ids:
         """Tracks a tree for each line and emits it; returns the anchors."""
         writer = StreamWriter(self.ledger, stream)
-        found = []
+        tracked = []
         for part in np.array_split(np.array(lines, dtype=object), segments):
             batch = writer.batch(pa.table({"line": pa.array(part.tolist(), pa.string())}))
             values = batch.ids()
@@ -69,8 +69,8 @@ class Pipeline:
                 slabs.append(NewSlab(anchors[-1], own, [b"m"] * len(own)))
             assert set(self.ledger.track_slabs(slabs, spout="s")) == {"A"}
             writer.publish(batch, np.concatenate(anchors))
-            found += anchors
-        return np.concatenate(found)
+            tracked += anchors
+        return np.concatenate(tracked)
 
     def options(self, stream: str, **more: object) -> dict[str, str]:
         """Options of the data source."""
@@ -100,7 +100,7 @@ class Pipeline:
         return self.spark.readStream.text(str(directory))
 
     def tracked(self, rows: DataFrame, **settings: Any) -> DataFrame:
-        """The rows as those of a spout."""
+        """Rows, tracked by a spout."""
         given: dict[str, Any] = {"spout": "s", "message_id": "value", "partitions": 2, **settings}
         return track(rows, url=self.url, topology="t", **given)
 
@@ -150,7 +150,7 @@ class Pipeline:
         pytest.fail("the query did not start")
 
     def rows(self, stream: str) -> list[dict[str, object]]:
-        """What a stream holds."""
+        """The rows of a stream."""
         return list(StreamReader(self.ledger, stream).rows())
 
     def consume(self, stream: str) -> None:
@@ -164,11 +164,11 @@ class Pipeline:
         return self.ledger.run(kept_rows.pending(self.ledger.core, "s"))
 
     def attempts(self, stream: str) -> set[str]:
-        """Which attempts of tasks have emitted what a stream holds (tests/helpers/faults/attempts.py)."""
+        """The attempts of tasks that emitted the rows of a stream (tests/helpers/faults/attempts.py)."""
         return {str(row[BY]) for row in self.rows(stream)}
 
     def counters(self) -> dict[str, int]:
-        """The counters that are not zero, without that of calls that came again."""
+        """The counters that are not zero, without the one of repeated calls."""
         return {name: n for name, n in self.ledger.counters().items() if n and name != "duplicates"}
 
     def outcomes(self) -> dict[str, int]:

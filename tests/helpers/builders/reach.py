@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
 
 from acker.drpc import LinearDRPC, Out
-from acker.drpc.answer_listener import Call
-from acker.drpc.client import Client
+from acker.drpc.calling.answer_listener import Call
+from acker.drpc.calling.client import Client
 from acker.spark import Acker, SparkSteps, StepCollector, gathered
 from acker.spark.functions.spark_steps import StepBolt
 from examples.reach import generated
@@ -65,11 +65,11 @@ def answers_of(
     """The answers to requests that are asked at once, errors among them; queries work on them in turn."""
     with function.work(topology_of(pipeline)), ThreadPoolExecutor() as pool:
         client = Client(pipeline.ledger, function.name)
-        found = pool.submit(client.execute_many, asked, return_exceptions=True)
-        while not found.done():
+        pending = pool.submit(client.execute_many, asked, return_exceptions=True)
+        while not pending.done():
             for one in given:
                 run(pipeline, steps_of(pipeline, function), one)
-        return found.result()
+        return pending.result()
 
 
 def bolts(steps: SparkSteps) -> list[StepBolt]:

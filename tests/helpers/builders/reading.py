@@ -33,11 +33,11 @@ def tree(ledger: Ledger, anchor: int) -> Tree:
 
 def pages(read: Callable[[str | None], TreesPage], most: int = 5_000) -> list[TreesPage]:
     """All pages from the first on; fails where they do not end."""
-    found = [read(None)]
-    while found[-1].cursor is not None:
-        assert len(found) < most
-        found.append(read(found[-1].cursor))
-    return found
+    pages_read = [read(None)]
+    while pages_read[-1].cursor is not None:
+        assert len(pages_read) < most
+        pages_read.append(read(pages_read[-1].cursor))
+    return pages_read
 
 
 def listed(ledger: Ledger, limit: int = PAGE_TREES, **filters: object) -> list[Tree]:

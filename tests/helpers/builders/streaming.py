@@ -17,7 +17,7 @@ from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
 from acker.streams.log import schemas, subscriptions
 from acker.streams.log.segments import Segment
-from acker.streams.log.subscriptions import DEFAULT, Range, Taken
+from acker.streams.log.subscriptions import DEFAULT, Delivery, Range
 from acker.streams.reader import payload_of
 from acker.streams.staging import acks, staging
 from acker.streams.staging.staging import Staged, Staging
@@ -57,7 +57,7 @@ def stage(ledger: Ledger, anchors: Ids | list[Any], stream: str = "words", **how
 def take(ledger: Ledger, stream: str, name: str = DEFAULT, reader: str = "reader", **most: Any) -> Range:
     """A batch: what a reader of a subscription can take."""
     slot = ledger.run(subscriptions.subscribe(ledger.core, stream, name))
-    at = ledger.run(subscriptions.last_taken(ledger.core, stream, slot, reader))
+    at = ledger.run(subscriptions.last_delivered(ledger.core, stream, slot, reader))
     end = ledger.run(subscriptions.claim(ledger.core, stream, slot, reader, at, name=name, **most))
     return Range(stream, slot, reader, at, end)
 
@@ -66,8 +66,8 @@ def slot_of(ledger: Ledger, stream: str = "lines", name: str = DEFAULT) -> int:
     return ledger.run(subscriptions.find(ledger.core, stream, name))
 
 
-def taken(ledger: Ledger, batch: Range) -> list[Taken]:
-    return ledger.run(subscriptions.taken(ledger.core, batch))
+def delivered(ledger: Ledger, batch: Range) -> list[Delivery]:
+    return ledger.run(subscriptions.delivered(ledger.core, batch))
 
 
 def ack(ledger: Ledger, batch: Range) -> int:
@@ -75,8 +75,8 @@ def ack(ledger: Ledger, batch: Range) -> int:
 
 
 def readable(ledger: Ledger, batch: Range) -> int:
-    """How many segments of a batch can be read."""
-    members: list[Segment] = [piece.segment for piece in taken(ledger, batch)]
+    """The number of segments of a batch that can be read."""
+    members: list[Segment] = [piece.segment for piece in delivered(ledger, batch)]
     return sum(one is not None for one in ledger.run(payload_of(ledger, batch.stream, members)))
 
 

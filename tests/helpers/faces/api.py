@@ -1,4 +1,4 @@
-"""What tests share with tests/api/conftest.py."""
+"""The service and its clients, for tests of the API."""
 
 import threading
 from collections.abc import Iterator

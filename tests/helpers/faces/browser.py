@@ -1,4 +1,4 @@
-"""What tests share with tests/browser/conftest.py."""
+"""Pages in Chromium, for tests of the dashboard."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

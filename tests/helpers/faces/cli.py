@@ -1,4 +1,4 @@
-"""What tests share with tests/cli/conftest.py."""
+"""Results of commands, and a ledger to show, for tests of the CLI."""
 
 import json
 import re
@@ -16,7 +16,7 @@ HOSTILE = "\x1b[31mred[/]\x07\x7f\u202e[bold]"
 
 
 class Run:
-    """What a command did."""
+    """The result of a command."""
 
     def __init__(self, status: int, out: str, error: str) -> None:
         self.status, self.out, self.error = status, out, error
@@ -47,9 +47,9 @@ def one_error(run: Run, status: int) -> str:
 
 
 def commands(group: Any = None, before: str = "") -> dict[str, Any]:
-    """All commands by their names, with those of the groups."""
-    found: dict[str, Any] = {}
+    """All commands by their names, also within groups."""
+    tree: dict[str, Any] = {}
     of: Any = group or typer.main.get_command(app)
     for name, one in of.commands.items():
-        found |= commands(one, f"{before}{name} ") if hasattr(one, "commands") else {before + name: one}
-    return found
+        tree |= commands(one, f"{before}{name} ") if hasattr(one, "commands") else {before + name: one}
+    return tree

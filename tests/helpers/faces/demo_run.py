@@ -7,8 +7,9 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
-from acker.demo.text import Line
+from acker.cli.demo.text import Line
 
 TEXT = [Line("f:1", "to be"), Line("f:2", "or not"), Line("f:3", "++"), Line("f:4", "to be")]
 PROGRAM = "from acker.cli import main; main()"
@@ -45,15 +46,15 @@ class Run:
 
     def processes(self) -> list[str]:
         """The command lines of all that lives of it."""
-        found = []
+        command_lines = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 environment = (entry / "environ").read_bytes().split(b"\0")
                 if self.mark.encode() in environment:
-                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+                    command_lines.append((entry / "cmdline").read_text().replace("\0", " "))
             except OSError:
                 continue
-        return found
+        return command_lines
 
     def result(self) -> dict[str, object]:
         """Its object, when it has ended."""
@@ -61,6 +62,16 @@ class Run:
         assert out, self.errors.read_text()
         found = json.loads(out)
         assert isinstance(found, dict)
+        return found
+
+    def report(self, file: Path) -> dict[str, Any]:
+        """The report in its file, when it has ended without an error."""
+        try:
+            table, _ = self.process.communicate()
+            assert self.process.returncode == 0, table + self.errors.read_text()
+        finally:
+            self.close()
+        found: dict[str, Any] = json.loads(file.read_text())
         return found
 
     def assert_nothing_is_left(self) -> None:

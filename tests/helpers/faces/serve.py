@@ -1,4 +1,4 @@
-"""What tests share with tests/api/test_serve.py."""
+"""Processes of `acker serve`, for tests."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What tests share with tests/api/test_connections.py."""
+"""A client of a stream of events, for tests."""
 
 import socket
 from collections.abc import Iterator

@@ -87,7 +87,7 @@ def own_name() -> str:
 
 
 def first_attempt() -> bool:
-    """Whether this process works for the first attempt of its task."""
+    """True if this process works for the first attempt of its task."""
     context = TaskContext.get()
     assert context is not None
     return context.attemptNumber() == 0

@@ -1,4 +1,4 @@
-"""What tests share with tests/spark/bolts/test_crashes.py."""
+"""Drivers that are killed in a batch, for tests."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def run(pipeline: Pipeline, checkpoint: Path, *arguments: object) -> int:
 
 
 def staged(pipeline: Pipeline) -> int:
-    """How many vectors are staged."""
+    """The number of staged vectors."""
     with redis.Redis.from_url(pipeline.url) as client:
         return sum(1 for _ in client.scan_iter("*staged*", count=1000))
 
@@ -46,17 +46,17 @@ def assert_exact(pipeline: Pipeline, rows: int | None = None, numbers: int = 0) 
 
     numbers: trees of another spout, whose rows were emitted, too.
     """
-    found = [str(row["word"]) for row in pipeline.rows("words")]
-    assert len(found) == len(set(found))
-    assert rows is None or len(found) == rows
+    words = [str(row["word"]) for row in pipeline.rows("words")]
+    assert len(words) == len(set(words))
+    assert rows is None or len(words) == rows
     assert pipeline.rows("lines") == []
     # Each line has two words, or was dropped and is acked with its batch.
-    dropped = 500 - len(found) // 2
+    dropped = 500 - len(words) // 2
     assert pipeline.counters() == {"tracked": 500 + numbers, **({"acked": dropped} if dropped else {})}
     if numbers:
         assert sorted(str(row["id"]) for row in pipeline.rows("numbers")) == sorted(map(str, range(numbers)))
         pipeline.consume("numbers")
     pipeline.consume("words")
     assert pipeline.counters() == {"tracked": 500 + numbers, "acked": 500 + numbers}
-    kinds = ("staged", "payload", "failing", "notes", "effects", "owed", "tracked:")
+    kinds = ("staged", "payload", "failing", "notes", "effects", "unacked", "tracked:")
     assert not pipeline.without_time_to_live(*kinds)

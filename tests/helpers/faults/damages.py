@@ -1,4 +1,4 @@
-"""What a hand or a fault may do to a topology so that nothing can be known of it: `damaged`, of one shard."""
+"""Damages by a hand or a fault that make a topology unreadable: `damaged`, of one shard."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -105,9 +105,9 @@ def main() -> None:
 
 
 class Gates:
-    """Lets the speculative copy of task 1 win, and that of task 2 lose.
+    """Lets the speculative copy of task 1 win, and the copy of task 2 lose.
 
-    Each attempt passes its rows on until some are staged, and then waits: those that lose for ever.
+    Each attempt passes its rows on until some are staged, and then waits: a loser for ever.
     """
 
     def __init__(self, directory: str, url: str) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Thread, current_thread
 from types import CodeType, FrameType
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
 
+ROOT = Path(__file__).parents[3]
 Line = tuple[CodeType, int]
 Moment = tuple[Line, ...]
 _PATIENCE = 20.0
@@ -22,7 +24,7 @@ _PATIENCE = 20.0
 
 
 def _safe(frame: FrameType) -> bool:
-    """Whether a line is one where no interrupt can come.
+    """True if no interrupt can come at a line.
 
     The interpreter looks for signals after calls and jumps. It gives a lock of its own back in the step that
     leaves the block, before which it tells of the line of the `with` once more (and sets aside what the block
@@ -53,11 +55,11 @@ _CHECKED = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "RESUME"}
 
 def _where(frame: FrameType | None) -> tuple[Line, ...]:
     """A step of the interpreter, and from where it was called: a library's own steps come from everywhere."""
-    found: list[Line] = []
-    while frame is not None and len(found) < 3:
-        found.append((frame.f_code, frame.f_lasti))
+    lines: list[Line] = []
+    while frame is not None and len(lines) < 3:
+        lines.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
-    return tuple(found)
+    return tuple(lines)
 
 
 @contextmanager
@@ -100,6 +102,8 @@ def moments(
     Of a line that comes many times: the first time, or the last. signals: in place of lines, the steps of the
     interpreter at which an interrupt may come.
     """
+    gone = [file for file in files if file.startswith("acker/") and not (ROOT / file).is_file()]
+    assert not gone, f"{gone}: expected files of the checkout"
     seen: dict[Moment, int] = {}
 
     def note(moment: Moment) -> None:
@@ -193,7 +197,7 @@ def _checked(check: Callable[[], object], where: str) -> None:
 def _run(work: Callable[[], object], ended: "Future[object]") -> None:
     try:
         ended.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - whoever waits is to know
+    except BaseException as error:  # noqa: BLE001 - the waiting thread has to know
         ended.set_exception(error)
 
 

@@ -16,14 +16,14 @@ from tests.helpers.faults.attempts import wait_for
 from tests.helpers.faults.proxy import Proxy, proxied
 
 Asked: TypeAlias = Callable[[bytes], bool]
-"""Whether a request is one of those that are looked for."""
+"""True of the requests to look for."""
 _MANY = 100
 LONG = 240.0
 """Seconds that anything may take."""
 
 
 def keys_of(url: str, pattern: str) -> int:
-    """How many keys match."""
+    """The number of keys that match."""
     with redis.Redis.from_url(url) as client:
         return sum(1 for _ in client.scan_iter(pattern, count=1000))
 
@@ -126,7 +126,7 @@ def run_with_pauses(
 @contextmanager
 def refused_from(url: str, asked: Asked) -> Iterator[str]:
     """A URL of the store where a request that is looked for is lost, and all after it, as if the process had
-    ended there: who asks learns it at once, and raises StoreError ("on purpose")."""
+    ended there: the caller gets StoreError ("on purpose") at once."""
     begun = Event()
 
     def refuse(client: socket, request: bytes) -> None:

@@ -25,8 +25,8 @@ Function = Callable[..., Any]
 class Mutant:
     """A mechanism, and what removes it: text in Lua scripts, or in functions of Python, that is replaced.
 
-    backs, cluster: the kind of histories that need the mechanism. seed: of the search that finds it. known: a
-    history that does, where a search takes long.
+    backs, cluster: the kind of histories that need the mechanism. seed: of the search that finds it.
+    known: a history that does, if a search takes long. most, of: the size of chunks, the seed of the world.
     """
 
     mechanism: str
@@ -36,6 +36,8 @@ class Mutant:
     cluster: bool = False
     seed: int = 0
     known: tuple[Move, ...] = ()
+    most: int | None = None
+    of: int = 0
 
     @contextmanager
     def living(self) -> Iterator[None]:
@@ -53,7 +55,7 @@ class Mutant:
 
         def fails(history: list[Move]) -> bool:
             try:
-                run_history(self.world, url, history, cluster=self.cluster)
+                run_history(self.world, url, history, cluster=self.cluster, seed=self.of, most=self.most)
             except Exception:  # noqa: BLE001 - whatever it fails with
                 return True
             return False
@@ -89,8 +91,8 @@ def _replace_in_scripts(patch: pytest.MonkeyPatch, old: str, new: str) -> None:
 def _replace_in_function(patch: pytest.MonkeyPatch, function: Function, old: str, new: str) -> None:
     source = textwrap.dedent(inspect.getsource(function))
     assert old in source, f"{function.__qualname__} has no {old!r}"
-    made: dict[str, Any] = {}
-    exec(compile(source.replace(old, new), "mutant", "exec"), function.__globals__, made)
+    namespace: dict[str, Any] = {}
+    exec(compile(source.replace(old, new), "mutant", "exec"), function.__globals__, namespace)
     owner = sys.modules[function.__module__]
     *classes, name = function.__qualname__.split(".")
-    patch.setattr(attrgetter(".".join(classes))(owner) if classes else owner, name, made[name])
+    patch.setattr(attrgetter(".".join(classes))(owner) if classes else owner, name, namespace[name])

@@ -28,6 +28,7 @@ class Proxy:
         self.record = False
         self.refuse = False
         self.refused = 0
+        self.refused_one = threading.Event()
         self.passed: Callable[[socket.socket, bytes], None] = lambda *_: None
         self.cuts = 0
         self.requests: list[bytes] = []
@@ -42,6 +43,7 @@ class Proxy:
                 if self.refuse:
                     client.close()
                     self.refused += 1
+                    self.refused_one.set()
                     continue
                 try:
                     server = socket.create_connection(self._server)
@@ -134,3 +136,28 @@ def every_call_once() -> Callable[[bytes], bool]:
             return new
 
     return swallow
+
+
+@contextmanager
+def silent(proxy: Proxy) -> Iterator[threading.Event]:
+    """A store that takes connections and requests, and never answers. The event tells that it was asked."""
+    over, asked = threading.Event(), threading.Event()
+
+    def hold(_: socket.socket, __: bytes) -> None:
+        asked.set()
+        over.wait()
+
+    proxy.passed = hold
+    try:
+        yield asked
+    finally:
+        over.set()
+
+
+@contextmanager
+def refusing(proxy: Proxy) -> Iterator[threading.Event]:
+    """A store that ends its connections, and takes no more. The event tells that it has refused one."""
+    asked = threading.Event()
+    proxy.refused_one, proxy.refuse = asked, True
+    proxy.cut_all()
+    yield asked

@@ -21,7 +21,6 @@ a failure names the call that repeats it. Hypothesis draws histories (`histories
 import inspect
 import os
 import random
-import re
 import secrets
 import threading
 from collections import Counter
@@ -41,9 +40,10 @@ from acker.store.client import Store
 from acker.store.operation import Operation, Reply, Request
 from acker.streams.commits import chunks
 from acker.streams.staging import vectors
+from tests.helpers.faults.set_backs import Moment, moment, set_back, tag
 
 Move: TypeAlias = tuple[Any, ...]
-Moment: TypeAlias = dict[bytes, tuple[bytes, int]]
+Send: TypeAlias = Callable[[Sequence[Request]], list[Reply]]
 
 _ASKED = int(os.environ.get("ACKER_HISTORIES", "0"))
 HISTORIES = settings(max_examples=_ASKED or (100 if os.environ.get("CI") else 30), derandomize=not _ASKED)
@@ -53,39 +53,11 @@ _MOST = 3_000
 """Requests after which an actor should have come to its end."""
 _SHOWN = 80
 """Lines of the log that a failure shows."""
-_CHUNKS, _COPIES, _MOMENTS, _LONG = (chunks.MOST, 3, 0), 100, 64, 60.0
-
-
-def moment(raw: Any) -> Moment:
-    """All that a store holds."""
-    names = list(raw.scan_iter(count=1000))
-    pipeline = raw.pipeline(transaction=False)
-    for name in names:
-        pipeline.dump(name).pttl(name)
-    values = pipeline.execute()
-    return {name: (values[2 * n], max(0, values[2 * n + 1])) for n, name in enumerate(names)}
-
-
-def set_back(raw: Any, to: Moment, tags: Container[bytes] | None = None) -> None:
-    """Makes a store hold what it did at a moment, and nothing else. tags: of these keys alone."""
-    pipeline = raw.pipeline()
-    for name in raw.scan_iter(count=1000):
-        if tags is None or tag(name) in tags:
-            pipeline.delete(name)
-    for name, (value, left) in to.items():
-        if tags is None or tag(name) in tags:
-            pipeline.restore(name, left, value)
-    pipeline.execute()
-
-
-def tag(name: bytes) -> bytes:
-    """The hash tag of a key, which tells where in a cluster it lies; empty where that is its whole name."""
-    found = re.search(rb"\{(.*?)\}", name)
-    return found[1] if found else b""
+_CHUNKS, _FLIGHTS, _COPIES, _MOMENTS, _LONG = (chunks.MOST, 3, 0), (chunks.MOST_CHUNKS, 1), 100, 64, 60.0
 
 
 def names_of(request: Request) -> list[str]:
-    """The script that a request is for, and those of its chain; of a plain command its name."""
+    """The names of a request's script and of the scripts in its chain; the name of a plain command."""
     if request.script is None:
         return [str(request.args[0])]
     names, at = [request.script.name], 0
@@ -96,7 +68,7 @@ def names_of(request: Request) -> list[str]:
 
 
 def scripts_of(requests: Sequence[Request]) -> list[str]:
-    """The names of the scripts that requests are for, and those that are run as a chain."""
+    """The names of the scripts of requests, also within chains."""
     return [name for one in requests if one.script is not None for name in names_of(one)]
 
 
@@ -114,7 +86,7 @@ class _Actor:
         self.next: Sequence[str] = ()
         self._fault = ""
         self._turn, self._done = threading.Semaphore(0), threading.Semaphore(0)
-        self._ledger, self._known = open_ledger(Store(simulator.world.url), "t"), dict[bytes, Any]()
+        self._ledger, self._known = simulator.world.open(name), dict[bytes, Any]()
         self._thread = threading.Thread(target=self._run, name=f"actor {name}", daemon=True)
         self._thread.start()
 
@@ -150,9 +122,7 @@ class _Actor:
             raise Killed
         return self._fault
 
-    def send(
-        self, requests: Sequence[Request], send: Callable[[Sequence[Request]], list[Reply]]
-    ) -> list[Reply]:
+    def send(self, requests: Sequence[Request], send: Send) -> list[Reply]:
         """Sends requests one by one; from the first again where a reply is lost."""
         replies: list[Reply] = []
         while len(replies) < len(requests):
@@ -169,7 +139,7 @@ class _Actor:
 
 
 class Simulator:
-    """Runs the actors of a world by a history. log: what was sent by whom, in order."""
+    """Runs the actors of a world by a history. log: each actor's requests, in order."""
 
     def __init__(self, world: "World", cluster: bool) -> None:
         self.world, self.cluster = world, cluster
@@ -179,7 +149,7 @@ class Simulator:
         self.losses = 0
         self._actors: dict[str, _Actor] = {}
         self._copies: list[Request] = []
-        self._moments: list[Moment] = []
+        self._moments: list[tuple[Moment, Any]] = []
         self._noting = False
 
     def current(self) -> _Actor | None:
@@ -193,7 +163,10 @@ class Simulator:
             if request.script is not None:
                 self._copies = [*self._copies[1 - _COPIES :], request]
             if self._noting:
-                self._moments = [*self._moments[1 - _MOMENTS :], moment(self.world.raw)]
+                self._moments = [
+                    *self._moments[1 - _MOMENTS :],
+                    (moment(self.world.raw), self.world.snapshot()),
+                ]
 
     def play(self, history: Sequence[Move]) -> None:
         """Carries out moves."""
@@ -263,7 +236,7 @@ class Simulator:
     def _set_back(self, writes: int, chosen: int = 0) -> None:
         if not self._moments:
             return
-        to = self._moments[-min(max(1, writes), len(self._moments))]
+        to, snapshot = self._moments[-min(max(1, writes), len(self._moments))]
         tags = None
         if chosen:
             both = sorted({tag(name) for name in [*self.world.raw.scan_iter(count=1000), *to]})
@@ -272,12 +245,13 @@ class Simulator:
         self.losses += 1
         self.world.lose()
         set_back(self.world.raw, to, tags)
+        self.world.restore(snapshot, tags)
         if tags is None:
             del self._moments[-min(max(1, writes), len(self._moments)) :]
 
 
 class World:
-    """What a history is about: its actors and events are methods of its own.
+    """The subject of a history: its actors and events are methods of its own.
 
     actors: names of methods that are given a ledger; what they return may be an operation, which is run.
     events: names of methods without arguments. scripts: where actors may stop, and what comes again.
@@ -298,6 +272,10 @@ class World:
         self.ledger = open_ledger(Store(url), "t", **self.settings)
         self.simulator = Simulator(self, cluster)
 
+    def open(self, name: str) -> Ledger:
+        """Returns the ledger of an actor, which begins."""
+        return open_ledger(Store(self.url), "t")
+
     def begin(self, name: str, ledger: Ledger) -> None:
         """Runs an actor."""
         self.begun[name] += 1
@@ -305,8 +283,22 @@ class World:
         if inspect.isgenerator(done):
             ledger.run(cast("Operation[object]", done))
 
+    def exchange(self, requests: Sequence[Request], send: Send) -> list[Reply]:
+        """Sends requests of anybody to the store."""
+        return send(requests)
+
     def lose(self) -> None:
         """The store is about to be set back."""
+
+    def snapshot(self) -> Any:
+        """A copy of what the world itself holds of the store, beside each moment of the store."""
+
+    def restore(self, snapshot: Any, tags: Container[bytes] | None) -> None:
+        """Goes back to a copy, as the store has. tags: for keys with these tags alone."""
+
+    def close(self) -> None:
+        """Lets go of the store."""
+        self.raw.close()
 
     def check(self) -> None:
         """Fails where what has become of all is not what was promised."""
@@ -323,18 +315,18 @@ def run_history(
     """
     most = _CHUNKS[seed % len(_CHUNKS)] if most is None else most
     with _seeded(seed, most), pytest.MonkeyPatch.context() as patch:
-        made = world(url, cluster, seed)
-        simulator, send = made.simulator, Store.send
+        simulated = world(url, cluster, seed)
+        simulator, send = simulated.simulator, Store.send
 
         def in_turn(store: Store, requests: Sequence[Request]) -> list[Reply]:
-            actor = simulator.current()
-            return send(store, requests) if actor is None else actor.send(requests, partial(send, store))
+            actor, forward = simulator.current(), partial(simulated.exchange, send=partial(send, store))
+            return forward(requests) if actor is None else actor.send(requests, forward)
 
         patch.setattr(Store, "send", in_turn)
         try:
             simulator.play(history)
             simulator.calm()
-            made.check()
+            simulated.check()
         except BaseException as error:
             how = f"{list(history)}, cluster={cluster}, seed={seed}, most={most}"
             call = f"run_history({world.__name__}, url, {how})"
@@ -342,16 +334,17 @@ def run_history(
             raise
         finally:
             simulator.close()
-            made.raw.close()
-    return made
+            simulated.close()
+    return simulated
 
 
 @contextmanager
 def _seeded(seed: int, most: int) -> Iterator[None]:
-    """Makes chunks of commits have so many scripts, and has all names and ids be drawn from a seed."""
+    """Draws all names and ids from a seed. most: scripts of a chunk; by the seed, a flight has one chunk."""
     chance = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "MOST", most)
+        patch.setattr(chunks, "MOST_CHUNKS", _FLIGHTS[seed % len(_FLIGHTS)])
         patch.setattr(secrets, "randbits", chance.getrandbits)
         patch.setattr(secrets, "randbelow", chance.randrange)
         patch.setattr(secrets, "choice", chance.choice)
@@ -380,7 +373,7 @@ def histories(world: type[World], *, backs: Sequence[str] = ()) -> "st.SearchStr
 
 
 def examples(*known: list[Move], **rest: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Histories that a property runs each time: those that a fault was found by."""
+    """Histories that a property runs each time: each found a fault once."""
 
     def add(prop: Callable[..., None]) -> Callable[..., None]:
         for history in known:

@@ -41,14 +41,19 @@ class Stepping:
 def before_script(
     monkeypatch: pytest.MonkeyPatch, name: str, instead: Callable[[], object], act: Callable[[], object]
 ) -> None:
-    """Does something, and something else just before its first script of a name goes to the store."""
+    """Does something, and something else just before its first script of a name takes effect.
+
+    Requests of the same batch before that script have taken effect by then.
+    """
     send, left, own = Store.send, [instead], threading.get_ident()
 
     def stopped(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        if threading.get_ident() == own and name in scripts_of(requests):
-            while left:
-                left.pop()()
-        return send(store, requests)
+        place = next((n for n, one in enumerate(requests) if name in scripts_of([one])), None)
+        if threading.get_ident() != own or place is None or not left:
+            return send(store, requests)
+        before = send(store, requests[:place])
+        left.pop()()
+        return [*before, *send(store, requests[place:])]
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "send", stopped)

@@ -1,4 +1,4 @@
-"""What tests share with tests/ledger/test_unreadable.py."""
+"""Unreadable records of a ledger, for tests."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -54,11 +54,11 @@ def together(members: Sequence[Trees], most: int = 4096) -> tuple[Ids, Ids]:
 
 
 def states(ledger: Ledger, *trees: Trees) -> Counter[str]:
-    """How many of the trees were reported how, and not confirmed."""
+    """Counts of the trees that were reported and not confirmed, by their state."""
     counts = {slab_of(one): one.count for one in trees}
     found: Counter[str] = Counter()
     for entry in read_all(ledger, OutcomeReader(ledger.core, "s")):
         for part in entry.slabs:
             if part.slab in counts:
-                found[entry.status] += len(part.of(counts[part.slab]))
+                found[entry.status] += len(part.indexes_in(counts[part.slab]))
     return found

@@ -1,4 +1,4 @@
-"""What tests share with tests/streams/log/test_unreadable_segments.py."""
+"""Unreadable segments of a stream, for tests."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What tests share with tests/spark/bolts/test_exactness.py."""
+"""Tasks and commits that fail in the middle, for tests of exactness."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What acker may leave in a store: each key is of a known kind, and what lives for ever has an owner.
+"""Keys that acker may leave in a store: each is of a known kind, and a key that lives for ever has an owner.
 
 A kind of key that another part of acker adds belongs into one of the tables here. A key with a time to live
 needs no owner; rows without must be of a segment that is read, or that waits for a live request.
@@ -12,7 +12,9 @@ from typing import Any
 
 import redis
 
-from acker.inspect.topology.health_rules import CODES, THRESHOLDS
+from acker.inspect.topology.health import PACES
+from acker.inspect.topology.thresholds import THRESHOLDS
+from acker.inspect.topology.troubles import CODES
 from acker.ledger.calls.marks import MOST_STEPS as MOST_NUMBERS
 from acker.ledger.outcomes.latency_histogram import MOST_BUCKET, PER_DOUBLING
 from acker.ledger.settings.config import MAX_SPOUTS
@@ -40,6 +42,7 @@ PERMANENT = {
     "entries": "stream",
     "counts": "hash",
     "highest": "hash",
+    "reached": "hash",
     "dead": "stream",
     "letters": "hash",
     "history": "stream",
@@ -50,7 +53,7 @@ PERMANENT = {
     "answers": "stream",
     "counted": "hash",
 }
-"""What stays when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
+"""Keys that stay when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
 
 WHILE_TREES_LIVE = {
     "slabs": "hash",
@@ -69,20 +72,21 @@ WHILE_TREES_LIVE = {
     "left": "hash",
     "times": "zset",
     "rows": "string",
-    "owed": "hash",
+    "unacked": "hash",
     "returned": "stream",
     "calls": "hash",
     "deadlines": "zset",
 }
-"""What goes with the trees that it is about."""
+"""Keys that go with their trees."""
 
 TEMPORARY = {
-    "turn", "idempotency_key", "commits", "committing", "notes", "tracked", "failing", "effects", "staged",
-    "once", "published", "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict",
-    "stale", "made", "trace", "traces", "skipped", "progress", "workers", "gathered", "gathering", "gone",
-    "answer", "given", "result", "volumes",
+    "turn", "idempotency_key", "commits", "committing", "notes", "tracked", "tracking_queries", "failing",
+    "effects", "staged", "once", "published", "marks", "delivered", "holder", "readers", "heartbeats",
+    "fences", "suspect", "verdict", "stale", "applied", "trace", "traces", "skipped", "progress", "workers",
+    "gathered", "gathering", "gone", "answer", "given", "result", "volumes", "early_rows",
+    "removals", "members", "receipts", "sent", "server",
 }  # fmt: skip
-"""What has a time to live, always."""
+"""Keys that always have a time to live."""
 
 MOST = {
     "config": MAX_SPOUTS + 32,
@@ -92,7 +96,7 @@ MOST = {
     "steps": MOST_STEPS,
     "step_numbers": MOST_NUMBERS,
     "step_counts": (MOST_NUMBERS + 1) * (MOST_BUCKET + 4),
-    "health": len(THRESHOLDS) + len(CODES),
+    "health": len(THRESHOLDS) + 2 * len(CODES) + PACES,
     "history": 30 * 144,
     "drops": MOST_DROPS,
     "lines": LINES,
@@ -103,7 +107,7 @@ MOST = {
 """Most entries of what stays and is bounded by a number; the rest is bounded by a topology's settings."""
 
 WITHIN_A_CALL = ("scratch", "operand")
-"""What no client ever sees."""
+"""Keys that live within one call of a script."""
 
 _LEDGER_KEY = re.compile(rb"acker:\{[^{}:]+(?::\d+/\d+)?\}:([a-z_]+)(?::.*)?\Z", re.DOTALL)
 
@@ -117,12 +121,12 @@ def kind_of(key: bytes) -> str:
 
 
 def entries(client: "redis.Redis", key: bytes, kind: str) -> int:
-    """How many entries a hash or a stream has."""
+    """The number of entries of a hash or a stream."""
     return int(client.hlen(key) if kind == "hash" else client.xlen(key))
 
 
 def problems(client: "redis.Redis", settled: bool = False) -> Iterable[str]:
-    """What should not be in the store. `settled`: no tree lives and every outcome is confirmed."""
+    """Faults of the keys in the store. `settled`: no tree lives and every outcome is confirmed."""
     for key in client.scan_iter(count=1000):
         kind = kind_of(key)
         found = client.type(key).decode()  # type: ignore[union-attr]
@@ -199,10 +203,10 @@ def _rows_of_streams(client: Any, slabs: set[bytes]) -> Iterator[str]:
                     for section in range(1, sections.SECTIONS + 1)
                 ):
                     yield f"{prefix + b'gathered:' + place!r} waits for a request that is over"
-            for kind in (b"payload", b"owed"):
-                for token in kinds.get(kind, ()):
-                    key = prefix + kind + b":" + token
-                    if token not in owned and client.ttl(key) == -1:
+            for kind in (b"payload", b"unacked"):
+                for segment_id in kinds.get(kind, ()):
+                    key = prefix + kind + b":" + segment_id
+                    if segment_id not in owned and client.ttl(key) == -1:
                         yield f"{key!r} is of no segment"
 
 
@@ -210,13 +214,13 @@ def _tokens(client: Any, key: bytes) -> set[bytes]:
     """The segments of a stream of entries. Raises ValueError where one cannot be read."""
     if client.type(key) != b"stream":
         return set()
-    found = set[bytes]()
+    segment_ids = set[bytes]()
     for _, fields in client.xrange(key):
         record = json.loads(fields.get(b"segment", b"null"))
         if not isinstance(record, list) or len(str(record[0])) != 32:
             raise ValueError(record)
-        found.add(str(record[0]).encode())
-    return found
+        segment_ids.add(str(record[0]).encode())
+    return segment_ids
 
 
 def _rows_of_spouts(client: Any) -> Iterator[str]:

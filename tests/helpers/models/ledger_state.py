@@ -22,7 +22,7 @@ Reported = tuple[str, int, str, str]
 
 @dataclass
 class StoredShard:
-    """What one shard holds."""
+    """The content of one shard."""
 
     slabs: dict[bytes, tuple[bool, str, int, int]]
     words: dict[bytes, dict[int, int]]
@@ -41,7 +41,7 @@ def shard_key(ledger: Ledger, number: int, name: str) -> bytes:
 
 
 def pass_time(raw: "redis.Redis", ledger: Ledger, milliseconds: int) -> None:
-    """As if a ticker had found the last rotation of each shard older by so much."""
+    """Makes the last rotation of each shard older by so much."""
     for number in range(ledger.config.ackers):
         clock = shard_key(ledger, number, "clock").decode()
         rotations, measured = raw.hmget(clock, "rotations", "measured")
@@ -51,22 +51,22 @@ def pass_time(raw: "redis.Redis", ledger: Ledger, milliseconds: int) -> None:
 
 
 def age_writers(raw: "redis.Redis", ledger: Ledger, milliseconds: int) -> None:
-    """As if the last rotation of the writers of each shard were older by so much."""
+    """Makes the last rotation of the writers of each shard older by so much."""
     for number in range(ledger.config.ackers):
         raw.hincrby(shard_key(ledger, number, "clock").decode(), "writers_at", -milliseconds)
 
 
 def failures_of(packed: bytes) -> dict[int, str]:
     """The failures that wait for a track: index -> reason."""
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     at = 0
     while at < len(packed):
         many, length = struct.unpack_from("<HH", packed, at)
         indexes = struct.unpack_from(f"<{many}H", packed, at + 4)
         at += 4 + 2 * many + length
-        assert not found.keys() & set(indexes)
-        found |= dict.fromkeys(indexes, packed[at - length : at].decode())
-    return found
+        assert not reasons.keys() & set(indexes)
+        reasons |= dict.fromkeys(indexes, packed[at - length : at].decode())
+    return reasons
 
 
 def early_of(packed: bytes) -> dict[int, int]:
@@ -155,7 +155,7 @@ def assert_same(client: "redis.Redis", ledger: Ledger, model: Model) -> None:
         in_bucket = Counter({f"bucket:{bucket}": 0 for bucket in range(3)})
         for name, slab in alive.items():
             in_bucket[f"bucket:{slab.entered % 3}" if name in recent else "expiring"] += len(slab.pending)
-        for counter, count in {**in_bucket, "held": model.held(number)}.items():
+        for counter, count in {**in_bucket, "outstanding": model.outstanding(number)}.items():
             assert stored.counters.get(counter, 0) == count, counter
         assert stored.counters.get("waiting_bytes", 0) == stored.waiting_bytes
         assert stored.counters.get("waiting", 0) == sum(not slab.tracked for slab in slabs.values())

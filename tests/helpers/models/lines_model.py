@@ -1,4 +1,4 @@
-"""What comes of requests of a line, in a few lines of Python: what tests compare with.
+"""A model of a line in a few lines of Python, with which tests compare.
 
 A plan says what a request does: rows that steps make of rows, in any section, and rows that gather. The model
 knows no trees, no gates and no groups: it adds up which rows each gather has of a request, and notes what the
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Todo = list[list[Any]]
-"""What a step makes of a row: ["flow", id, todo], ["gather", number, label], ["fail", attempts], ["bad"]."""
+"""Results of a step for a row: ["flow", id, todo], ["gather", number, label], ["fail", n], ["bad"]."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Shape:
 
 @dataclass
 class Plan:
-    """What a request does."""
+    """The rows that a request makes."""
 
     name: str
     todo: Todo
@@ -63,19 +63,19 @@ class Plan:
 
     def gathered(self, shape: Shape) -> list[Counter[str]]:
         """The labels of the rows that each gather has of the request."""
-        found = [Counter[str]() for _ in shape.tasks]
+        counts = [Counter[str]() for _ in shape.tasks]
         left = list(self.todo)
         while left:
             kind, *more = left.pop()
             if kind == "flow":
                 left += more[1]
             elif kind == "gather":
-                found[more[0] - 1][more[1]] += 1
+                counts[more[0] - 1][more[1]] += 1
         for number, (tasks, then) in enumerate(zip(shape.tasks, shape.then, strict=True), 1):
             to = number + 1 if then == "flow" else int(then)
-            if 0 < to <= len(found):
-                found[to - 1].update({f"said by {number}.{task}": 1 for task in range(tasks)})
-        return found
+            if 0 < to <= len(counts):
+                counts[to - 1].update({f"said by {number}.{task}": 1 for task in range(tasks)})
+        return counts
 
 
 @dataclass
@@ -85,7 +85,7 @@ class LinesModel:
     shape: Shape
     plans: dict[str, Plan] = field(default_factory=dict)
     seen: dict[tuple[int, int, int], list[Counter[str]]] = field(default_factory=dict)
-    """What the task of a gather had of a request whenever it was told that this was all: id, gather, task."""
+    """Rows that the task of a gather had of a request when that was complete: id, gather, task."""
     over: dict[str, tuple[str, int]] = field(default_factory=dict)
     """The last outcome of each request, and the id that it had then."""
 
@@ -117,15 +117,15 @@ class LinesModel:
         for number, (wanted, tasks) in enumerate(
             zip(plan.gathered(self.shape), self.shape.tasks, strict=True), 1
         ):
-            found = Counter[str]()
+            counts = Counter[str]()
             for task in range(tasks):
                 seen = self.seen.get((request, number, task), [])
                 assert len(seen) == 1, f"{plan.name}: gather {number} was told {seen}"
-                found += seen[0]
-            assert found == wanted, f"{plan.name}: gather {number} had {found}, not {wanted}"
+                counts += seen[0]
+            assert counts == wanted, f"{plan.name}: gather {number} had {counts}, not {wanted}"
 
     def is_over(self) -> bool:
-        """Whether all requests are."""
+        """True if all requests are over."""
         return self.over.keys() == self.plans.keys()
 
 

@@ -51,7 +51,7 @@ class Slab:
 
     @property
     def waiting(self) -> dict[int, int]:
-        """The waiting trees and their ack values, without those of zero."""
+        """The waiting trees and their ack values that are not zero."""
         waiting = ((index, tree.value) for index, tree in self.trees.items() if tree.state == "waiting")
         return {index: value for index, value in waiting if value}
 
@@ -91,7 +91,7 @@ class Model:
         self.counters[status] += 1
         self.reported.append((slab.spout, anchor, status, reason))
 
-    def held(self, shard: int) -> int:
+    def outstanding(self, shard: int) -> int:
         """Trees in flight, and trees with an outcome not yet confirmed."""
         return sum(
             not tree.confirmed
@@ -111,7 +111,7 @@ class Model:
             self.counters["duplicates"] += 1
             return "D"
         shard = ids.shard_of(name, self.ackers)
-        if self.held(shard) + len(values) > self.limit:
+        if self.outstanding(shard) + len(values) > self.limit:
             self.counters["rejected"] += len(values)
             return "R"
         waited = slab.trees if slab else {}

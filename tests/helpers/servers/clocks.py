@@ -14,7 +14,7 @@ class NoLibrary(Exception):
 
 
 def library() -> Path:
-    """What shifts a process's clock. Raises NoLibrary."""
+    """The library that shifts a process's clock. Raises NoLibrary."""
     for found in Path("/usr/lib").glob("**/faketime/libfaketime.so.1"):
         return found
     raise NoLibrary("no libfaketime.so.1 (apt-get install libfaketime)")

@@ -99,7 +99,7 @@ class Cluster:
         raise AssertionError
 
     def call(self, number: int, *words: Any) -> Any:
-        """What a server answers to a command that is for itself alone."""
+        """The answer of a server to a command that is for itself alone."""
         with self.client(number) as client:
             return client.execute_command(*words)
 
@@ -132,7 +132,7 @@ class Cluster:
                 time.sleep(0.05)
 
     def name(self, number: int) -> bytes:
-        """What a server is called in the cluster."""
+        """The name of a server in the cluster."""
         return bytes(self.call(number, "CLUSTER", "MYID"))
 
     def begin_move(self, slot: int, source: int, target: int) -> None:

@@ -1,4 +1,4 @@
-"""What tests share with tests/store/test_durability.py."""
+"""A replica of a server, for tests of durability."""
 
 import redis
 

@@ -1,4 +1,4 @@
-"""What lets the JVMs of the tests start with less work: a whole run has a hundred of them, or more."""
+"""Options with which the JVMs of the tests start faster: a whole run has a hundred of them, or more."""
 
 import fcntl
 import hashlib
@@ -52,7 +52,7 @@ def _archive(java: Java, directory: Path) -> Path:
 
 
 def _spark() -> Path:
-    """Where pyspark is, which few tests need to import."""
+    """The folder of pyspark, which few tests need to import."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -63,11 +63,11 @@ def _make(java: Java, archive: Path) -> None:
     job, new = archive.with_name("job.py"), archive.with_suffix(".new")
     job.write_text(_JOB)
     submit = [_spark() / "bin" / "spark-submit", "--conf", "spark.ui.enabled=false", "--driver-java-options"]
-    own = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    variables = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     subprocess.run(
         [*map(str, submit), f"-XX:ArchiveClassesAtExit={new}", "--master", "local[2]", str(job)],
         cwd=archive.parent,
-        env={**os.environ, **own},
+        env={**os.environ, **variables},
         check=False,  # tests run without it, too
         capture_output=True,
     )

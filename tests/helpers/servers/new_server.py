@@ -1,4 +1,4 @@
-"""What tests share with tests/conftest.py."""
+"""The type of the fixture that starts servers."""
 
 from collections.abc import Callable
 

@@ -12,7 +12,7 @@ from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import CLUSTERS, binary
 
 FILE = Path(__file__).parents[3] / "deploy" / "acker.acl"
-ROLES = ("executor", "spout", "service", "reader")
+ROLES = ("executor", "spout", "service", "reader", "receiver", "sender")
 
 
 class Rights:
@@ -31,14 +31,14 @@ class Rights:
         return f"{scheme}://acker-{role}:word@" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def denied(self) -> list[str]:
-        """What was refused so far."""
+        """The commands that were refused so far."""
         found: list[dict[str, str]] = []
         for operator in self._operators:
-            found += operator.execute_command("ACL", "LOG")
+            found += operator.acl_log()
         return [f"{entry['username']}: {entry['object']}" for entry in found]
 
     def __call__(self, role: str, *words: str) -> Any:
-        """What the (first) server answers to a command of a role."""
+        """The answer of the (first) server to a command of a role."""
         with redis.Redis("127.0.0.1", self.ports[0], username=f"acker-{role}", password="word") as client:
             return client.execute_command(*words)
 
@@ -68,8 +68,8 @@ def cluster(kind: str, directory: Path) -> Iterator[tuple[Cluster, Rights]]:
     program = binary(kind.removesuffix("-cluster"))
     options = _options(directory)
     with ExitStack() as stack:
-        made = stack.enter_context(
+        servers = stack.enter_context(
             Cluster(directory / "cluster", binary=program, replicas=False, patient=True, options=options)
         )
-        operators = [stack.enter_context(made.client(number)) for number in range(made.masters)]
-        yield made, Rights([server.port for server in made.servers], operators)
+        operators = [stack.enter_context(servers.client(number)) for number in range(servers.masters)]
+        yield servers, Rights([server.port for server in servers.servers], operators)

@@ -114,7 +114,7 @@ class Sentinels:
                 client.sentinel_set(SERVICE, "down-after-milliseconds", 60_000)
 
     def _ready(self, number: int) -> bool:
-        """Whether a Sentinel knows the two others and the replica."""
+        """True if a Sentinel knows the two others and the replica."""
         try:
             with self._sentinel(number) as client:
                 facts: Any = client.info("sentinel")["master0"]
@@ -123,7 +123,7 @@ class Sentinels:
         return bool(facts["sentinels"] == 3 and facts["slaves"] == 1 and facts["status"] == "ok")
 
     def call(self, number: int, *words: Any) -> Any:
-        """What a server answers."""
+        """The answer of a server."""
         with redis.Redis(HOST, self.servers[number].port, socket_timeout=60) as client:
             return client.execute_command(*words)
 

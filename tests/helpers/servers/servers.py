@@ -33,13 +33,13 @@ def binary(kind: str) -> Path:
     """The server program of a kind; without it the test is skipped, but fails where CI is set."""
     if kind == "valkey":
         return embedded_binary()
-    found = shutil.which("redis-server")
-    if found is None:
+    program = shutil.which("redis-server")
+    if program is None:
         message = "no redis-server on PATH (apt-get install redis-server)"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    return Path(found)
+    return Path(program)
 
 
 class Servers:

@@ -1,6 +1,6 @@
 """Sockets that nobody has closed: the warning of one names who had made it, in which test.
 
-It comes when the memory is collected, mostly in another test than that which is at fault.
+It comes when the memory is collected, mostly in another test than the one at fault.
 """
 
 import os
@@ -43,8 +43,8 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
         _made.popitem(last=False)
 
 
-def _maker(one: socket.socket) -> str:
-    found = _made.get(id(one))
+def _maker(connection: socket.socket) -> str:
+    found = _made.get(id(connection))
     if found is None:
         return "Nobody remembers who made it. "
     return "".join([f"Made in {found[0]}, by (latest first)\n", *found[1].format()])

@@ -1,4 +1,4 @@
-"""What tests share with tests/store/test_connections.py."""
+"""Requests that a thread of their own sends, for tests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,5 +10,5 @@ Send = Callable[[Sequence[Request]], Awaitable[list[Reply]]]
 
 
 def in_a_thread(store: Store) -> Send:
-    """What sends through the other client, for tests that run on both."""
+    """A sender through the other client, for tests that run on both."""
     return lambda requests: asyncio.to_thread(store.send, requests)

@@ -23,14 +23,14 @@ ROWS = 6
 class ClaimWorld(World):
     """Three workers of one step, which take two rows at a time. Of each row they emit another, and one fails.
 
-    The model: of each row one is emitted, once, whoever dies and whoever is taken for dead meanwhile.
+    The model: of each row one is emitted, once, whichever worker dies or is taken for dead meanwhile.
     """
 
     once = False
     actors: ClassVar = ("one", "two", "three")
     events: ClassVar = ("expire", "read", "tick")
     scripts: ClassVar = (
-        "lease", "claim_segments", "claim_and_look", "return_segments", "end_lease", "begin_commit",
+        "lease", "claim_segments", "claim_and_read", "return_segments", "end_lease", "begin_commit",
         "bind_reader", "advance_commit", "apply_staged", "publish", "note_segments", "chain",
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ class ClaimWorld(World):
         self.settled = Counter[str]()
         self.acked = set[str]()
         self.read_before = False
-        """Whether rows were read that the store may have lost since."""
+        """True if rows were read that the store may have lost since."""
         self.ticks = 0
         self.slot = -1
         spout = StreamSpout(self.ledger, SpoutOptions("asks", "asks", "id", attempts=1))
@@ -62,7 +62,7 @@ class ClaimWorld(World):
         out.emit("made", {"id": row["id"]})
 
     def one(self, ledger: Ledger) -> None:
-        """A worker that lives for three batches, and first sees to those that have died."""
+        """A worker that lives for three batches, and first takes over from dead ones."""
         worker = self.worker(ledger)
         for _ in range(3):
             worker.work()
@@ -87,7 +87,7 @@ class ClaimWorld(World):
         self.acked.update(row["message_id"].decode() for row in rows if row["status"] == "acked")
 
     def lose(self) -> None:
-        """What was read before may be made, and read, again."""
+        """Notes a loss of the store: rows that were read may be made, and read, again."""
         self.read_before = bool(self.made)
 
     def tick(self) -> None:
@@ -128,7 +128,7 @@ class ClaimWorld(World):
             assert_settled(self.raw)
 
     def check_lost(self) -> None:
-        """Where the store has lost something: what is acked was read."""
+        """Checks after a loss of the store: each acked record was read."""
         assert self.acked <= set(self.made)
         if not self.read_before and not self.simulator.cluster:
             assert set(self.made.values()) <= {1}, self.made
@@ -141,7 +141,7 @@ class OnceWorld(ClaimWorld):
 
 
 def take_for_dead(raw: Any) -> None:
-    """All workers are taken for dead: those that have died, and those that were paused for so long."""
+    """Makes all workers count as dead, also the ones that were paused for so long."""
     for key in raw.scan_iter("*:workers:*"):
         for reader, text in raw.hgetall(key).items():
             if (lease := Lease.parse(text)) is not None and not reader.startswith((b"!", b"?")):
@@ -149,5 +149,5 @@ def take_for_dead(raw: Any) -> None:
 
 
 def vars_of(stepped: Stepped) -> dict[str, int]:
-    """What a step of the settler has settled, by outcome."""
+    """The records that a step of the settler has settled, by outcome."""
     return {"acked": stepped.acked, "dead": stepped.dead}

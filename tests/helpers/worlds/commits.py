@@ -1,4 +1,4 @@
-"""Worlds of commits: drivers of one batch, others that take it over, and whoever reads what is published."""
+"""Worlds of commits: drivers of one batch, others that take it over, and readers of the published rows."""
 
 from collections import Counter
 from contextlib import suppress
@@ -45,7 +45,7 @@ class Outcomes:
                 self.by_anchor.setdefault(anchor, []).append((status, reason))
 
     def of(self, anchor: int) -> str:
-        """How a tree ended; "" where it has not."""
+        """The end of a tree; "" where it has not ended."""
         ended = self.by_anchor.get(anchor, [])
         assert len(ended) < 2, f"a tree has one outcome: {ended}"
         return ended[0][0] if ended else ""
@@ -76,11 +76,13 @@ class CommitWorld(World):
         self.reader = StreamReader(self.ledger, "words")
         self.seen = Counter[str]()
         self.committed = set[str]()
+        self.lasting = set[str]()
+        """The drivers whose commits have ended since the store lost something."""
         self.ticks = 0
         self.silent, self.fails = False, seed % 4 == 3
         self.also = set[str]()
         self.read_before = False
-        """Whether rows were read that the store may have lost since."""
+        """True if rows were read that the store may have lost since."""
 
     @staticmethod
     def made_by(name: str) -> dict[int, list[str]]:
@@ -120,6 +122,7 @@ class CommitWorld(World):
             what = Commit((yield from self.staged(ledger, name)), (self.batch,))
         if (yield from commit.commit(ledger.core, "query", 0, what)):
             self.committed.add(name)
+            self.lasting.add(name)
 
     def second(self, ledger: Ledger) -> Operation[None]:
         """Another driver of it."""
@@ -135,6 +138,7 @@ class CommitWorld(World):
             what = Commit(staged, (Range("lines", batch.slot, "other", 0, end),))
             if (yield from commit.commit(core, "others", 0, what)):
                 self.committed.add("other")
+                self.lasting.add("other")
 
     def consume(self) -> None:
         """Reads what is published, and acks it."""
@@ -142,8 +146,9 @@ class CommitWorld(World):
         self.reader.ack()
 
     def lose(self) -> None:
-        """What was read before may be published, and read, again."""
+        """Notes a loss of the store: rows that were read may be published, and read, again."""
         self.read_before = bool(self.seen)
+        self.lasting.clear()
 
     def tick(self) -> None:
         """Time passes, and a ticker looks: nothing of a commit expires that somebody carries out."""
@@ -160,7 +165,7 @@ class CommitWorld(World):
         return list(raw.hkeys(keys.committing("t")))
 
     def silence(self) -> None:
-        """Whoever commits has missed so many heartbeats that it counts as dead."""
+        """Makes the executor of each commit miss so many heartbeats that it counts as dead."""
         self.silent = True
         silence(self.ledger)
 
@@ -175,7 +180,7 @@ class CommitWorld(World):
 
     @property
     def outcomes(self) -> Outcomes:
-        """How the trees have ended."""
+        """The ends of the trees."""
         return Outcomes(self.ledger, {ids.slab_of(one): SLAB for one in self.anchors})
 
     def rerun(self) -> None:
@@ -207,11 +212,11 @@ class CommitWorld(World):
                 assert any(self.is_done(place, name) for name in self.actors), (place, self.seen)
 
     def is_done(self, place: int, name: str) -> bool:
-        """Whether all that a driver makes of a tree was read."""
+        """True if all rows that a driver makes of a tree were read."""
         return place != 1 and all(self.seen[word] for word in self.made_by(name)[place])
 
     def check_exact(self) -> None:
-        """Where the store has lost nothing."""
+        """Checks a history in which the store lost nothing."""
         outcomes = self.outcomes
         if self.fails and not self.seen:
             endings = {outcomes.of(one) for one in self.anchors}
@@ -224,13 +229,13 @@ class CommitWorld(World):
             late = {"expired"} if self.ticks > 2 else set()
             assert outcomes.of(anchor) in {"failed" if place == 1 else "acked", *late, *self.also}
         digests = [self.digest(one, place) for one in self.actors for place in (1, 2)]
-        known, *_ = self.ledger.run(effects.known(self.ledger.core, HORIZON, digests))
+        known, *_ = self.ledger.run(effects.find_recorded(self.ledger.core, HORIZON, digests))
         assert known == {self.digest(name, 2)}
         self.end()
         assert_settled(self.raw)
 
     def check_lost(self) -> None:
-        """Where the store has lost something: nothing is acked for it."""
+        """Checks after a loss of the store: no record is acked because of it."""
         self.end()
         if not self.read_before and not self.simulator.cluster:
             assert set(self.seen.values()) <= {1}, self.seen
@@ -239,6 +244,8 @@ class CommitWorld(World):
         for place, anchor in enumerate(self.anchors):
             if outcomes.of(anchor) == "acked":
                 assert any(self.is_done(place, name) for name in self.actors), (place, self.seen)
+            if self.lasting == {"other"} and place != 1 and not self.simulator.cluster:
+                assert outcomes.of(anchor) != "failed", "no driver fails trees of a batch that it has lost"
 
     def end(self) -> None:
         """All is over: what is still pending expires."""

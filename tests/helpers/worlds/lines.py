@@ -39,8 +39,9 @@ class LineWorld(World):
     actors: ClassVar = ("work", "work_too", "coordinate", "coordinate_too", "settle")
     events: ClassVar = ("ask", "expire", "limit", "tick")
     scripts: ClassVar = (
-        "claim_and_look", "note_arrivals", "release", "gather", "hold", "begin_commit", "advance_commit",
-        "apply_staged", "publish", "note_segments", "confirm", "settle", "end_commit", "chain",
+        "claim_and_read", "note_arrivals", "release_bundle", "gather", "extend_rows", "begin_commit",
+        "advance_commit", "apply_staged", "publish", "note_segments", "confirm", "settle",
+        "end_commit", "chain",
     )  # fmt: skip
     settings: ClassVar = {"ackers": 2}
 

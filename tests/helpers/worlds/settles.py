@@ -19,6 +19,7 @@ from acker.streams.sources import kept_rows
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import lost_trees, replays, settler
+from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.staging.staging import Staging
 from tests.helpers.builders.tickers import silence
 from tests.helpers.faults.simulator import World
@@ -40,7 +41,7 @@ class SettleWorld(World):
     actors: ClassVar = ("write", "settle", "settle_too", "replay", "track")
     events: ClassVar = ("work", "tick", "day")
     scripts: ClassVar = (
-        "keep", "track", "stage", "begin_commit", "advance_commit", "apply_staged", "publish", "settle",
+        "keep_rows", "track", "stage", "begin_commit", "advance_commit", "apply_staged", "publish", "settle",
         "bury", "confirm", "chain",
     )  # fmt: skip
     settings: ClassVar = {"ackers": 2, "slab_limit": 2}
@@ -79,7 +80,11 @@ class SettleWorld(World):
         """A settler's round."""
         settler.settle(ledger, "s", self.note)
 
-    settle_too = settle
+    def settle_too(self, ledger: Ledger) -> None:
+        """Another settler, which keeps its progress from one round to the next."""
+        progress: dict[str, SettleProgress] = {}
+        for _ in range(2):
+            settler.settle(ledger, "s", self.note, readings=progress)
 
     def note(self, table: pa.Table) -> None:
         """The caller hears of outcomes, at least once each."""
@@ -116,7 +121,7 @@ class SettleWorld(World):
         pass_time(self.ledger)
 
     def pending(self) -> dict[str, int]:
-        """How many rows the spout keeps, and in which state."""
+        """The number of rows that the spout keeps, by state."""
         return self.ledger.run(kept_rows.pending(self.ledger.core, "s"))
 
     def check(self) -> None:
@@ -157,7 +162,7 @@ class SettleWorld(World):
             settler.recover(self.ledger, "s")
 
     def check_lost(self) -> None:
-        """Where the store has lost something, what it still has ends, and what is acked was worked on."""
+        """Checks after a loss of the store: what is left ends, and each acked record was worked on."""
         for name, ended in self.ended.items():
             assert "acked" not in ended or any(row == name for row, _ in self.attempts)
         if not self.simulator.cluster:
@@ -165,7 +170,7 @@ class SettleWorld(World):
             assert {name for name in self.ended if name[0] == "z"} == {f"z{n}" for n in range(ROWS)}
 
     def check_row(self, name: str, dead: bool) -> None:
-        """What has become of a row."""
+        """Checks the end of a row."""
         last = max(attempt for row, attempt in self.attempts if row == name)
         times = [self.attempts[name, attempt] for attempt in range(1, last + 1)]
         if name in self.replayed:  # it begins with its first attempt again

@@ -28,7 +28,7 @@ class TickWorld(World):
 
     actors: ClassVar = ("tick", "tick_too")
     events: ClassVar = ("rotate",)
-    scripts: ClassVar = ("rotate", "drain", "keep_waiting", "scan_slabs", "check_slabs")
+    scripts: ClassVar = ("rotate", "drain", "pause_clock", "scan_slabs", "check_slabs")
     settings: ClassVar = {"ackers": 2, "downtime": 0}
 
     def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:
@@ -37,7 +37,7 @@ class TickWorld(World):
         Stream(self.ledger, "words").subscribe("count")
         commit(self.ledger, 0, Commit((stage(self.ledger, taken),), (take(self.ledger, "taken"),)))
         had = take(self.ledger, "words", "count")
-        self.ledger.store.send([holders.noting(self.ledger.core, had, "5f0c", 17)])
+        self.ledger.store.send([holders.note_request(self.ledger.core, had, "5f0c", 17)])
         self.places = {NOBODY: emit(self.ledger, 6), TAKEN: taken}
 
     def tick(self, ledger: Ledger) -> Operation[None]:
@@ -58,12 +58,12 @@ class TickWorld(World):
         self.ledger.run(self.tick(self.ledger))
         slabs = {ids.slab_of(int(one)): len(all_of) for all_of in self.places.values() for one in all_of}
         outcomes = Outcomes(self.ledger, slabs)
-        told = set[str]()
+        reported = set[str]()
         for place, anchors in self.places.items():
             for anchor in map(int, anchors):
                 assert outcomes.of(anchor) == "expired"
                 failure = self.ledger.run(failures.find(self.ledger.core, anchor))
                 assert failure is not None
                 assert failure.cause.reason in ("", place)
-                told.add(failure.cause.reason)
-        assert told == set(self.places) or len(self.simulator.log) > 0
+                reported.add(failure.cause.reason)
+        assert reported == set(self.places) or len(self.simulator.log) > 0

@@ -1,4 +1,4 @@
-"""What is seen of functions: what became of their calls, counted exactly, and how far a call is."""
+"""Figures of functions: the ends of their calls, counted exactly, and the step of a call."""
 
 import threading
 from typing import Any
@@ -289,7 +289,7 @@ def test_a_call_that_was_late_tells_which_steps_were_not_done(topology: Topology
     assert (found.head.status, found.head.steps) == (Status.TIMED_OUT, ("fan",))
     assert states(found) == [("fan", State.FAILED), ("count", State.DROPPED)]
     [cause] = seen(topology).total.causes
-    assert (cause.steps, cause.text) == (("fan",), "it waited for fan, and nobody works on fan")
+    assert (cause.steps, cause.text) == (("fan",), "it waited for fan; without a worker: fan")
 
 
 def test_a_call_that_was_cancelled_has_no_step_that_failed(topology: Topology) -> None:

@@ -1,4 +1,4 @@
-"""Why a tree expired: the reason says where its tuples were when a ticker looked."""
+"""Reasons of expired trees: they name the places of the tuples when a ticker looked."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import redis
 from acker.inspect.locate import expiry_reasons, tuples
 from acker.inspect.locate.expiry_reasons import IN_NO_STREAM, explain
 from acker.inspect.locate.place import Place
-from acker.inspect.locate.tuples import Lying
+from acker.inspect.locate.tuples import Location
 from acker.inspect.locate.why import why
 from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.inspect.operate.ticker_hooks import explain as guarded
@@ -73,7 +73,7 @@ def test_trees_of_one_slab_expire_each_with_its_own_place(ledger: Ledger) -> Non
     anchors = emit(ledger, 10)
     split(ledger, anchors[:7], "words", 0)  # what is not emitted is acked
     had = take(ledger, "words", "count")
-    ledger.store.send([holders.noting(ledger.core, had, "5f0c", 17)])
+    ledger.store.send([holders.note_request(ledger.core, had, "5f0c", 17)])
     [lost] = emit(ledger, 1, "other")
     ack(ledger, take(ledger, "other"))
     ledger.update(anchors[:1], ids.new_ids(1))
@@ -201,7 +201,7 @@ def test_a_look_at_many_large_segments_takes_a_bounded_number_of_their_trees_at_
     looks: list[int] = []
     seen = tuples.look
 
-    def look(core: Core, there: Sequence[Lying], slabs: Any) -> Any:
+    def look(core: Core, there: Sequence[Location], slabs: Any) -> Any:
         looks.append(sum(one.segment.rows for one in there))
         return seen(core, there, slabs)
 

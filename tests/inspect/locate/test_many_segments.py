@@ -1,4 +1,4 @@
-"""Where trees are among more segments than a call looks at: all pages prove all. The bounds are a tenth."""
+"""Places of trees among more segments than a call reads: all pages prove all. The bounds are a tenth."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where the tuples of a tree are: the places that are found prove themselves by their XOR."""
+"""Places of a tree's tuples, which prove themselves by their XOR."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from acker.errors import ValidationError
 from acker.inspect.locate import search
 from acker.inspect.locate import stuck as stuck_places
 from acker.inspect.locate import why as looking
-from acker.inspect.locate.search import Walk
+from acker.inspect.locate.search import SearchCursor
 from acker.inspect.locate.stuck import StuckPage, stuck
 from acker.inspect.locate.why import Why, why
 from acker.inspect.trees import pages
@@ -85,7 +85,7 @@ def test_it_names_the_query_and_batch_that_have_taken_a_row_and_its_step(ledger:
     [anchor] = emit(ledger, 1)
     assert ask(ledger, anchor).places[0].taken_by is None
     batch = take(ledger, "lines")
-    ledger.store.send([holders.noting(ledger.core, batch, "5f0c", 17)])
+    ledger.store.send([holders.note_request(ledger.core, batch, "5f0c", 17)])
     [place] = ask(ledger, anchor).places
     assert place.taken_by is not None
     assert place.taken_by.text() == "query 5f0c (batch 17)"
@@ -221,7 +221,7 @@ def test_more_segments_than_one_call_looks_at_come_page_by_page_and_the_last_one
     while rest.cursor:
         rest = ask(ledger, anchor, cursor=rest.cursor)
     assert (rest.complete, rest.rest) == (None, looking.MOVED)
-    far = Walk(1, "lines", f"{1 << 64}-0").text(int(anchor))
+    far = SearchCursor(1, "lines", f"{1 << 64}-0").text(int(anchor))
     for bad in ("", "x", "é", "MA", far, first.cursor[:-8], first.cursor * 2000):
         with pytest.raises(ValidationError, match="cursor"):
             ask(ledger, anchor, cursor=bad)
@@ -236,7 +236,7 @@ def test_what_is_stuck_is_summed_by_who_has_it_and_how_much_nobody_has(ledger: L
     for _ in range(4):
         emit(ledger, 10)
     batch = take(ledger, "lines", "count", segments=2)
-    ledger.store.send([holders.noting(ledger.core, batch, "5f0c", 3)])
+    ledger.store.send([holders.note_request(ledger.core, batch, "5f0c", 3)])
     ack(ledger, Range(batch.stream, batch.slot, batch.reader, 0, 1))
     count, audit = look_for_stuck(ledger).stuck
     assert (count.subscription, count.segments, count.rows) == ("count", 3, 30)
@@ -289,7 +289,7 @@ def test_a_cut_look_does_not_say_that_all_is_well(ledger: Ledger, monkeypatch: p
 def test_readers_that_give_a_stream_up_leave_no_note_of_what_they_had(ledger: Ledger, url: str) -> None:
     emit(ledger, 1)
     batch = take(ledger, "lines")
-    ledger.store.send([holders.noting(ledger.core, batch, "5f0c", 3)])
+    ledger.store.send([holders.note_request(ledger.core, batch, "5f0c", 3)])
     Stream(ledger, "lines").give_back("reader")
     with raw_client(url) as client:
         assert list(client.scan_iter("*holder*")) == []

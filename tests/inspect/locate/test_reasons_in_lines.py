@@ -1,4 +1,4 @@
-"""What is said of a request that waits in a line: where its trees are, and why they have expired."""
+"""Reports on a request that waits in a line: the places of its trees, and the reasons of expired ones."""
 
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ def job(valkey_url: str) -> Job:
 
 
 def expired(job: Job, roots: Roots, place: int = 0) -> list[str]:
-    """What is said of the trees of a request that have expired, section by section, after some ticks."""
+    """The reasons of a request's expired trees, section by section, after some ticks."""
     ticking = partial(tick.tick, job.ledger.core, force=True, explain=explain)
     for _ in range(4):
         job.ledger.run(ticking())

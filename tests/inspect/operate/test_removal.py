@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from functools import partial
-from itertools import count
+from itertools import count, islice
 
 import pyarrow as pa
 import pytest
@@ -24,8 +24,8 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from tests.helpers.builders.filled import filled
 from tests.helpers.builders.ledgers import Trees, confirm_all, opened, reported
-from tests.helpers.builders.streaming import run_cut
-from tests.helpers.faults.simulator import moment, set_back
+from tests.helpers.builders.streaming import after_each, run_cut
+from tests.helpers.faults.set_backs import moment, set_back
 from tests.helpers.models.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
 from tests.helpers.servers.servers import Raw, raw_clients
 
@@ -88,7 +88,7 @@ def test_trees_are_not_removed_by_mistake(url: str) -> None:
         assert lasting(url, "words") == before
         assert Store(url).run(topologies.names()) == ["words"]
 
-    refused("has 0 trees in flight, 0 with an outcome that is not confirmed, and 1 slabs that wait")
+    refused("has 0 trees in flight, 0 with an outcome that is not confirmed, and 1 slabs with messages")
     waiting.track(ledger)
     confirm_all(ledger)
     tracked.track(ledger)
@@ -112,6 +112,61 @@ def test_a_removal_that_is_cut_anywhere_is_finished_by_another(valkey_url: str, 
         if not cut:
             break
     assert after > 20
+
+
+def test_late_calls_of_a_client_leave_nothing_until_the_topology_is_made_anew(url: str) -> None:
+    ledger, before = opened(url, "words", ackers=2), Trees(3)
+    before.track(ledger)
+    ledger.run(remove("words", force=True))
+    calls: list[Callable[[], object]] = [
+        lambda: before.track(ledger),
+        lambda: before.complete(ledger),
+        lambda: ledger.fail(before.anchors, "bad"),
+        lambda: ledger.reset_timeout(before.anchors),
+        lambda: ledger.tick(force=True),
+    ]
+    for call in calls:
+        with pytest.raises(UnknownTopology, match="it was removed, so nothing has changed"):
+            call()
+    ledger.run(topologies.register_spout(ledger.config, "late"))
+    assert not lasting(url, "words")
+    anew = opened(url, "words", ackers=2)
+    for each in (anew, ledger):  # the older process goes on, too
+        Trees(3).track(each).complete(each)
+    assert anew.counters()["acked"] == 6
+
+
+def test_a_creation_that_stops_anywhere_is_finished_by_the_next_opener(
+    valkey_url: str, valkey_raw: Raw
+) -> None:
+    ledger = filled(valkey_url, "words")
+    ledger.run(remove("words", force=True))
+    removed = moment(valkey_raw)
+    for after in count(1):
+        set_back(valkey_raw, removed)
+        creation = after_each(ledger, topologies.register("words", {"ackers": 2}))
+        stopped = len(list(islice(creation, after))) == after
+        other = opened(valkey_url, "words", ackers=2)
+        trees = Trees(3).track(other)
+        list(creation)  # its process wakes up
+        trees.complete(other)
+        assert other.counters()["acked"] == 3, after
+        assert ledger.run(topologies.names()) == ["words"]
+        if not stopped:
+            break
+    assert after > 3
+
+
+def test_a_topology_that_is_made_anew_while_its_removal_ends_stays(url: str) -> None:
+    ledger, trees, anew = filled(url, "words"), Trees(3), None
+    for _ in after_each(ledger, remove("words", force=True)):
+        if anew is None and ledger.run(topologies.spouts("words")) is None:
+            anew = opened(url, "words", ackers=2)
+            trees.track(anew)
+    assert anew is not None
+    trees.complete(anew)
+    assert len(reported(anew, trees)) == 3
+    assert ledger.run(topologies.spouts("words"))
 
 
 def test_a_topology_without_tracking_can_be_removed(url: str) -> None:
@@ -143,8 +198,8 @@ def bounded(operation: Operation[object]) -> Operation[None]:
         return
 
 
-def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
-    ledger, late = filled(url, "t"), 0
+def test_a_tick_under_way_writes_nothing(url: str) -> None:
+    ledger, late = filled(url, "t"), False
 
     def with_a_tick() -> Operation[None]:
         nonlocal late
@@ -153,8 +208,9 @@ def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
         while True:  # a step may have no requests, as where a shard has slabs of one only
             replies = yield requests
             if not late and requests == [command("UNLINK", keys.config("t"))]:
-                ledger.tick(force=True)
-                late = len(lasting(url, "t"))
+                late = True
+                with pytest.raises(UnknownTopology, match="'t': it was removed, so nothing has changed"):
+                    ledger.tick(force=True)
             try:
                 requests = removing.send(replies)
             except StopIteration:

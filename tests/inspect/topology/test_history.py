@@ -1,4 +1,4 @@
-"""The history: exact, whoever writes it and however long nobody does."""
+"""The history: exact, whichever process writes it and however long none does."""
 
 import math
 from typing import Any
@@ -66,7 +66,7 @@ def test_points_are_differences_of_exact_counters(ledger: Ledger, raw: Any) -> N
     assert math.isnan(found.seconds[0])
     assert [round(value) for value in found.seconds[1:]] == [2, 1]
     assert [int(value) for value in found.gauges["nursery"]] == [5, 10, 7]
-    assert [int(value) for value in found.gauges["held"]] == [5, 12, 12]
+    assert [int(value) for value in found.gauges["outstanding"]] == [5, 12, 12]
     assert [value is None for value in found.percentiles(0.5)[0]] == [True, True, False]
     assert found.total_percentiles(0.5)[0] == pytest.approx(ledger.latency(0.5)[0])
 

@@ -18,7 +18,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.slabs.causes import Cause
 from tests.helpers.builders.ledgers import Trees, confirm_all, opened, reported
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 
 @pytest.fixture

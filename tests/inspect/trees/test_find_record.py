@@ -22,7 +22,7 @@ from acker.streams.spouts import settler
 from tests.helpers.builders.kept_rows import HOW, consume, fail, lines, rows
 from tests.helpers.builders.ledgers import Trees, confirm_all
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 
 @pytest.fixture

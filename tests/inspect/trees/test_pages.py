@@ -18,7 +18,7 @@ from acker.ledger.trees.buckets import BUCKETS
 from acker.store.client import Store
 from tests.helpers.builders.reading import found, listed, pages, read_totals, track, track_singles, tree
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 
 @pytest.fixture

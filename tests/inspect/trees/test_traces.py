@@ -232,11 +232,11 @@ def test_one_tree_in_so_many_is_traced_the_same_ones_everywhere(url: str) -> Non
     anchors = np.concatenate(
         [ids.new_anchors(1024) for _ in range(64)] + [ids.new_anchors(1) for _ in range(4096)]
     )
-    picked = of_ledger.picked(ledger.core, anchors)
+    picked = of_ledger.select(ledger.core, anchors)
     assert 0.9 * len(anchors) / 16 < len(picked) < 1.1 * len(anchors) / 16
-    assert of_ledger.picked(ledger.core, anchors[::-1]).tolist() == picked.tolist()
+    assert of_ledger.select(ledger.core, anchors[::-1]).tolist() == picked.tolist()
     untraced = traced(url, "off", 0)
-    assert len(of_ledger.picked(untraced.core, anchors)) == 0
+    assert len(of_ledger.select(untraced.core, anchors)) == 0
 
 
 def test_traces_are_bounded_and_one_that_cannot_be_written_hurts_nobody(
@@ -246,15 +246,15 @@ def test_traces_are_bounded_and_one_that_cannot_be_written_hurts_nobody(
     monkeypatch.setattr(of_ledger, "MOST_EVENTS", 4)
     ledger = open_ledger(Store(url), "t", ackers=1, traces=1)
     anchors = emit(ledger, 10)
-    ledger.run(of_ledger.note(ledger.core, of_ledger.of(ledger.core, "tracked", "tracked", anchors)))
+    ledger.run(of_ledger.note(ledger.core, of_ledger.make_events(ledger.core, "tracked", "tracked", anchors)))
     begun = ledger.run(traces.traced(ledger.core))
     assert len(begun) == len(list(raw.scan_iter("*trace:*"))) == 3
-    later = of_ledger.of(ledger.core, "tracked", "tracked", emit(ledger, 1))
+    later = of_ledger.make_events(ledger.core, "tracked", "tracked", emit(ledger, 1))
     ledger.run(of_ledger.note(ledger.core, later))
-    assert ledger.run(traces.traced(ledger.core)) == begun  # those that began first are told to their end
+    assert ledger.run(traces.traced(ledger.core)) == begun  # the first ones are told to their end
     first = begun[0]
     for number in range(9):
-        events = of_ledger.of(ledger.core, "acked", f"acked {number}", np.array([first.anchor]))
+        events = of_ledger.make_events(ledger.core, "acked", f"acked {number}", np.array([first.anchor]))
         ledger.run(of_ledger.note(ledger.core, events))
     assert len(ledger.run(traces.trace(ledger.core, first.anchor))) == 4
     key = ledger.core.shards[0].trace(first.anchor)
@@ -264,5 +264,5 @@ def test_traces_are_bounded_and_one_that_cannot_be_written_hurts_nobody(
     raw.delete(ledger.core.shards[0].traces)
     raw.set(ledger.core.shards[0].traces, "broken")
     more = emit(ledger, 2)
-    ledger.run(of_ledger.note(ledger.core, of_ledger.of(ledger.core, "tracked", "tracked", more)))
+    ledger.run(of_ledger.note(ledger.core, of_ledger.make_events(ledger.core, "tracked", "tracked", more)))
     raw.delete(ledger.core.shards[0].traces)

@@ -16,7 +16,7 @@ from acker.ledger.trees.buckets import TICK_LAG, Clock
 from acker.store.client import Store
 from tests.helpers.builders.reading import found, listed, read_totals, track, track_singles, tree
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_totals_add_up_with_the_counters(ledger: Ledger) -> None:
     ledger.update(ids.new_anchors(2), [1, 2])
     read = read_totals(ledger)
     assert read.buckets == {"nursery": 20, "middle": 85, "oldest": 0, "expiring": 0}
-    assert (read.pending, read.held, read.waiting, read.backlog) == (105, 120, 1, 0)
+    assert (read.pending, read.outstanding, read.waiting, read.backlog) == (105, 120, 1, 0)
     assert read.counters == ledger.counters()
     assert sum(bucket.slabs for shard in read.shards for bucket in shard.buckets) == 22
     assert 0 < read.high_water_use < 1
@@ -160,7 +160,7 @@ def test_totals_tell_what_is_set_aside_until_it_is_drained(ledger: Ledger) -> No
     assert (read.buckets["expiring"], read.backlog) == (10, 1)
     ledger.tick()
     read = read_totals(ledger)
-    assert (read.pending, read.backlog, read.held, read.oldest_age) == (0, 0, 10, None)
+    assert (read.pending, read.backlog, read.outstanding, read.oldest_age) == (0, 0, 10, None)
 
 
 def test_ages_are_those_of_the_clock(ledger: Ledger, raw: "redis.Redis") -> None:

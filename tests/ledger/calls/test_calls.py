@@ -1,4 +1,4 @@
-"""What one call of the ledger takes and refuses: empty, large and wrong ones, and those over the mark."""
+"""Calls of the ledger, taken or refused: empty, large and wrong ones, and tracks over the mark."""
 
 from collections import Counter
 
@@ -97,7 +97,7 @@ def test_confirming_much_at_once_goes_in_pieces_and_confirms_all(ledger: Ledger,
     ledger.track_slabs(new, spout="s")
     ledger.update([int(trees.anchors[0]) for trees in slabs], [int(trees.values[0]) for trees in slabs])
     reader = OutcomeReader(ledger.core, "s")
-    entries = [entry.receipt for entry in ledger.outcomes(reader)]
+    entries = [entry.confirmation for entry in ledger.outcomes(reader)]
     requests = next(confirm(ledger.core, "s", entries))
     [(trees, seen, _)] = ledger.store.send(requests)
     assert 1000 <= trees < 2000 + 1000

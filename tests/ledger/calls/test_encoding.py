@@ -1,4 +1,4 @@
-"""What a call carries is all that was asked for, once, within the bounds of a call."""
+"""Calls carry each message once, within the bounds of a call."""
 
 import struct
 from collections.abc import Iterator

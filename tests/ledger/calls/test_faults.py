@@ -52,15 +52,15 @@ def test_a_history_over_a_connection_that_is_cut_after_every_call_is_the_same(
 ) -> None:
     model = Model(2, cut_off.config.high_water_mark)
     trees = [Trees(count) for count in (1, 1, 3, 20, 600)]
-    for one in trees:
-        one.track(cut_off)
-        model.track(int(one.anchors[0]), one.values.tolist(), one.message_ids, "s")
-    for one in trees:
-        one.complete(cut_off, 0)
-        model.update({int(one.anchors[0]): int(one.values[0])})
-    for one in trees[2:]:
-        cut_off.fail(one.anchors[:2], "bad")
-        model.fail(dict.fromkeys(one.anchors[:2].tolist(), "bad"))
+    for tree in trees:
+        tree.track(cut_off)
+        model.track(int(tree.anchors[0]), tree.values.tolist(), tree.message_ids, "s")
+    for tree in trees:
+        tree.complete(cut_off, 0)
+        model.update({int(tree.anchors[0]): int(tree.values[0])})
+    for tree in trees[2:]:
+        cut_off.fail(tree.anchors[:2], "bad")
+        model.fail(dict.fromkeys(tree.anchors[:2].tolist(), "bad"))
     for _ in range(2):
         cut_off.run(tick.rotate(cut_off.core, force=True))
         model.rotate()
@@ -228,7 +228,7 @@ def test_a_submission_too_old_to_know_is_an_error(url: str, monkeypatch: pytest.
         call.reply = None
     now = time.monotonic
     monkeypatch.setattr("acker.ledger.calls.idempotence.time.monotonic", lambda: now() + HORIZON)
-    with pytest.raises(StoreError, match="too long ago"):
+    with pytest.raises(StoreError, match="too old to send again"):
         ledger.send(submission)
     counted(ledger, tracked=1)
 
@@ -240,7 +240,7 @@ def test_a_confirmation_whose_reply_is_lost_can_be_sent_again(proxy: Proxy, dire
         one.complete(ledger, 0)
         one.complete(ledger)
     reader = OutcomeReader(ledger.core, "s")
-    entries = [entry.receipt for entry in ledger.outcomes(reader)]
+    entries = [entry.confirmation for entry in ledger.outcomes(reader)]
     proxy.swallow = every_call_once()
     ledger.confirm("s", entries)
     proxy.swallow = lambda _: False

@@ -1,4 +1,4 @@
-"""Any history of plain calls: however often each is sent, whoever dies, it takes effect once."""
+"""Any history of plain calls: however often each is sent, whichever process dies, it takes effect once."""
 
 from hypothesis import given
 from hypothesis import strategies as st

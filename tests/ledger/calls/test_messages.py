@@ -19,7 +19,7 @@ from acker.store import keys
 from acker.store.operation import Operation, Request
 from tests.helpers.builders.ledgers import counted, opened
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 
 @pytest.fixture
@@ -64,30 +64,30 @@ class History:
 
 
 def states(raw: Any, trees: Sequence[Track]) -> dict[int, int | None]:
-    """The ack values of trees tracked alone; None of those that nobody knows."""
-    found: dict[int, int | None] = {}
+    """The ack values of trees tracked alone; None for an unknown tree."""
+    values: dict[int, int | None] = {}
     for shard in range(2):
         names = {tree.anchor: ids.slab_of(tree.anchor) for tree in trees}
-        own = [anchor for anchor, name in names.items() if ids.shard_of(name, 2) == shard]
-        words = raw.hmget(keys.Shard("tested", shard, 2).ones, [names[anchor] for anchor in own])
-        found |= {
+        anchors = [anchor for anchor, name in names.items() if ids.shard_of(name, 2) == shard]
+        words = raw.hmget(keys.Shard("tested", shard, 2).ones, [names[anchor] for anchor in anchors])
+        values |= {
             anchor: word and int.from_bytes(word, "little", signed=True)
-            for anchor, word in zip(own, words, strict=True)
+            for anchor, word in zip(anchors, words, strict=True)
         }
-    return found
+    return values
 
 
 def test_all_kinds_of_messages_go_in_one_call(ledger: Ledger) -> None:
     slab = ids.new_anchors(3).tolist()
     trees = [Track(anchor, 7, b"\xff", "lines") for anchor in reversed(slab)] + tracks(4)
     early = int(ids.new_anchors(1)[0])
-    what = Messages(
+    batch = Messages(
         trees,
         [(trees[3].anchor, trees[3].value), (slab[0], 3), (slab[0], 4), (early, 5)],
         [(trees[4].anchor, "bad"), (trees[4].anchor, "bad"), (slab[1], "worse")],
         [slab[2], trees[5].anchor, trees[5].anchor],
     )
-    sent = ledger.run(messages.send(ledger.core, what))
+    sent = ledger.run(messages.send(ledger.core, batch))
     assert set(sent.letters.values()) == {"A"}
     assert (sent.failed.failed, sent.updated.late, sent.slabs_reset) == (2, 0, 2)
     counted(ledger, tracked=7, acked=2, failed=2)
@@ -98,30 +98,30 @@ def test_all_kinds_of_messages_go_in_one_call(ledger: Ledger) -> None:
 
 def test_a_key_takes_effect_once_and_is_answered_the_same(ledger: Ledger) -> None:
     trees = tracks(3000)
-    what = Messages(trees, [(tree.anchor, 1) for tree in trees], [(trees[0].anchor, "bad")])
-    first = ledger.run(messages.send(ledger.core, what, "k"))
+    batch = Messages(trees, [(tree.anchor, 1) for tree in trees], [(trees[0].anchor, "bad")])
+    first = ledger.run(messages.send(ledger.core, batch, "k"))
     for _ in range(3):
-        assert ledger.run(messages.send(ledger.core, what, "k")) == first
+        assert ledger.run(messages.send(ledger.core, batch, "k")) == first
     assert ledger.counters()["tracked"] == 3000
     assert ledger.counters()["failed"] == 1
-    other = ledger.run(messages.send(ledger.core, Messages(acks=what.acks[:1]), "other"))
+    other = ledger.run(messages.send(ledger.core, Messages(acks=batch.acks[:1]), "other"))
     assert other.updated.late == 1
     with pytest.raises(KeyConflict):
-        ledger.run(messages.send(ledger.core, Messages(acks=what.acks[:1]), "k"))
+        ledger.run(messages.send(ledger.core, Messages(acks=batch.acks[:1]), "k"))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_nobody_sees_a_part_of_what_a_call_does_to_a_tree(ledger: Ledger, raw: Any, seed: int) -> None:
     """Senders may die, repeat requests, and send the same side by side: a tree has all of the call, once."""
     trees = tracks(1000)
-    what = Messages(
+    batch = Messages(
         trees, [(tree.anchor, tree.value) for tree in trees] + [(tree.anchor, 7) for tree in trees]
     )
-    history = History(ledger, what, seed)
+    history = History(ledger, batch, seed)
     for _ in range(25):
         history.step()
         assert set(states(raw, trees).values()) <= {None, 7}
-    history.answers.append(ledger.run(messages.send(ledger.core, what, "k")))
+    history.answers.append(ledger.run(messages.send(ledger.core, batch, "k")))
     assert set(states(raw, trees).values()) == {7}
     assert all(answer == history.answers[0] for answer in history.answers)
     assert set(history.answers[0].letters.values()) == {"A"}
@@ -179,19 +179,19 @@ def test_a_sender_that_pauses_for_hours_sends_nothing_more(
     raw.delete(*raw.keys("*:writers*"))
     later = SimpleNamespace(monotonic=lambda: time.monotonic() + 7200)
     monkeypatch.setattr("acker.ledger.calls.idempotence.time", later)
-    with pytest.raises(StoreError, match="too long ago"):
+    with pytest.raises(StoreError, match="too old to send again"):
         paused.send(replies)
     assert set(states(raw, trees).values()) == {7}
 
 
 def test_what_contradicts_itself_changes_nothing(ledger: Ledger) -> None:
-    one = Track(ids.new_slab(), 1, b"", "s")
+    track = Track(ids.new_slab(), 1, b"", "s")
     for bad in (
         [*tracks(1) * 2],
-        [one, one],
-        [Track(one.anchor + 2, 1, b"", "s")],
-        [one, Track(one.anchor + 2, 1, b"", "other")],
-        [one, Track(one.anchor + 4, 1, b"", "s")],
+        [track, track],
+        [Track(track.anchor + 2, 1, b"", "s")],
+        [track, Track(track.anchor + 2, 1, b"", "other")],
+        [track, Track(track.anchor + 4, 1, b"", "s")],
     ):
         with pytest.raises(ValidationError):
             ledger.run(messages.send(ledger.core, Messages(bad, acks=[(5, 5)]), "k"))

@@ -21,12 +21,12 @@ def wanted(sizes: list[int], copies: int, every: int, steps: int) -> list[Messag
     """Tracks of slabs, `copies` of each size, with an ack, a fail and a reset of each `every`-th tree."""
     slabs = [ids.new_anchors(size) for size in sizes for _ in range(copies if size < 500 else 1)]
     news = [NewSlab(one, ids.new_ids(len(one)), [b"x" * 60] * len(one)) for one in slabs]
-    named = np.concatenate(slabs)[::every].tolist()
-    found = list(parts.tracks(CORE, "s", news))
+    anchors = np.concatenate(slabs)[::every].tolist()
+    messages = list(parts.tracks(CORE, "s", news))
     for step in range(steps):
-        found += parts.others(CORE, UPDATE, [(anchor, 7, step) for anchor in named[step::steps]])
-        found += parts.others(CORE, FAIL, [(anchor, b"bad", step) for anchor in named[step::steps]])
-    return found + list(parts.others(CORE, RESET, [(anchor, None, None) for anchor in named]))
+        messages += parts.others(CORE, UPDATE, [(anchor, 7, step) for anchor in anchors[step::steps]])
+        messages += parts.others(CORE, FAIL, [(anchor, b"bad", step) for anchor in anchors[step::steps]])
+    return messages + list(parts.others(CORE, RESET, [(anchor, None, None) for anchor in anchors]))
 
 
 @given(SLABS, st.integers(1, 50), st.integers(1, 7), st.integers(1, 8))

@@ -1,4 +1,4 @@
-"""The latency histogram: the buckets are those of the scripts, and percentiles lie where the samples do."""
+"""The latency histogram: the scripts have the same buckets, and percentiles lie where the samples do."""
 
 import random
 import re

@@ -36,6 +36,8 @@ def test_other_names_are_an_error(name: object) -> None:
         ("slab_limit", 1, 4096),
         ("outcomes_kept", 1, 100_000),
         ("waiting_bytes", 0, 1 << 40),
+        ("stamp_ttl", 600, 7 * 86400),
+        ("external_waiting_bytes", 0, 1 << 40),
         ("downtime", 0, 28 * 86400),
         ("wait_replicas", 0, 16),
         ("wait_fsync", 0, 1),

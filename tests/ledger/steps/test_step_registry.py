@@ -33,14 +33,14 @@ def test_steps_are_listed_with_the_one_seen_last_first(ledger: Ledger, url: str)
     ):
         ledger.run(step_registry.register(ledger.core, step))
     with Topology(url, "t") as topology:
-        found = topology.steps()
-    assert [(step.name, step.query_id) for step in found] == [
+        steps = topology.steps()
+    assert [(step.name, step.query_id) for step in steps] == [
         ("split", "q1"),
         ("split", "q2"),
         ("nightly", ""),
     ]
-    assert found[0].last_seen is not None
-    assert replace(found[0], last_seen=None, age=None) == split
+    assert steps[0].last_seen is not None
+    assert replace(steps[0], last_seen=None, age=None) == split
 
 
 def test_steps_are_bounded_in_number_and_size(ledger: Ledger, raw: "redis.Redis") -> None:
@@ -51,11 +51,11 @@ def test_steps_are_bounded_in_number_and_size(ledger: Ledger, raw: "redis.Redis"
                 ledger.core, Step("s", "bolt", query_id=str(number), query="x" * 999, reads=streams)
             )
         )
-    found = ledger.run(step_registry.steps(ledger.core))
-    assert len(found) == MOST_STEPS
-    assert max(int(step.query_id) for step in found) == MOST_STEPS + 2
-    assert len(found[0].query) == 200
-    assert found[0].reads == streams[:32]
+    steps = ledger.run(step_registry.steps(ledger.core))
+    assert len(steps) == MOST_STEPS
+    assert max(int(step.query_id) for step in steps) == MOST_STEPS + 2
+    assert len(steps[0].query) == 200
+    assert steps[0].reads == streams[:32]
 
 
 def test_bad_names_are_refused(ledger: Ledger) -> None:

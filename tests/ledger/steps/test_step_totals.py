@@ -151,18 +151,18 @@ def test_numbers_are_for_the_life_of_a_topology_and_late_steps_share_one(
         for name in ("late", "later", "late"):
             assert ledger.run(step_totals.mark(ledger.core, name, 4)) == Mark(0, 4)
     assert [text for text in caplog.messages if "'late'" in text] == [
-        "topology 't' has had 255 steps: what step 'late' does is counted with others"
+        "topology 't' has had 255 steps: acks and fails of step 'late' are counted with others"
     ]
     anchors = track(ledger, 4)
     ack(ledger, anchors, ids.new_ids(4), "late")
     ack(ledger, anchors, ids.new_ids(4), "later")
     ack(ledger, anchors, ids.new_ids(4), "step254")
     assert {name: one.tuples for name, one in totals(ledger).items()} == {step_totals.OTHERS: 8, "step254": 4}
-    found = seen(ledger, anchors[0])
-    assert sorted((one.step, one.batch) for one in found if one.at is not None) == [
+    steps = seen(ledger, anchors[0])
+    assert sorted((one.step, one.batch) for one in steps if one.at is not None) == [
         (step_totals.OTHERS, -1), ("step254", -1),
     ]  # fmt: skip
-    assert len(found) == MOST_STEPS + 1
+    assert len(steps) == MOST_STEPS + 1
     assert len(seen(ledger, track(ledger, 4)[0])) == MOST_STEPS  # nobody knows of others that never did
 
 

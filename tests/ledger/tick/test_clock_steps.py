@@ -48,13 +48,13 @@ class Stepped:
 @pytest.fixture(scope="module")
 def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stepped]:
     try:
-        made = Stepped(tmp_path_factory.mktemp("stepped"))
+        server = Stepped(tmp_path_factory.mktemp("stepped"))
     except NoLibrary as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
-    with made.server:
-        yield made
+    with server.server:
+        yield server
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_trees_expire_in_their_time_whatever_the_clock_of_the_server_does(at: St
 
 
 def test_who_looks_once_takes_the_clock_of_the_server_for_one_rotation_a_step(at: Stepped) -> None:
-    """As `acker tick --once`: nothing else tells it how late it is."""
+    """`acker tick --once` has no other clock to learn from how late it is."""
     url = at.server.url
     Trees(2).track(opened(url))
     at.step(TEN)

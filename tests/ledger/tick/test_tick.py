@@ -1,4 +1,4 @@
-"""Time: what the tick promises about when trees expire, whoever makes it and wherever it dies."""
+"""Time: trees expire when the tick promises, whichever process ticks and wherever it dies."""
 
 import threading
 import time

@@ -16,7 +16,7 @@ from tests.helpers.builders.ledgers import Trees, opened
 from tests.helpers.faults.unreadable import counter, expire, first, slab_of, states
 from tests.helpers.models.ledger_state import pass_time, shard_key
 
-pytestmark = [pytest.mark.cluster(slow=True), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster(slow=True, first=True), pytest.mark.timeout(120)]
 
 PERIOD = 30_000
 """Milliseconds between two ticks, for a message timeout of 60 s."""
@@ -120,7 +120,7 @@ def test_a_count_that_is_unreadable_ends_no_call_half_done(url: str, raw: Any, n
 def test_a_shard_that_cannot_read_how_much_it_holds_takes_no_further_trees(url: str, raw: Any) -> None:
     ledger = opened(url)
     trees = Trees(5).track(ledger)
-    raw.hset(shard_key(ledger, 0, "counters"), "held", "many")
+    raw.hset(shard_key(ledger, 0, "counters"), "outstanding", "many")
     with pytest.raises(TrackRejected):
         Trees(5).track(ledger)
     with pytest.raises(TrackRejected):

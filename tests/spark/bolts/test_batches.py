@@ -51,7 +51,8 @@ def run(
     )
 
 
-@pytest.mark.everywhere
+@pytest.mark.connect(only=False)
+@pytest.mark.oldest
 def test_a_batch_of_two_streams_that_is_read_in_part_fails_or_is_acked_as_a_whole(pipeline: Pipeline) -> None:
     def strict(batch: DataFrame, collector: Collector) -> None:
         if not batch.filter("line = 'bad'").isEmpty():

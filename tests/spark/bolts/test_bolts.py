@@ -1,4 +1,4 @@
-"""What a bolt can do with a batch: many inputs and outputs, rows held; and batch jobs."""
+"""A bolt's ways with a batch: many inputs and outputs, rows held; and batch jobs."""
 
 import secrets
 from typing import Any
@@ -17,7 +17,8 @@ from tests.helpers.builders.pipeline import Diary, Pipeline
 from tests.helpers.servers.servers import wait_until
 
 
-@pytest.mark.everywhere
+@pytest.mark.connect(only=False)
+@pytest.mark.oldest
 def test_two_streams_are_joined_and_go_to_several(pipeline: Pipeline) -> None:
     """A join is anchored to both sides, an aggregate to all its rows; what is left over is acked."""
 
@@ -78,8 +79,8 @@ def test_a_bolt_that_derives_nothing_needs_no_anchors_to_ack(pipeline: Pipeline)
     assert pipeline.rows("lines") == []
 
 
-@pytest.mark.everywhere
-@pytest.mark.masters
+@pytest.mark.connect(only=False)
+@pytest.mark.oldest
 def test_held_rows_wait_for_a_later_batch_also_over_restarts_and_reruns(pipeline: Pipeline) -> None:
     """Pairs: a row is held until its partner comes, in one of the next batches."""
     calls = Diary(pipeline.directory / "calls")
@@ -139,7 +140,7 @@ def test_held_rows_go_to_another_query_and_stay_where_a_batch_fails(pipeline: Pi
     assert not pipeline.without_time_to_live("staged", "payload", "failing", "notes")
 
 
-@pytest.mark.everywhere
+@pytest.mark.oldest
 def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     def run(name: str | None = None, then: Exception | None = None) -> bool:
         with job(pipeline.spark, url=pipeline.url, topology="t", name="nightly", run=name) as collector:

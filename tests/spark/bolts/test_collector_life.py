@@ -183,7 +183,7 @@ def test_a_function_that_ends_the_program_ends_its_query_unacked(pipeline: Pipel
 
 
 def write(pipeline: Pipeline, rows: DataFrame, **options: object) -> None:
-    """As a batch write, to the stream "copies"."""
+    """Writes a batch to the stream "copies"."""
     pipeline.append(rows, "copies", **options)
 
 

@@ -41,7 +41,7 @@ def test_a_killed_driver_is_restarted_otherwise(pipeline: Pipeline, after: str, 
     assert_exact(pipeline)
 
 
-@pytest.mark.parametrize(("die", "state"), [("before", ""), ("4", "stored"), ("after", "done")])
+@pytest.mark.parametrize(("die", "state"), [("before", ""), ("4", "prepared"), ("after", "complete")])
 def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_runs_again(
     pipeline: Pipeline, die: str, state: str, tmp_path: Path
 ) -> None:
@@ -56,8 +56,8 @@ def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_ru
     core = pipeline.ledger.core
     assert pipeline.ledger.run(record.begin(core, "split:monday", 0, ""))[0].partition(" ")[0] == state
     published = len(pipeline.rows("words"))
-    assert (published > 0) is (state == "done")
-    assert pipeline.counters().get("tracked") == (550 if state in ("tracked", "done") else 500)
+    assert (published > 0) is (state == "complete")
+    assert pipeline.counters().get("tracked") == (550 if state in ("tracked", "complete") else 500)
     assert run_job("--partitions", 3) == 0
     rows = len(pipeline.rows("words"))
     assert rows == published if published else 0 < rows < 1000

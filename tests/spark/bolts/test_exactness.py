@@ -14,9 +14,7 @@ from tests.helpers.faults.attempts import BY, Attempts, at_once, first_attempt, 
 from tests.helpers.models.exactness import FailingAfterStaging, cut, words
 
 
-@pytest.mark.parametrize(
-    "after_staging", [pytest.param(False, marks=[pytest.mark.everywhere, pytest.mark.masters]), True]
-)
+@pytest.mark.parametrize("after_staging", [pytest.param(False, marks=pytest.mark.oldest), True])
 def test_attempts_that_fail_in_the_middle_of_staging_or_after_it_leave_no_trace(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after_staging: bool
 ) -> None:
@@ -60,8 +58,7 @@ def test_attempts_that_fail_in_the_middle_of_staging_or_after_it_leave_no_trace(
     assert not pipeline.without_time_to_live("staged", "payload", "failing")
 
 
-@pytest.mark.everywhere
-@pytest.mark.masters
+@pytest.mark.older
 def test_a_streaming_write_whose_tasks_fail_in_staging_leaves_no_trace(pipeline: Pipeline) -> None:
     pipeline.spout(["a b"] * 100, segments=4)
     rows = Attempts(pipeline.url).of(pipeline.read_stream("lines", partitions=2))
@@ -77,7 +74,7 @@ def test_a_streaming_write_whose_tasks_fail_in_staging_leaves_no_trace(pipeline:
     assert not pipeline.without_time_to_live("staged", "payload")
 
 
-@pytest.mark.everywhere
+@pytest.mark.oldest
 def test_an_exception_of_the_function_commits_nothing_and_the_batch_runs_again(pipeline: Pipeline) -> None:
     calls = Diary(pipeline.directory / "calls")
 

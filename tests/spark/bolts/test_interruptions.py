@@ -151,7 +151,7 @@ def test_staged_data_that_ran_out_of_time_is_staged_again(pipeline: Pipeline, si
     assert pipeline.counters() == {"tracked": 40}
     assert pipeline.rows("words") == []
     assert len(pipeline.rows("lines")) == 40
-    # The vectors of the lines wait for their ack, those of the words are gone.
+    # The vectors of the lines wait for their ack, the vectors of the words are gone.
     assert keys_of(pipeline.url, "*staged*") <= 3
     pipeline.finish(splitting(pipeline, sink, pipeline.url, fail_three))
     assert_done(pipeline, sink)
@@ -170,7 +170,7 @@ def test_a_query_whose_rows_are_given_back_writes_nothing(pipeline: Pipeline, si
     pipeline.spout(["a b"] * 40)
     with (
         proxied(pipeline.url) as proxy,
-        pytest.raises(Exception, match=r"ReaderFenced|given back to the others"),
+        pytest.raises(Exception, match=r"ReaderFenced|given back to the other"),
     ):
         run_with_pauses(pipeline.spark, run, proxy, (stores, give_back))
     assert pipeline.rows("words") == []

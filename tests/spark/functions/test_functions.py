@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
 
 from acker.drpc import LinearDRPC
-from acker.drpc.answer_listener import Call
-from acker.drpc.client import Client
+from acker.drpc.calling.answer_listener import Call
+from acker.drpc.calling.client import Client
 from acker.errors import AckerError, DRPCFailed, ValidationError
 from acker.spark import Acker, StepCollector, gathered
 from acker.spark.functions.spark_steps import StepBolt
@@ -66,8 +66,8 @@ def test_a_job_reads_its_steps_fairly_as_the_function_says(pipeline: Pipeline) -
         assert pipeline.ledger.store.send([command("HGET", key, "fair")]) == [column]
 
 
-@pytest.mark.everywhere
-@pytest.mark.masters
+@pytest.mark.connect(only=False)
+@pytest.mark.oldest
 def test_spark_jobs_in_the_middle_and_at_the_end_answer_each_request(pipeline: Pipeline) -> None:
     shared = {**SHARED, "nobody-shared.com": []}
     function = reach()
@@ -102,9 +102,7 @@ def test_a_request_has_one_result_that_json_has_and_else_fails_alone(pipeline: P
     failed = {what: error for what, error in found.items() if isinstance(error, DRPCFailed)}
     assert {error.step for error in failed.values()} == {"answer"}
     said = {what: error.reason for what, error in failed.items()}
-    assert said.pop("nan").startswith(
-        "ValidationError: result: expected a value that JSON has, got {'n': nan"
-    )
+    assert said.pop("nan").startswith("ValidationError: result: expected a value of JSON, got {'n': nan")
     assert said.pop("bigger") == "TooLarge: result: expected at most 1,048,576 bytes of JSON, got 1,048,577"
     assert said == {
         "twice": "answer gave two results",
@@ -135,7 +133,7 @@ def test_results_of_a_commit_that_is_cut_are_given_once_by_the_rerun_without_cal
     with monkeypatch.context() as patched:
         if given:
             as_in_a_cluster(patched)
-            patched.setattr(subscriptions, "noting", cut_in_its_acks)
+            patched.setattr(subscriptions, "note_request", cut_in_its_acks)
         else:
             patched.setattr(commit, "commit", cut(1))
         with pytest.raises(Exception, match="cut"):
@@ -262,7 +260,10 @@ def test_each_mistake_of_who_works_on_a_step_has_its_own_message(pipeline: Pipel
 
     for what, said in [
         ("summ", "function 'reach' has no step 'summ' .did you mean 'sum'.*: it has sharers, following"),
-        ("sharers", "step 'sharers' of function 'reach' is worked on in Python: declare it with spark=True"),
+        (
+            "sharers",
+            "step 'sharers' of function 'reach' is a step in plain Python: declare it with spark=True",
+        ),
     ]:
         with pytest.raises(ValidationError, match=said):
             steps.bolt(what)
@@ -347,7 +348,9 @@ def test_a_batch_with_a_mistake_gives_nothing_and_the_bolt_that_is_mended_goes_o
         run_on(first)
         while not pipeline.rows("f.last"):
             pass
-        with pytest.raises(Exception, match="rows that give results are anchored to 1 trees that are not of"):
+        with pytest.raises(
+            Exception, match="rows that give results are anchored to 1 trees that the batch has not read"
+        ):
             run_on(foreign)
         with pytest.raises(Exception, match=r"is not committed, for collector\.emit has failed in it"):
             run_on(lost)
@@ -360,7 +363,7 @@ def test_a_batch_with_a_mistake_gives_nothing_and_the_bolt_that_is_mended_goes_o
         "got what string, _acker int64, more int32",
         "got what string, _acker list<element: int64>",
         "emit_map: step 'first' of function 'f' gives what string, _acker int64, got that string, _acker",
-        "results: the last step of function 'f' gives them, 'last', and not 'first': emit rows to the next",
+        "results: only the last step of function 'f', 'last', gives results, and not 'first': emit rows to",
         "emit: step 'last' is the last of function 'f': it gives the result, by collector.results(rows)",
         "results: JSON has no date, the type of result",
         "results: 1 rows have no request in their column _acker: keep it as it came",

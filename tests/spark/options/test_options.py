@@ -10,7 +10,7 @@ from acker.errors import TopologyConfigError, UnknownTopology, ValidationError
 from acker.inspect.operate.removal import remove
 from acker.ledger.client import open_ledger
 from acker.ledger.settings.config import SETTINGS
-from acker.spark import bolt, spouts
+from acker.spark import bolt, letters
 from acker.spark.options.options import OPTIONS, Options
 from acker.store.client import TIMEOUTS, Store
 from acker.streams.dead_letters import dead_letters
@@ -106,7 +106,7 @@ def test_the_guide_has_them_all_with_their_values_defaults_and_words() -> None:
 def test_a_near_miss_of_what_dead_letters_are_filtered_by_is_reported() -> None:
     nobody: Any = None
     with pytest.raises(ValidationError, match=r"unknown option 'resaon' \(did you mean 'reason'\?\)"):
-        spouts.dead_letters(nobody, url="redis://store.invalid:1/0", topology="t", resaon="bad")
+        letters.dead_letters(nobody, url="redis://store.invalid:1/0", topology="t", resaon="bad")
 
 
 def test_a_replay_tells_of_letters_it_cannot_replay(url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,6 +116,6 @@ def test_a_replay_tells_of_letters_it_cannot_replay(url: str, caplog: pytest.Log
     )
     settler.settle(ledger)
     found = ledger.run(dead_letters.count(ledger.core))
-    assert spouts.replay(url=url, topology="t", matching=Filter()) == 0
+    assert letters.replay(url=url, topology="t", matching=Filter()) == 0
     assert found == 2
     assert "2 dead letters cannot be replayed: dead letter " in caplog.text

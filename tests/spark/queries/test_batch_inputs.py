@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 def checks(works: Path) -> Callable[[str], Column]:
-    """What raises, of a column of lines, as long as a file is missing."""
+    """A column of lines that raises as long as a file is missing."""
 
     def ready(line):  # type: ignore[no-untyped-def]
         if not works.exists():
@@ -50,7 +50,7 @@ def query(pipeline: Pipeline, rows: DataFrame, way: str, works: Path) -> DataStr
 
 @pytest.mark.parametrize("way", ["bolt", "writer"])
 def test_sources_that_come_in_another_order_after_a_crash_are_an_error(pipeline: Pipeline, way: str) -> None:
-    """As those of a union over a Python set do."""
+    """The sources of a union over a Python set come in any order."""
     works = pipeline.directory / "works"
     for stream in ("left", "right"):
         pipeline.spout([f"{stream} {n}" for n in range(3)], stream)
@@ -79,7 +79,7 @@ def test_sources_that_come_in_another_order_after_a_crash_are_an_error(pipeline:
 
 @pytest.mark.parametrize("way", ["bolt", "writer"])
 def test_what_a_run_that_was_cut_has_read_is_not_acked_by_the_next(pipeline: Pipeline, way: str) -> None:
-    """Which takes less at a time: somebody has removed what the checkpoint had planned, and lowered that."""
+    """The next run takes less at a time: its plan was removed from the checkpoint, and the limit lowered."""
     works = pipeline.directory / "works"
     works.touch()
     pipeline.spout(["n0"])
@@ -216,7 +216,7 @@ def test_a_query_goes_on_without_the_rows_of_a_subscription_that_was_lost(
     again = reader_of(pipeline, "lines")
     [part] = again.partitions(start, end)
     assert part.members == ()  # type: ignore[attr-defined]
-    assert "what the batch was to read is gone" in caplog.text
+    assert "the rows of the batch are gone" in caplog.text
     assert again.latestOffset(end)["at"] == end["at"] + 1
 
 

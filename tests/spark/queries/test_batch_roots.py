@@ -1,4 +1,4 @@
-"""Which roots rows have, however Spark repeats their tasks: reported by the script alone, without Spark."""
+"""Roots of rows, however Spark repeats their tasks: reported by the script alone, without Spark."""
 
 from itertools import count
 
@@ -29,26 +29,26 @@ class Batch:
         partition: int,
         attempt: int,
         rows: str,
-        token: str,
+        roots_id: str,
         source: str = "a",
         own: int | None = None,
     ) -> str:
-        """A task has staged rows as a token; returns the token that it is to use.
+        """A task has staged rows as an id; returns the id that it is to use.
 
         own: the number of their partition where they are tracked; by default another one for each call.
         """
         key = keys.tracked(self.ledger.config.name, "query", "run", 7)
-        roots = batch_roots.STAGED.dump((Roots(token.encode().hex(), 1, 1, 1, HOW),))
+        roots = batch_roots.STAGED.dump((Roots(roots_id.encode().hex(), 1, 1, 1, HOW),))
         number = next(self.partitions) if own is None else own
         task = stage, partition, attempt
         [chosen] = self.ledger.store.send(
             [spouts_lua.register_roots(key, 600, source, task, rows, roots, number)]
         )
         [one] = batch_roots.STAGED.load(chosen)
-        return bytes.fromhex(one.token).decode()
+        return bytes.fromhex(one.id).decode()
 
     def registered(self) -> list[str]:
-        return sorted(bytes.fromhex(one.token).decode() for one in batch_roots.registered(self.ledger, AT))
+        return sorted(bytes.fromhex(one.id).decode() for one in batch_roots.registered(self.ledger, AT))
 
 
 @pytest.fixture
@@ -93,10 +93,10 @@ def test_another_evaluation_knows_the_rows_though_its_tasks_are_numbered_otherwi
 
 
 def test_a_task_may_work_on_several_partitions_and_be_repeated(batch: Batch) -> None:
-    assert [batch.task(1, 0, 10, rows, token) for rows, token in [("x", "a"), ("x", "b"), ("y", "c")]] == [
+    assert [batch.task(1, 0, 10, rows, name) for rows, name in [("x", "a"), ("x", "b"), ("y", "c")]] == [
         "a", "b", "c",
     ]  # fmt: skip
-    again = [batch.task(1, 0, 11, rows, token) for rows, token in [("x", "d"), ("x", "e"), ("y", "f")]]
+    again = [batch.task(1, 0, 11, rows, name) for rows, name in [("x", "d"), ("x", "e"), ("y", "f")]]
     assert again == ["a", "b", "c"]
     assert batch.registered() == ["a", "b", "c"]
 

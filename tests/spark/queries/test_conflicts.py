@@ -13,8 +13,8 @@ from acker.ledger.steps import step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.spark import Collector, bolt, track
 from acker.spark.options.options import Options
-from acker.spark.queries import batch_roots, query_listener, renamed
-from acker.spark.queries.conflicts import look_for_trackers
+from acker.spark.queries import batch_roots, conflicts, query_listener
+from acker.spark.queries.conflicts import warn_of_tracking_queries
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.runtime.versions import spark_schema
 from acker.spark.source.reading import Offset, StreamingReader
@@ -29,13 +29,13 @@ from acker.streams.log.subscriptions import Range
 from acker.streams.sources import scripts as spouts_lua
 from acker.streams.staging import acks as staging_acks
 from tests.helpers.builders.pipeline import Pipeline
-from tests.helpers.builders.streaming import emit, stage, taken
+from tests.helpers.builders.streaming import delivered, emit, stage
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.sparks import shared_subscriptions
 
 
 def source(ledger: Ledger, url: str, **options: str) -> StreamingReader:
-    """As Spark makes it for a query."""
+    """A source, made as Spark makes it for a query."""
     schema = spark_schema(ledger.run(schemas.read(ledger.core, "lines")))
     return StreamingReader(Options.parse({"url": url, "topology": "t", "stream": "lines", **options}), schema)
 
@@ -45,7 +45,7 @@ def write(ledger: Ledger, line: str) -> None:
 
 
 def plan(reader: StreamingReader, start: Offset) -> Offset:
-    """As Spark plans a batch."""
+    """Plans a batch as Spark does."""
     end = reader.latestOffset(start)
     reader.partitions(start, end)
     return end
@@ -66,7 +66,7 @@ def test_queries_that_share_a_subscription_which_nobody_has_named_are_reported(
         f"another query (reader {start['reader']}) took from stream 'lines' of topology 't'"
     )
     caplog.clear()
-    for name in ("default", "audit"):  # who names it, knows
+    for name in ("default", "audit"):  # a name was given on purpose
         sharing = source(ledger, valkey_url, subscription=name)
         plan(sharing, sharing.initialOffset())
     assert not caplog.records
@@ -77,7 +77,7 @@ def test_queries_that_share_a_subscription_which_nobody_has_named_are_reported(
 def test_a_query_that_acks_nothing_of_what_it_takes_is_reported(
     ledger: Ledger, valkey_url: str, caplog: pytest.LogCaptureFixture, acks: bool
 ) -> None:
-    """As one with a console, or with a function that is no bolt."""
+    """Such a query has a console sink, or a function that is no bolt."""
     write(ledger, "a")
     reader = source(ledger, valkey_url)
     at = reader.initialOffset()
@@ -97,7 +97,7 @@ def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None
     at = MicroBatch(query, number, "run", f"{query}'s name")
     key = keys.tracked("t", query, "run", number)
     ledger.store.send([spouts_lua.register_roots(key, 600, source, (1, 0, 10), "x", "[]", 0)])
-    look_for_trackers(ledger, at, ["lines"])
+    warn_of_tracking_queries(ledger, at, ["lines"])
     batch_roots.forget(ledger, at)
 
 
@@ -150,8 +150,8 @@ def test_a_batch_does_not_ack_segments_that_are_gone_when_planned(ledger: Ledger
     start = reader.initialOffset()
     end = reader.latestOffset(start)
     batch = Range("lines", reader.slot, end["reader"], 0, end["at"])
-    gone = taken(ledger, batch)[0].segment
-    ledger.store.send([command("UNLINK", keys.Stream("t", "lines").payload(gone.token))])
+    gone = delivered(ledger, batch)[0].segment
+    ledger.store.send([command("UNLINK", keys.Stream("t", "lines").payload(gone.id))])
     [part] = reader.partitions(start, end)
     assert len(part.members) == 1  # type: ignore[attr-defined]
     ledger.run(staging_acks.consume(ledger.core, part.batch))  # type: ignore[attr-defined]
@@ -165,10 +165,10 @@ def test_rows_held_under_an_old_name_are_named(ledger: Ledger, caplog: pytest.Lo
         what = Commit((stage(ledger, emit(ledger, 3), stream),))
         ledger.run(commit.commit(ledger.core, stream, 0, what))
     at = MicroBatch("q", 7, "r")
-    renamed.look(ledger, at, "pair")
-    renamed.look(ledger, MicroBatch("new", 7, "r"), "match")
+    conflicts.warn_of_renamed_bolt(ledger, at, "pair")
+    conflicts.warn_of_renamed_bolt(ledger, MicroBatch("new", 7, "r"), "match")
     assert caplog.records == []
-    renamed.look(ledger, at, "match")
+    conflicts.warn_of_renamed_bolt(ledger, at, "match")
     [said] = [one.getMessage() for one in caplog.records]
     assert "query q has run bolt 'pair' before, which holds 3 rows as 'held' in stream 'pair.held'" in said
 

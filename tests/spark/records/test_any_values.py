@@ -193,7 +193,7 @@ OTHERS = {
     "to_json(struct(x))": "array(null)",
     "to_json(struct(map_values(x)))": "map(date'2026-07-01', named_struct('v', parse_json('[1]')))",
 }
-"""What is left of other types when they are read -> a value of each; a few come back as a wider type."""
+"""Other types as they are read -> a value of each; a few come back as a wider type."""
 REFUSED = ["time'12:00:00'", "array(time'12:00:00')", "interval '1-2' year to month", "make_interval(1, 2)"]
 
 

@@ -121,7 +121,7 @@ def test_a_result_that_cannot_be_looked_at_fails_its_record_alone() -> None:
     assert [row["text"] for row in rows] == ["done"]
     assert sorted(failed) == [1000 + n for n in range(7)]
     assert (failed[1002], failed[1004]) == ("Unspeakable", "Unspeakable")
-    assert all("got a coroutine: nobody has done its work" in failed[place] for place in (1005, 1006))
+    assert all("got a coroutine: its work is not done" in failed[place] for place in (1005, 1006))
 
 
 def test_reasons_are_bounded() -> None:
@@ -205,7 +205,7 @@ def test_bad_values_are_refused() -> None:
         Calls.make(function, 0, None)
     with pytest.raises(ValidationError, match="timeout: expected float from"):
         Calls.make(function, None, 0.0)
-    with pytest.raises(ValidationError, match="function: expected one of a record"):
+    with pytest.raises(ValidationError, match="function: expected a function of a record"):
         Calls.make("f", None, None)  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="must not have _acker_run"):
         mapped_schema(StructType([StructField("_acker_run", LongType())]), ROWS)

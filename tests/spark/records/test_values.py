@@ -74,7 +74,7 @@ def process_zone() -> Iterator[Any]:
 
 
 def stored(values: list[Any], kind: DataType) -> list[str]:
-    """What each value becomes in a column, or that it does not fit."""
+    """The values of a column as they are stored; "refused" for one that does not fit."""
     schema = StructType([StructField("v", kind)])
     [[column], unfit] = Columns(schema, list(arrow_schema(schema))).of([(value,) for value in values])
     return ["refused" if place in unfit else str(one) for place, one in enumerate(column)]

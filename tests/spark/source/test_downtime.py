@@ -31,10 +31,10 @@ def ledger(valkey_url: str) -> Ledger:
 
 
 def runs(ledger: Ledger) -> bool | None:
-    """Whether the one query of the stream is taken for one that runs; None before it has said so."""
+    """True if the stream's query counts as running; None before its first heartbeat."""
     own = keys.Stream("t", "lines")
     with raw_client(ledger.store.url) as client:
-        beats = client.hvals(own.beats(slot_of(ledger)).decode())
+        beats = client.hvals(own.heartbeats(slot_of(ledger)).decode())
         now, _ = client.time()
     if not beats:
         return None
@@ -72,11 +72,11 @@ def test_a_heartbeat_ends_with_the_source_also_where_its_process_goes_on(ledger:
 
 def beating() -> list[str]:
     """The threads of this process that beat."""
-    return [one.name for one in threading.enumerate() if one.name.startswith("acker beats")]
+    return [one.name for one in threading.enumerate() if one.name.startswith("acker heartbeats")]
 
 
 def rotate(ledger: Ledger, times: int) -> int:
-    """As a ticker does; returns how many trees expired."""
+    """Rotates as a ticker does; returns the number of expired trees."""
     expired = 0
     for _ in range(times):
         ledger.run(downtime.keep(ledger.core))

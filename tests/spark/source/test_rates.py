@@ -1,4 +1,4 @@
-"""How much a batch takes of many small segments. Without a session."""
+"""The size of a batch over many small segments, planned without a session."""
 
 import pyarrow as pa
 

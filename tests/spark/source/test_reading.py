@@ -61,7 +61,7 @@ def test_queries_have_a_subscription_each_or_share_one(pipeline: Pipeline) -> No
     pipeline.finish(copy(pipeline, "alone", "one", subscription="alone").trigger(availableNow=True))
     pipeline.consume("one")
     assert pipeline.counters() == {"tracked": 100, "acked": 100}
-    assert not pipeline.without_time_to_live("staged", "payload", "owed", "taken", "notes")
+    assert not pipeline.without_time_to_live("staged", "payload", "unacked", "delivered", "notes")
 
 
 @several_batches
@@ -130,7 +130,7 @@ def test_a_batch_whose_segments_were_dropped_fails_and_goes_on_without_them(pipe
         if not seen:
             seen.append(-1)
             Stream(pipeline.ledger, "lines").limit(max_bytes=1)
-            pipeline.spout(["new"] * 5)  # whoever writes looks at the limits
+            pipeline.spout(["new"] * 5)  # the writer applies the limits
         seen.append(batch.count())
 
     pipeline.spout(["old"] * 20, segments=2)

@@ -22,7 +22,7 @@ def spoil(pipeline: Pipeline, stream: str, place: int) -> None:
     """Breaks the rows of a segment."""
     _, segment = pipeline.ledger.run(entries(pipeline.ledger, stream))[place]
     with redis.Redis.from_url(pipeline.url) as client:
-        client.setrange(keys.Stream("t", stream).payload(segment.token), 100, b"\xff" * 100)
+        client.setrange(keys.Stream("t", stream).payload(segment.id), 100, b"\xff" * 100)
 
 
 def test_a_query_and_a_job_go_on_past_rows_that_cannot_be_read(pipeline: Pipeline) -> None:
@@ -56,7 +56,7 @@ def test_a_query_and_a_job_go_on_past_rows_that_cannot_be_read(pipeline: Pipelin
     assert counted.pop("rotations") == 9
     assert counted == {"tracked": 80, "acked": 49, "failed": 1, "late": 1, "expired": 30}
     assert pipeline.ledger.run(unreadable(pipeline.ledger.core)) == 2
-    assert not pipeline.without_time_to_live("staged", "payload", "owed")
+    assert not pipeline.without_time_to_live("staged", "payload", "unacked")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_tasks_noted_and_cannot_be_read_is_a_typed_error(
     assert batch_inputs.noted(ledger, batch) == (read,)
     tracked = keys.tracked("t", batch.query, batch.run, batch.number)
     valkey_raw.hset(tracked, mapping=broken)  # type: ignore[arg-type]
-    with pytest.raises(UnreadableRecord, match="what was tracked of batch 3 cannot be read"):
+    with pytest.raises(UnreadableRecord, match="the tracked rows of batch 3 cannot be read"):
         batch_inputs.noted(ledger, batch)
     valkey_raw.delete(tracked)
     valkey_raw.sadd(keys.notes("t", batch.query, batch.run, batch.number), "[7]")

@@ -1,6 +1,6 @@
 """Drivers killed around a commit, and two at once: a proxy tells where they are.
 
-That of a query that writes by itself runs in a process of Spark's own.
+The commit of a query that writes by itself runs in a process of Spark's own.
 """
 
 import json
@@ -93,7 +93,7 @@ def through(pipeline: Pipeline) -> Iterator[tuple[Pipeline, Proxy]]:
 
 @pytest.mark.parametrize(
     ("before", "asked", "state"),
-    [(True, moments.stores, ""), (False, moments.publishes, "tracked"), (True, None, "done")],
+    [(True, moments.stores, ""), (False, moments.publishes, "tracked"), (True, None, "complete")],
     ids=["before", "in", "after"],
 )
 def test_a_driver_killed_around_the_commit_of_a_writer_is_restarted_with_other_partitions(
@@ -111,7 +111,7 @@ def test_a_driver_killed_around_the_commit_of_a_writer_is_restarted_with_other_p
         Killer(proxy, before, at).run(proxied_pipeline, checkpoint, "--direct", "--partitions", 1)
         assert reached() == state
         assert staged(pipeline) > 0
-        assert (len(pipeline.rows("words")) > 0) is (state == "done")
+        assert (len(pipeline.rows("words")) > 0) is (state == "complete")
         assert run(proxied_pipeline, checkpoint, "--direct", "--partitions", 3) == 0
     assert_exact(pipeline, 1000)
 

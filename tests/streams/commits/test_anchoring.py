@@ -1,6 +1,7 @@
-"""What is staged has to be anchored, to trees of what was read: on real servers, without Spark."""
+"""Staged rows are anchored to trees that the batch has read: on real servers, without Spark."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -39,20 +40,32 @@ def root(ledger: Ledger, number: int) -> Roots:
     return one
 
 
+def test_a_check_takes_three_exchanges_with_the_store(ledger: Ledger) -> None:
+    anchors, failed = emit(ledger, 3000), emit(ledger, 500)
+    staged = (stage(ledger, anchors), fail(ledger, failed.tolist()))
+    checking, flights = anchoring.check(ledger.core, staged, (take(ledger, "lines"),)), 0
+    with suppress(StopIteration):
+        requests = next(checking)
+        while True:
+            flights += 1
+            requests = checking.send(ledger.store.send(requests))
+    assert flights == 3
+
+
 def test_rows_of_what_was_read_pass_whatever_their_slabs_are(ledger: Ledger) -> None:
     dense, few = emit(ledger, 3000), emit(ledger, 1)
     assert few[0] < 0
-    one = root(ledger, 5000)
+    tracked = root(ledger, 5000)
     read = take(ledger, "lines")
-    every = np.concatenate((dense, few, one.anchors()))
-    check(ledger, stage(ledger, every), read, one)
-    check(ledger, stage(ledger, every[::-1]), read, one)
+    every = np.concatenate((dense, few, tracked.anchors()))
+    check(ledger, stage(ledger, every), read, tracked)
+    check(ledger, stage(ledger, every[::-1]), read, tracked)
     check(ledger, stage(ledger, [int(dense[7]), int(few[0]), int(dense[2999])]), read)
     check(
         ledger,
-        stage(ledger, [[int(dense[5]), 0], [int(one.anchors()[-1]), int(few[0])]], "many"),
+        stage(ledger, [[int(dense[5]), 0], [int(tracked.anchors()[-1]), int(few[0])]], "many"),
         read,
-        one,
+        tracked,
     )
     check(ledger, fail(ledger, [int(dense[0]), int(few[0])]), read)
     assert counters(ledger) == {"tracked": 3001}  # looking changes nothing
@@ -62,7 +75,7 @@ def test_an_anchor_of_no_input_is_refused_and_named(ledger: Ledger) -> None:
     anchors = emit(ledger, 2000)
     first = take(ledger, "lines")
     later = emit(ledger, 5)
-    one = root(ledger, 600)
+    tracked = root(ledger, 600)
     floats = anchors.astype(np.float64).astype(np.int64)
     rounded = np.append(anchors, floats[700:])
     with pytest.raises(ValidationError, match=r"expected odd numbers.* Pandas makes floats"):
@@ -70,17 +83,17 @@ def test_an_anchor_of_no_input_is_refused_and_named(ledger: Ledger) -> None:
     with pytest.raises(ValidationError, match=r"expected odd numbers.* Pandas makes floats"):
         fail(ledger, rounded.tolist())
     with pytest.raises(
-        AckerError, match=f"to 1 trees .* among them {later[3]}: anchors were changed on the way"
+        AckerError, match=f"to 1 trees .* among them {later[3]}: .* anchors were changed on the way"
     ):
         check(ledger, stage(ledger, np.append(anchors, later[3])), first)
     with pytest.raises(AckerError, match=f"among them {later[0]}"):
         check(ledger, stage(ledger, [[int(anchors[0]), int(later[0])]], "many"), first)
-    beyond = int(one.anchors()[-1]) + 2
+    beyond = int(tracked.anchors()[-1]) + 2
     with pytest.raises(AckerError, match=f"among them {beyond}"):
-        check(ledger, stage(ledger, [beyond]), first, one)
+        check(ledger, stage(ledger, [beyond]), first, tracked)
     with pytest.raises(AckerError, match=f"rows to be failed are anchored to 1 trees .* {later[1]}"):
         check(ledger, fail(ledger, [int(anchors[0]), int(later[1])]), first)
-    with pytest.raises(AckerError, match="not of what the batch has read"):
+    with pytest.raises(AckerError, match="trees that the batch has not read"):
         check(ledger, stage(ledger, anchors[:1]))
     check(ledger, stage(ledger, np.append(anchors, later)), first, take(ledger, "lines"))
 
@@ -114,7 +127,7 @@ def test_rows_that_say_they_have_no_tree_are_refused_where_all_that_was_read_hav
         stage(ledger, [int(anchors[0]), 0, 0]),
         stage(ledger, [[0, 0], [int(anchors[0]), 0]], "many"),
     )
-    word = "0 in their column _acker, .* puts several together .* anchored=False"
+    word = "0 in their column _acker .* joins several .* anchored=False"
     with pytest.raises(AckerError, match=f"2 rows for stream 'words' have {word}"):
         check(ledger, some, read)
     with pytest.raises(AckerError, match="1 rows for stream 'many' have 0"):
@@ -147,13 +160,11 @@ def test_rows_without_anchors_are_refused_only_where_something_that_was_read_has
     unanchored = ledger.run(staging.stage(ledger.core, Staging("plain"), plain.to_batches()))
     lost = stage(ledger, [int(anchors[0]), None])
     check(ledger, unanchored)
-    with pytest.raises(
-        AckerError, match=r"2 rows for stream 'plain' have no anchors, though .* anchored=False"
-    ):
+    with pytest.raises(AckerError, match=r"2 rows for stream 'plain' have no anchors, but .* anchored=False"):
         check(ledger, unanchored, read)
     with pytest.raises(AckerError, match="1 rows for stream 'words' have no anchors"):
         check(ledger, lost, read)
-    with pytest.raises(AckerError, match="1 rows are to be failed, and have null"):
+    with pytest.raises(AckerError, match="1 rows to be failed have null"):
         check(ledger, fail(ledger, [int(anchors[0]), None]), read)
     ledger.run(commit.commit(ledger.core, "writer", 0, Commit((unanchored,))))
     check(ledger, unanchored, take(ledger, "plain"))
@@ -166,7 +177,7 @@ def test_what_was_acked_meanwhile_is_known_by_its_rows_and_refuses_nobody(ledger
     staged = stage(ledger, anchors)
     ledger.run(commit.commit(ledger.core, "other", 0, Commit((stage(ledger, anchors, "others"),), (read,))))
     check(ledger, staged, read)
-    with pytest.raises(AckerError, match="not of what the batch has read"):
+    with pytest.raises(AckerError, match="trees that the batch has not read"):
         check(ledger, stage(ledger, emit(ledger, 1)), read)
 
 

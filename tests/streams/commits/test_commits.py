@@ -12,7 +12,7 @@ from acker.store.operation import command
 from acker.streams.commits import chunks, holding, origins, record
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.known import Ready
+from acker.streams.commits.known import AtHand
 from acker.streams.commits.origins import Origin
 from acker.streams.staging import acks as inputs
 from acker.streams.staging import scripts as staging_scripts
@@ -21,12 +21,12 @@ from tests.helpers.builders.streaming import (
     commit,
     consume,
     counters,
+    delivered,
     emit,
     kept,
     rows,
     stage,
     take,
-    taken,
 )
 from tests.helpers.servers.servers import raw_client
 
@@ -36,10 +36,12 @@ pytestmark = pytest.mark.cluster
 def test_staged_data_that_timed_out_is_an_error_and_not_a_loss(ledger: Ledger) -> None:
     anchors = emit(ledger, 10)
     staged = stage(ledger, anchors)
-    token = staged.segments[0].token
+    segment_id = staged.segments[0].id
     shard = staged.segments[0].shards[0]
     batch = take(ledger, "lines")
-    ledger.store.send([_command("DEL", ledger.core.shards[shard].staged(token, staged.segments[0].slots[0]))])
+    ledger.store.send(
+        [_command("DEL", ledger.core.shards[shard].staged(segment_id, staged.segments[0].slots[0]))]
+    )
     with pytest.raises(StagingExpired):
         commit(ledger, 0, Commit((staged,), (batch,)))
     assert rows(ledger, "words") == []
@@ -60,12 +62,12 @@ def test_nothing_goes_on_after_a_script_that_says_no_at_the_end_of_a_flight(
     anchors = emit(ledger, 40, slab=1)
     staged = stage(ledger, anchors, rows=10)
     batch = take(ledger, "lines")
-    what = Commit((staged,), (batch,))
-    [gone, *_, last] = holding.staged_keys(ledger.core, what)
+    work = Commit((staged,), (batch,))
+    [gone, *_, last] = holding.staged_keys(ledger.core, work)
     assert gone != last
     ledger.store.send([_command("DEL", gone)])
     with pytest.raises(StagingExpired):
-        commit(ledger, 0, what)
+        commit(ledger, 0, work)
     assert rows(ledger, "words") == []
     assert commit(ledger, 0, Commit((stage(ledger, anchors),), (batch,)))
     consume(ledger, "words")
@@ -79,14 +81,14 @@ def test_a_condition_that_does_not_hold_ends_all_however_many_there_are(
     monkeypatch.setattr(chunks, "MOST", scripts)
     anchors = emit(ledger, 10)
     staged = stage(ledger, anchors)
-    what = Commit((staged,), (take(ledger, "lines"),))
+    work = Commit((staged,), (take(ledger, "lines"),))
     [(there, shard), *_] = vectors.keys_of(ledger.core, staged.segments[0])
     gone = ledger.core.shards[shard].staged("0" * 32, 1)
     conditions = [staging_scripts.check_staged([key]) for key in (gone, there, there, there)]
-    ready = Ready(conditions=conditions)
-    assert not ledger.run(commits.commit(ledger.core, "writer", 0, what, ready=ready))
-    assert ready.refused
-    assert not ledger.run(record.known(ledger.core, "writer", 0))
+    at_hand = AtHand(conditions=conditions)
+    assert not ledger.run(commits.commit(ledger.core, "writer", 0, work, at_hand=at_hand))
+    assert at_hand.refused
+    assert not ledger.run(record.is_stored(ledger.core, "writer", 0))
     assert rows(ledger, "words") == []
     assert len(rows(ledger, "lines")) == 10
 
@@ -95,7 +97,7 @@ def test_a_stored_commit_whose_data_timed_out_gives_way_to_the_rerun(ledger: Led
     anchors = emit(ledger, 10)
     staged = stage(ledger, anchors)
     ledger.run(record.begin(ledger.core, "writer", 0, Commit((staged,)).dump()))
-    assert ledger.run(record.known(ledger.core, "writer", 0))
+    assert ledger.run(record.is_stored(ledger.core, "writer", 0))
     ledger.run(holding.discard(ledger.core, Commit((staged,))))
     assert not ledger.run(commits.finish(ledger.core, "writer", 0))
     assert commit(ledger, 0, Commit((stage(ledger, anchors),), (take(ledger, "lines"),)))
@@ -133,7 +135,7 @@ def test_what_is_staged_and_not_committed_times_out(ledger: Ledger, url: str) ->
 
 def test_reasons_of_their_own_take_no_writers_of_their_own(ledger: Ledger) -> None:
     anchors, reasons = emit(ledger, 500), [f"no {number}" for number in range(500)]
-    [segment] = [piece.segment for piece in taken(ledger, take(ledger, "lines"))]
+    [segment] = [piece.segment for piece in delivered(ledger, take(ledger, "lines"))]
     places = vectors.keys_of(ledger.core, segment)
     ledger.store.send([command("HSET", shard.clock, "most_writers", 60) for shard in ledger.core.shards])
     for _ in range(2):
@@ -155,10 +157,14 @@ def test_a_batch_over_other_ranges_than_the_commit_of_its_number_is_an_error(
     emit(ledger, 10)
     emit(ledger, 10)
     first, second = take(ledger, "lines", segments=1), take(ledger, "lines", segments=1)
-    of = Origin.of([first])
+    of = Origin.from_ranges([first])
     ledger.run(record.begin(ledger.core, "writer", 0, Commit(inputs=(first,), origin=of).dump()))
     for acked in (0, 10):
-        for other in (Origin.of([second]), Origin.of([first, second]), Origin.of([])):
+        for other in (
+            Origin.from_ranges([second]),
+            Origin.from_ranges([first, second]),
+            Origin.from_ranges([]),
+        ):
             what = Commit((stage(ledger, []),), (second,), origin=other)
             with pytest.raises(CommitOrderError, match="commit of that number, of segments 1 to 1 of reader"):
                 commit(ledger, 0, what)
@@ -166,14 +172,14 @@ def test_a_batch_over_other_ranges_than_the_commit_of_its_number_is_an_error(
                 ledger.run(commits.finish(ledger.core, "writer", 0, other))
         assert counters(ledger).get("acked", 0) == acked
         assert ledger.run(commits.finish(ledger.core, "writer", 0, of))
-    assert ledger.run(commits.finish(ledger.core, "writer", 0, Origin.of([], whole=False)))
+    assert ledger.run(commits.finish(ledger.core, "writer", 0, Origin.from_ranges([], whole=False)))
     key = keys.commits("t", "writer")
     [stored] = raw.hmget(key, "0:what")
     assert isinstance(stored, bytes)
     digest, _, reported = stored.partition(b" ")
     assert reported.decode() == of.dump()
     raw.hset(key, "0:what", digest)
-    assert ledger.run(commits.finish(ledger.core, "writer", 0, Origin.of([second])))
+    assert ledger.run(commits.finish(ledger.core, "writer", 0, Origin.from_ranges([second])))
     raw.hset(key, "0:what", digest + b" [7]")
     with pytest.raises(UnreadableRecord, match="not the origin of a commit"):
         ledger.run(commits.finish(ledger.core, "writer", 0, of))
@@ -203,6 +209,6 @@ def test_origins_contradict_each_other_as_far_as_they_are_known(
 
 def test_a_run_has_planned_itself_what_it_did_not_find_in_its_checkpoint() -> None:
     """So a commit of a batch that an earlier run had logged is of another one; not the other way round."""
-    logged, planned = Origin(others=origins.at("1")), Origin(others=origins.by("run"))
+    logged, planned = Origin(others=origins.time_identity("1")), Origin(others=origins.run_identity("run"))
     assert logged.contradicts(planned)
     assert not planned.contradicts(logged)

@@ -26,7 +26,7 @@ from tests.helpers.builders.kept_rows import consume, letters, lines, pending, r
 from tests.helpers.faults.simulator import HISTORIES, Move, World, histories, run_history
 from tests.helpers.models.leaks import assert_settled
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster(slow=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster(slow=True, first=True)]
 
 MALFORMED, SERVER, MISSING = "malformed: 'id {}'", "RuntimeError: order {} answered 500", "no such word"
 
@@ -56,13 +56,13 @@ def several(ledger: Ledger) -> Ledger:
 
 def all_pages(ledger: Ledger, asked: Filter, limit: int = 7) -> list[int]:
     """The message ids of all dead letters that a filter takes, page by page."""
-    found, cursor = list[int](), None
+    anchors, cursor = list[int](), None
     while True:
         page = ledger.run(dead_letters.page(ledger.core, asked, limit=limit, cursor=cursor))
         assert len(page.letters) <= limit
-        found += [int(letter.message_id) for letter in page.letters]
+        anchors += [int(letter.message_id) for letter in page.letters]
         if (cursor := page.cursor) is None:
-            return found
+            return anchors
 
 
 def all_groups(ledger: Ledger, asked: Filter | None = None, **how: Any) -> tuple[Group, ...]:
@@ -108,14 +108,14 @@ def test_equal_failures_are_one_group(several: Ledger, monkeypatch: pytest.Monke
     for look in (10_000, 8):  # in one page, and in many
         monkeypatch.setattr(dead_letters_pages, "LOOK", look)
         monkeypatch.setattr(dead_letter_store, "READ", look // 2)
-        found = all_groups(several)
-        assert [(one.cause, one.step, one.status, one.count) for one in found] == [
+        groups_found = all_groups(several)
+        assert [(one.cause, one.step, one.status, one.count) for one in groups_found] == [
             ("RuntimeError: order … answered 500", "", "failed", 30),
             ("malformed: …", "", "failed", 20),
             ("no such word", "", "failed", 5),
         ]
-        assert found[0].reason.startswith("RuntimeError: order 10")
-        assert found[0].oldest <= found[0].newest
+        assert groups_found[0].reason.startswith("RuntimeError: order 10")
+        assert groups_found[0].oldest <= groups_found[0].newest
         [alone] = all_groups(several, Filter(spout="z"), by=("status",))
         assert (alone.cause, alone.step, alone.status, alone.count) == (None, None, "failed", 5)
 
@@ -213,15 +213,15 @@ def test_two_at_once_take_each_dead_letter_once(several: Ledger, url: str, what:
     done: list[int] = []
 
     def work() -> None:
-        own = open_ledger(Store(url), "t", create=False)
+        ledger = open_ledger(Store(url), "t", create=False)
         cursor = None
         while True:
             if what == "discard":
-                gone = own.run(dead_letters.discard_some(own.core, Filter(), limit=5, cursor=cursor))
+                gone = ledger.run(dead_letters.discard_some(ledger.core, Filter(), limit=5, cursor=cursor))
                 done.extend([0] * gone.count)
                 cursor = gone.cursor
             else:
-                step = own.run(dead_letters.replay_some(own.core, Filter(), limit=5, cursor=cursor))
+                step = ledger.run(dead_letters.replay_some(ledger.core, Filter(), limit=5, cursor=cursor))
                 done.extend(step.anchors.values())
                 cursor = step.cursor
             if cursor is None:

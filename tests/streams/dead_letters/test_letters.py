@@ -1,4 +1,4 @@
-"""What failed too often becomes a dead letter, which is replayed once or discarded."""
+"""Dead letters: records that failed too often; each is replayed once or discarded."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines,
 from tests.helpers.builders.streaming import counters
 from tests.helpers.models.leaks import assert_settled
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 
 @pytest.fixture
@@ -50,12 +50,12 @@ def test_what_failed_is_tried_again_then_becomes_a_dead_letter(ledger: Ledger, r
         ledger.tick(force=True)
     assert settler.settle(ledger) == Stepped(dead=50)
     consume(ledger)
-    found = letters(ledger)
-    assert [letter.message_id for letter in found] == [b"%d" % n for n in range(0, 1000, 20)]
-    assert {(one.status, one.reason, one.attempts, one.stream) for one in found} == {
+    dead = letters(ledger)
+    assert [letter.message_id for letter in dead] == [b"%d" % n for n in range(0, 1000, 20)]
+    assert {(one.status, one.reason, one.attempts, one.stream) for one in dead} == {
         ("expired", "still bad", 3, "lines")
     }
-    assert found[1].row == {"id": 20, "line": "line 20", "offset": 20, "attempt": 3}
+    assert dead[1].row == {"id": 20, "line": "line 20", "offset": 20, "attempt": 3}
     assert pending(ledger) == {"pending": 0, "acked": 950, "replayed": 150, "dead": 50}
     assert counters(ledger)["tracked"] == 1150
     for _ in range(3):

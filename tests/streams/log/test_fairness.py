@@ -33,21 +33,21 @@ def slot(ledger: Ledger) -> int:
 
 
 def publish(ledger: Ledger, *members: tuple[int, int]) -> list[str]:
-    """Publishes segments of so many rows, each in a lane; returns their tokens."""
+    """Publishes segments of so many rows, each in a lane; returns their ids."""
     slot = slot_of(ledger, "rows", "fair")
-    made = [
-        Segment(segments.new_token(), rows, 1, 10, (), (slot,), "", lane, size=100 * rows)
+    published = [
+        Segment(segments.new_hex_id(), rows, 1, 10, (), (slot,), "", lane, size=100 * rows)
         for rows, lane in members
     ]
     own = keys.Stream("t", "rows")
-    ledger.store.send([command("SET", own.payload(one.token), "x", "EX", HOLD_TTL) for one in made])
-    for first in range(0, len(made), 100):
-        ledger.store.send([commit_scripts.publish(ledger.config, own, made[first : first + 100])])
-    return [one.token for one in made]
+    ledger.store.send([command("SET", own.payload(one.id), "x", "EX", HOLD_TTL) for one in published])
+    for first in range(0, len(published), 100):
+        ledger.store.send([commit_scripts.publish(ledger.config, own, published[first : first + 100])])
+    return [one.id for one in published]
 
 
 class Reader:
-    """A reader of the subscription, and what it was given: rows of each segment, by token."""
+    """A reader of the subscription, and what it was given: rows of each segment, by id."""
 
     def __init__(self, ledger: Ledger, slot: int, name: str = "reader") -> None:
         self.ledger, self.slot, self.name, self.at = ledger, slot, name, 0
@@ -58,11 +58,11 @@ class Reader:
         end = self.ledger.run(
             subscriptions.claim(core, "rows", self.slot, self.name, self.at, name="fair", **limits)  # type: ignore[arg-type]
         )
-        what = Range("rows", self.slot, self.name, self.at, end)
+        claimed = Range("rows", self.slot, self.name, self.at, end)
         self.at = end
         return [
-            (one.segment.token, one.segment.rows)
-            for one in self.ledger.run(subscriptions.all_taken(self.ledger.core, what))
+            (one.segment.id, one.segment.rows)
+            for one in self.ledger.run(subscriptions.all_delivered(self.ledger.core, claimed))
         ]
 
 
@@ -79,8 +79,8 @@ def test_a_claim_is_bounded_by_bytes_and_one_segment_is_always_taken(ledger: Led
 def test_each_lane_has_a_quarter_of_a_batch_and_then_what_is_left(ledger: Ledger, slot: int) -> None:
     publish(ledger, *[(10, 3)] * 100, *[(10, 1)] * 100, *[(10, 0)] * 100)
     reader = Reader(ledger, slot)
-    tokens = reader.claim(400)
-    assert len(tokens) == 40
+    segment_ids = reader.claim(400)
+    assert len(segment_ids) == 40
     [totals] = ledger.run(stream_totals(ledger.core, ["rows"]))
     assert totals.subscriptions[0].unread_age is not None
     [found] = ledger.run(stuck(ledger.core)).stuck
@@ -95,7 +95,7 @@ def test_what_is_larger_than_a_batch_has_its_turn(ledger: Ledger, slot: int) -> 
     large = publish(ledger, (900, 2), (900, 2))
     small = publish(ledger, *[(10, 0)] * 100)
     reader = Reader(ledger, slot)
-    given = [[token for token, _ in reader.claim(100)] for _ in range(4)]
+    given = [[segment_id for segment_id, _ in reader.claim(100)] for _ in range(4)]
     assert [len(one) for one in given] == [10, 1, 10, 1]
     assert [given[1][0], given[3][0]] == large
     assert given[0] + given[2] == small[:20]
@@ -111,12 +111,12 @@ def test_a_lane_is_found_behind_any_number_of_others(ledger: Ledger, slot: int) 
 
 def test_a_bundle_is_given_whole_wherever_it_begins(ledger: Ledger, slot: int) -> None:
     """It has more segments than are looked at where the lanes are at different places."""
-    own, members = keys.Stream("t", "rows"), 300
+    stream_keys, members = keys.Stream("t", "rows"), 300
 
     def entry(rows: int, lane: int, *bundle: str) -> None:
-        record = Segment(segments.new_token(), rows, 1, 10, (), (0,)).dump()
+        record = Segment(segments.new_hex_id(), rows, 1, 10, (), (0,)).dump()
         fields: list[str | int] = ["segment", record, "rows", rows, "slots", str(slot), *bundle, "lane", lane]
-        ledger.store.send([command("XADD", own.entries, "*", *fields)])
+        ledger.store.send([command("XADD", stream_keys.entries, "*", *fields)])
 
     for lane in (3, 2, 1):
         publish(ledger, *[(1, lane)] * 130)
@@ -133,13 +133,13 @@ def test_a_bundle_is_given_whole_wherever_it_begins(ledger: Ledger, slot: int) -
 def test_what_is_given_back_is_given_in_its_turn(ledger: Ledger, slot: int) -> None:
     publish(ledger, *[(100, 3)] * 20)
     dead = Reader(ledger, slot, "dead")
-    had = [token for token, _ in dead.claim(2_000)]
+    had = [segment_id for segment_id, _ in dead.claim(2_000)]
     back, _ = ledger.run(fencing.take_back(ledger.core, "rows", slot, "dead"))
     assert back == len(had) == 20
     small = publish(ledger, *[(1, 0)] * 20)
     reader, given = Reader(ledger, slot), list[str]()
     while found := reader.claim(200):
-        given += [token for token, _ in found]
+        given += [segment_id for segment_id, _ in found]
     assert sorted(given) == sorted(had + small)
     assert max(map(given.index, small)) < len(given) / 2 + len(small)
     [left] = ledger.store.send([command("EXISTS", keys.Stream("t", "rows").returned(slot))])
@@ -150,12 +150,12 @@ def test_who_reads_fairly_goes_on_where_it_was_and_begins_with_what_was_there(le
     slot = ledger.run(subscriptions.subscribe(ledger.core, "rows", "fair"))
     before = publish(ledger, *[(10, 0)] * 10)
     reader = Reader(ledger, slot)
-    had = [token for token, _ in reader.claim(50)]
+    had = [segment_id for segment_id, _ in reader.claim(50)]
     ledger.run(fairness.declare(ledger.core, "rows", "key", slot))
     ledger.run(fairness.declare(ledger.core, "rows", "key", slot))
     after = publish(ledger, (10, 2), (10, 0))
     while found := reader.claim(50):
-        had += [token for token, _ in found]
+        had += [segment_id for segment_id, _ in found]
     assert sorted(had) == sorted(before + after)
 
 
@@ -167,7 +167,7 @@ def test_each_segment_is_given_once_whoever_takes_it(ledger: Ledger, slot: int, 
     readers = [Reader(ledger, slot, f"r{n}") for n in range(3)]
     held: dict[str, list[str]] = {one.name: [] for one in readers}
     copies = []
-    own = keys.Stream("t", "rows")
+    stream_keys = keys.Stream("t", "rows")
     for step in range(120):
         if step < 80:
             some = [(chance.randrange(1, 200), chance.randrange(4)) for _ in range(chance.randrange(30))]
@@ -177,8 +177,8 @@ def test_each_segment_is_given_once_whoever_takes_it(ledger: Ledger, slot: int, 
         rows, most = chance.choice((1, 50, 500, 10**6)), chance.choice((1, 3, 500))
         size = chance.choice((1, 5_000, 10**9))
         words = rows, size, most, "+", HOLD_TTL, 0, "fair", ""
-        copies.append(scripts.claim_segments(own, slot, reader.name, reader.at, *words))
-        held[reader.name] += [token for token, _ in reader.claim(rows, most, size)]
+        copies.append(scripts.claim_segments(stream_keys, slot, reader.name, reader.at, *words))
+        held[reader.name] += [segment_id for segment_id, _ in reader.claim(rows, most, size)]
         if chance.random() < 0.3:
             with contextlib.suppress(StoreError):  # it is refused
                 ledger.store.send([copies.pop(chance.randrange(len(copies)))])
@@ -189,17 +189,17 @@ def test_each_segment_is_given_once_whoever_takes_it(ledger: Ledger, slot: int, 
             held[readers[at].name] = []
             copies = []
         elif chance.random() < 0.5:
-            what = Range("rows", slot, reader.name, 0, reader.at)
-            taken = ledger.run(subscriptions.all_taken(ledger.core, what))
-            assert [one.segment.token for one in taken] == held[reader.name]
-            assert ledger.run(subscriptions.note(ledger.core, what, taken)) == len(taken)
-            ledger.run(subscriptions.note(ledger.core, what, taken, forget=True))
+            read_range = Range("rows", slot, reader.name, 0, reader.at)
+            delivered = ledger.run(subscriptions.all_delivered(ledger.core, read_range))
+            assert [one.segment.id for one in delivered] == held[reader.name]
+            assert ledger.run(subscriptions.note(ledger.core, read_range, delivered)) == len(delivered)
+            ledger.run(subscriptions.note(ledger.core, read_range, delivered, forget=True))
             done += held[reader.name]
             held[reader.name] = []
     for reader in readers:
         while found := reader.claim(10**6):
-            held[reader.name] += [token for token, _ in found]
-    every = done + [token for tokens in held.values() for token in tokens]
+            held[reader.name] += [segment_id for segment_id, _ in found]
+    every = done + [segment_id for segment_ids in held.values() for segment_id in segment_ids]
     assert sorted(every) == sorted(published)
 
 
@@ -239,8 +239,8 @@ def test_rows_of_a_writer_go_into_lanes(ledger: Ledger, slot: int, monkeypatch: 
     assert later.lane == 1
     read: list[tuple[int, int | None]] = []
     what = take(ledger, "rows", "fair")
-    for one in ledger.run(subscriptions.all_taken(ledger.core, what)):
-        [payload] = ledger.store.send([command("GET", keys.Stream("t", "rows").payload(one.segment.token))])
+    for one in ledger.run(subscriptions.all_delivered(ledger.core, what)):
+        [payload] = ledger.store.send([command("GET", keys.Stream("t", "rows").payload(one.segment.id))])
         for rows in segments.decode(payload):
             read += zip(rows.column("n").to_pylist(), rows.column("_acker").to_pylist(), strict=True)
     assert sorted(read[:-1]) == list(enumerate(anchors.tolist()))  # each row has its own tree

@@ -20,14 +20,14 @@ from tests.helpers.builders.streaming import (
     commit,
     consume,
     counters,
+    delivered,
     emit,
     kept,
     record_requests,
     slot_of,
     take,
-    taken,
 )
-from tests.helpers.faults.simulator import moment, set_back
+from tests.helpers.faults.set_backs import moment, set_back
 from tests.helpers.faults.stepping import Stepping
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -40,8 +40,8 @@ def test_each_segment_is_given_to_one_reader(ledger: Ledger) -> None:
     two = take(ledger, "lines", reader="two", rows=30)
     three = take(ledger, "lines", reader="one")
     assert (one.end, two.end, three.start, three.end) == (2, 3, 2, 4)
-    tokens = [piece.segment.token for batch in (one, two, three) for piece in taken(ledger, batch)]
-    assert len(set(tokens)) == 7
+    segment_ids = [piece.segment.id for batch in (one, two, three) for piece in delivered(ledger, batch)]
+    assert len(set(segment_ids)) == 7
     for batch in (two, three, one):
         ack(ledger, batch)
     assert counters(ledger) == {"tracked": 70, "acked": 70}
@@ -73,7 +73,7 @@ def test_entries_of_others_are_passed_over_whatever_their_number(ledger: Ledger)
     for batch in early:
         writer.publish(batch)
     writer.write(row)
-    assert len(taken(ledger, take(ledger, "lines", "b"))) == 1
+    assert len(delivered(ledger, take(ledger, "lines", "b"))) == 1
 
 
 def test_a_reader_that_is_gone_gives_back_what_it_did_not_ack(ledger: Ledger, url: str) -> None:
@@ -98,7 +98,7 @@ def test_a_reader_that_is_gone_gives_back_what_it_did_not_ack(ledger: Ledger, ur
     assert (again.start, again.end) == (4, 5)
     assert commit(ledger, 0, Commit(inputs=(again,)))
     assert counters(ledger) == {"tracked": 50, "acked": 50}
-    assert not kept(url, b"taken")
+    assert not kept(url, b"delivered")
 
 
 def test_a_reader_that_died_before_its_first_batch_was_logged_is_recovered(
@@ -130,7 +130,7 @@ def test_readers_that_were_silent_for_long_are_forgotten(
     ledger.run(subscriptions.log(ledger.core, "lines", batch.slot, "reader"))
     ack(ledger, batch)
     monkeypatch.setattr(fencing, "HOLD_TTL", -1.0)
-    raw.delete(keys.Stream("t", "lines").taken(batch.slot, "reader"))  # its time is over, too
+    raw.delete(keys.Stream("t", "lines").delivered(batch.slot, "reader"))  # its time is over, too
     assert ledger.run(fencing.recover(ledger.core, "lines", batch.slot)) == 0
     assert stream.readers() == {}
 
@@ -183,7 +183,7 @@ def test_a_reader_acks_and_passes_over_nothing_of_a_store_that_took_the_place_of
     assert len(list(reader.rows())) == 2
     valkey_raw.flushall()
     emit(ledger, 3)
-    stamped(valkey_raw, f"{int(reader.position.split('-')[0]) - 3_600_000}-0")
+    stamped(valkey_raw, f"{int(reader.offset.split('-')[0]) - 3_600_000}-0")
     assert reader.ack() == 0
     assert ledger.counters()["acked"] == 0
     assert len(list(reader.rows())) == 3
@@ -196,14 +196,14 @@ def test_a_reader_acks_and_passes_over_nothing_of_a_store_that_took_the_place_of
 
 
 def test_a_reader_gives_rows_below_its_position(valkey_url: str, valkey_raw: "redis.Redis") -> None:
-    """What it has read and the store has still is not read again, and is acked with the rest."""
+    """Rows that it has read and the store still has are not read again; they are acked with the rest."""
     ledger = open_ledger(Store(valkey_url), "t", ackers=2)
     Stream(ledger, "lines").subscribe("other")
     reader = StreamReader(ledger, "lines", "other")
     emit(ledger, 1)
     assert [table.num_rows for table in reader.tables()] == [1]
     assert reader.ack_all() == 1
-    next_id = f"{reader.position}1"  # a server whose clock is behind gives the ids after its last one
+    next_id = f"{reader.offset}1"  # a server whose clock is behind gives the ids after its last one
     Stream(ledger, "lines").subscribe("slow")
     before = moment(valkey_raw)
     emit(ledger, 2)
@@ -256,7 +256,7 @@ def test_a_reader_acks_more_after_an_ack_that_was_cut_anywhere(ledger: Ledger) -
     for exchanges in range(100):
         emit(ledger, 10)
         assert list(reader.tables())
-        cut = Stepping(ledger, reader._ack(reader.position, everything=False))
+        cut = Stepping(ledger, reader._ack(reader.offset, everything=False))
         cut.go_on(exchanges)
         if cut.ended:
             break
@@ -267,7 +267,7 @@ def test_a_reader_acks_more_after_an_ack_that_was_cut_anywhere(ledger: Ledger) -
         found = counters(ledger)
         assert found["acked"] == found["tracked"]
     assert 5 < exchanges < 99
-    assert not ledger.run(subscriptions.last_taken(ledger.core, "lines", slot_of(ledger), reader._reader))
+    assert not ledger.run(subscriptions.last_delivered(ledger.core, "lines", slot_of(ledger), reader._reader))
 
 
 def test_a_reader_acks_what_was_given_back_of_it(ledger: Ledger) -> None:

@@ -18,7 +18,7 @@ from acker.streams.staging.staging import Staging
 from tests.helpers.builders.streaming import commit, interleave, rows
 from tests.helpers.servers.servers import raw_client
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.cluster(first=True)
 
 
 def test_a_stream_keeps_the_schema_of_its_first_write(ledger: Ledger) -> None:

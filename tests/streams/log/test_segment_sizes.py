@@ -31,13 +31,13 @@ def test_a_segment_may_have_vectors_of_any_number_of_chunks(url: str) -> None:
         [segment] = staged.segments
         [(key, _)] = vectors.keys_of(core, segment)
         with raw_client(url) as store:
-            found = store.hgetall(key)
-    chunks = len(found[b"state"])
+            fields = store.hgetall(key)
+    chunks = len(fields[b"state"])
     assert chunks == rows // 1000
-    ones = b"".join(found[b"ones:%d" % chunk] for chunk in range(chunks))
-    assert len(ones) == len(found[b"slabs"]) == 8 * rows
+    ones = b"".join(fields[b"ones:%d" % chunk] for chunk in range(chunks))
+    assert len(ones) == len(fields[b"slabs"]) == 8 * rows
     deltas = dict(
-        zip(np.frombuffer(found[b"slabs"], ">i8").tolist(), np.frombuffer(ones, "<i8"), strict=True)
+        zip(np.frombuffer(fields[b"slabs"], ">i8").tolist(), np.frombuffer(ones, "<i8"), strict=True)
     )
     expected = segments.edge_ids(segment.seed, segment.slots[0], np.arange(rows))
     assert [deltas[anchor] for anchor in anchors.tolist()] == expected.tolist()

@@ -20,6 +20,7 @@ from tests.helpers.builders.streaming import (
     commit,
     consume,
     counters,
+    delivered,
     emit,
     kept,
     rows,
@@ -27,11 +28,11 @@ from tests.helpers.builders.streaming import (
     slot_of,
     stage,
     take,
-    taken,
     track,
 )
 from tests.helpers.faults.cuts import script_by_script
-from tests.helpers.faults.simulator import moment, set_back
+from tests.helpers.faults.set_backs import moment, set_back
+from tests.helpers.faults.unreadable import expire
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -55,7 +56,7 @@ def test_a_tree_is_complete_when_every_subscription_acked(ledger: Ledger, lines:
     assert consume(ledger, "lines", "b") == 1
     assert counters(ledger) == {"tracked": 1500, "acked": 1500}
     assert rows(ledger, "lines") == []
-    for word in (b"staged", b"payload", b"owed", b"taken", b"readers"):
+    for word in (b"staged", b"payload", b"unacked", b"delivered", b"readers"):
         assert not kept(url, word)
 
 
@@ -110,7 +111,7 @@ def test_a_commit_cut_anywhere_is_exact_for_each_subscription(
             return
 
 
-# Who joins when
+# The time at which a reader joins
 
 
 def test_the_first_subscription_has_earlier_rows_and_later_ones_have_not(ledger: Ledger) -> None:
@@ -121,7 +122,7 @@ def test_the_first_subscription_has_earlier_rows_and_later_ones_have_not(ledger:
     stream.subscribe("second")
     emit(ledger, 5)
     assert behind(stream) == {"first": 15, "second": 5}
-    assert sum(one.segment.rows for one in taken(ledger, take(ledger, "lines", "second"))) == 5
+    assert sum(one.segment.rows for one in delivered(ledger, take(ledger, "lines", "second"))) == 5
     assert consume(ledger, "lines", "first") == 2
     assert counters(ledger) == {"tracked": 15, "acked": 10}
 
@@ -171,7 +172,7 @@ def test_dropping_a_subscription_ends_its_trees(ledger: Ledger, lines: Stream, u
     emit(ledger, 10)
     consume(ledger, "lines", "a")
     assert ledger.counters()["acked"] == (310 if want else 110)
-    for word in (b"staged", b"payload", b"owed", b"taken", b"readers", b"returned"):
+    for word in (b"staged", b"payload", b"unacked", b"delivered", b"readers", b"returned"):
         assert not kept(url, word)
 
 
@@ -231,7 +232,7 @@ def test_rows_of_a_dropped_subscription_end(ledger: Ledger, lines: Stream, other
 
 
 def test_a_batch_of_an_emptied_store_is_not_for_later(valkey_url: str, valkey_raw: "redis.Redis") -> None:
-    """Of rows with trees the trees fail; rows without go to all that are there now."""
+    """Trees of its rows expire, for nobody dropped a subscription; rows without go to all that are there."""
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     Stream(ledger, "lines").subscribe("a")
     writer = StreamWriter(ledger, "lines")
@@ -241,11 +242,39 @@ def test_a_batch_of_an_emptied_store_is_not_for_later(valkey_url: str, valkey_ra
     for name in ("b", "a"):
         Stream(ledger, "lines").subscribe(name)
     writer = StreamWriter(ledger, "lines")
-    writer.publish(tree, track(ledger, tree.ids()))
-    assert counters(ledger) == {"tracked": 1, "failed": 1}
+    anchors = track(ledger, tree.ids())
+    writer.publish(tree, anchors)
+    assert not list(valkey_raw.scan_iter("*staged*")), "nobody will ever ack by them"
+    writer.publish(tree, anchors)
+    assert counters(ledger) == {"tracked": 1}
+    expire(ledger)
+    assert ledger.counters()["expired"] == 1
     for _ in range(2):
         writer.publish(plain)
     assert [consume(ledger, "lines", name) for name in ("b", "a")] == [1, 1]
+
+
+def test_rows_for_a_lost_subscription_are_not_acked_for_it(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    """A store that was set back has lost one of two: nobody has worked on the rows for that one."""
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    lines = Stream(ledger, "lines")
+    lines.subscribe("a")
+    before = moment(valkey_raw)
+    lines.subscribe("lost")
+    writer = StreamWriter(ledger, "lines")
+    batch = writer.batch(pa.table({"line": ["x", "y"]}))
+    set_back(valkey_raw, before)
+    anchors = track(ledger, batch.ids())
+    writer.publish(batch, anchors)
+    assert consume(ledger, "lines", "a") == 1
+    assert counters(ledger) == {"tracked": 2}
+    expire(ledger)
+    assert ledger.counters()["expired"] == 2
+    assert rows(ledger, "lines") == []
+    for word in (b"staged", b"payload", b"unacked"):
+        assert not kept(valkey_url, word)
 
 
 def test_a_number_set_aside_is_anothers_after_a_rollback(valkey_url: str, valkey_raw: "redis.Redis") -> None:

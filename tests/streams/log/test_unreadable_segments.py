@@ -20,7 +20,7 @@ from acker.streams.staging import acks, vectors
 from tests.helpers.builders.streaming import commit, consume, emit, rows, slot_of, stage, take
 from tests.helpers.faults.unreadable_segments import BROKEN, counted
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 LINES = keys.Stream("t", "lines")
 
@@ -34,17 +34,17 @@ def ledger(url: str) -> Ledger:
 
 
 def spoil(ledger: Ledger, raw: Any, batch: Range, place: int, change: Callable[[bytes], bytes]) -> str:
-    """Changes the rows of a segment of a batch; returns its token."""
-    token = ledger.run(subscriptions.taken(ledger.core, batch))[place].segment.token
-    raw.set(LINES.payload(token), change(raw.get(LINES.payload(token))))
-    return token
+    """Changes the rows of a segment of a batch; returns its id."""
+    segment_id = ledger.run(subscriptions.delivered(ledger.core, batch))[place].segment.id
+    raw.set(LINES.payload(segment_id), change(raw.get(LINES.payload(segment_id))))
+    return segment_id
 
 
 def read(ledger: Ledger, raw: Any, batch: Range) -> list[int]:
     """Reads a batch as its tasks do: the rows of each segment."""
     counts = []
-    for piece in ledger.run(subscriptions.taken(ledger.core, batch)):
-        payload = raw.get(LINES.payload(piece.segment.token))
+    for piece in ledger.run(subscriptions.delivered(ledger.core, batch)):
+        payload = raw.get(LINES.payload(piece.segment.id))
         if payload is not None:
             found = ledger.run(acks.rows(ledger.core, "lines", piece.segment, batch.slot, payload))
             counts.append(sum(part.num_rows for part in found))
@@ -57,7 +57,7 @@ def test_rows_that_cannot_be_read_are_passed_over_and_their_trees_expire(
 ) -> None:
     good, _ = emit(ledger, 300), emit(ledger, 200)
     batch = take(ledger, "lines")
-    token = spoil(ledger, raw, batch, 1, BROKEN[how])
+    segment_id = spoil(ledger, raw, batch, 1, BROKEN[how])
     for _ in range(2):  # as often as the batch is evaluated
         assert read(ledger, raw, batch) == [300, 0]
     assert commit(ledger, 0, Commit((stage(ledger, good),), (batch,)))
@@ -65,7 +65,7 @@ def test_rows_that_cannot_be_read_are_passed_over_and_their_trees_expire(
     assert ledger.counters()["acked"] == 300
     assert counted(ledger) == {"tracked": 500, "acked": 300, "expired": 200}
     assert ledger.run(unreadable(ledger.core)) == 1
-    assert f"segment {token} of stream lines cannot be read" in caplog.text
+    assert f"segment {segment_id} of stream lines cannot be read" in caplog.text
     assert raw.xlen(LINES.entries) == 0
 
 
@@ -81,11 +81,14 @@ def test_rows_that_nobody_would_replay_are_an_error_and_stay(ledger: Ledger, raw
 def test_rows_that_memory_did_not_suffice_for_are_an_error_and_stay(ledger: Ledger, raw: Any) -> None:
     emit(ledger, 1000)
     batch = take(ledger, "lines")
-    token = spoil(ledger, raw, batch, 0, lambda rows: rows.replace(struct.pack("<q", 8000), TOO_LARGE))
+    segment_id = spoil(ledger, raw, batch, 0, lambda rows: rows.replace(struct.pack("<q", 8000), TOO_LARGE))
     with pytest.raises(UnreadableRecord, match="malloc"):
         read(ledger, raw, batch)
     assert ledger.run(unreadable(ledger.core)) == 0
-    raw.set(LINES.payload(token), raw.get(LINES.payload(token)).replace(TOO_LARGE, struct.pack("<q", 8000)))
+    raw.set(
+        LINES.payload(segment_id),
+        raw.get(LINES.payload(segment_id)).replace(TOO_LARGE, struct.pack("<q", 8000)),
+    )
     assert read(ledger, raw, batch) == [1000]
     assert commit(ledger, 0, Commit((), (batch,)))
     assert counted(ledger) == {"tracked": 1000, "acked": 1000}
@@ -104,8 +107,8 @@ def test_a_batch_that_fails_has_those_trees_failed_whose_rows_can_be_read(ledger
 def test_a_batch_that_fails_leaves_no_vectors_of_rows_that_are_gone(ledger: Ledger, raw: Any) -> None:
     emit(ledger, 30)
     batch = take(ledger, "lines")
-    [piece] = ledger.run(subscriptions.taken(ledger.core, batch))
-    raw.delete(LINES.payload(piece.segment.token))
+    [piece] = ledger.run(subscriptions.delivered(ledger.core, batch))
+    raw.delete(LINES.payload(piece.segment.id))
     assert commit(ledger, 0, Commit((), (batch,), "bad"))
     places = vectors.keys_of(ledger.core, piece.segment)
     assert places
@@ -139,10 +142,8 @@ def test_a_segment_whose_record_cannot_be_read_is_passed_over_by_readers(
         ledger.run(subscriptions.forget(ledger.core, batch))
     assert ledger.run(unreadable(ledger.core)) == 1
     assert f"segment {entry.decode()} of stream lines cannot be read" in caplog.text
-    assert raw.xlen(LINES.taken(batch.slot, batch.reader)) == 0
-    with pytest.raises(
-        UnreadableRecord, match="not a segment"
-    ):  # who only looks learns it, and changes nothing
+    assert raw.xlen(LINES.delivered(batch.slot, batch.reader)) == 0
+    with pytest.raises(UnreadableRecord, match="not a segment"):  # a mere look says so, and changes nothing
         rows(ledger, "lines")
     assert [one for one, _ in raw.xrange(LINES.entries)] == [entry]
 

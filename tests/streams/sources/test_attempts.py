@@ -16,7 +16,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import as_ids
 from acker.ledger.outcomes import outcomes
-from acker.ledger.outcomes.outcomes import Entry, OutcomeReader, Receipt
+from acker.ledger.outcomes.outcomes import Confirmation, Entry, OutcomeReader
 from acker.ledger.settings.config import bounded_reason
 from acker.ledger.slabs.causes import Cause
 from acker.store import keys
@@ -51,7 +51,7 @@ def fail_all(ledger: Ledger, cause: Callable[[int], Cause]) -> None:
 
 
 def looks_for_rows(raw: "redis.Redis") -> int:
-    """How many commands have asked so far where the rows of outcomes are."""
+    """The number of commands so far that asked for the rows of outcomes."""
     clustered = isinstance(raw, redis.RedisCluster)
     servers = raw.info("commandstats", target_nodes="primaries").values() if clustered else [raw.info("all")]
     return sum(one.get("cmdstat_hmget", {"calls": 0})["calls"] for one in servers)
@@ -138,7 +138,7 @@ def test_a_fail_for_good_that_comes_before_its_track_is_for_good(url: str) -> No
         index: reported.cause
         for entry in read_all(ledger, OutcomeReader(ledger.core, "s"))
         for reported in entry.slabs
-        for index in reported.of(40)
+        for index in reported.indexes_in(40)
     }
     assert {n: one.retry for n, one in found.items()} == {n: n % 2 == 0 for n in range(40)}
     assert found[3] == Cause("reason 3", "check", retry=False)
@@ -190,21 +190,21 @@ def test_nothing_is_held_up_by_more_than_a_step_looks_at_that_waits(
 ) -> None:
     monkeypatch.setattr(outcomes, "READ_ENTRIES", 10)
     monkeypatch.setattr(replays, "STEP_LOOK", 40)
-    how = SpoutOptions("s", "lines", "id", attempts=2, backoff=3600.0)
-    StreamSpout(ledger, how).write(lines(250))
+    options = SpoutOptions("s", "lines", "id", attempts=2, backoff=3600.0)
+    StreamSpout(ledger, options).write(lines(250))
     fail_all(ledger, lambda n: Cause(f"busy {n}"))
-    StreamSpout(ledger, how).write(lines(50, first=300))
+    StreamSpout(ledger, options).write(lines(50, first=300))
     consume(ledger)
     assert settler.settle(ledger) == Stepped(acked=50)
 
-    own = settler.Settler(ledger.store, ["t"])
-    own.step()
+    settling = settler.Settler(ledger.store, ["t"])
+    settling.step()
     looks = looks_for_rows(raw)
-    assert own.step() == 0
+    assert settling.step() == 0
     assert looks_for_rows(raw) == looks  # what waits was not read again
-    StreamSpout(ledger, how).write(lines(50, first=400))
+    StreamSpout(ledger, options).write(lines(50, first=400))
     consume(ledger)
-    assert own.step() == 50
+    assert settling.step() == 50
 
 
 def test_a_settler_finds_passed_rows_when_due(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,14 +217,14 @@ def test_a_settler_finds_passed_rows_when_due(ledger: Ledger, monkeypatch: pytes
         lines(20, first=200)
     )
     fail_all(ledger, lambda n: Cause(f"busy {n}"))
-    own, others = settler.Settler(ledger.store, ["t"]), settler.Settler(ledger.store, ["t"])
+    first, others = settler.Settler(ledger.store, ["t"]), settler.Settler(ledger.store, ["t"])
     deadline = time.monotonic() + 30
     while pending(ledger)["replayed"] < 100 and time.monotonic() < deadline:
-        own.step()
+        first.step()
         others.step()
     assert sorted(row["id"] for row in rows(ledger)) == list(range(100))
     consume(ledger)
-    assert own.step() + others.step() == 100
+    assert first.step() + others.step() == 100
     assert pending(ledger) == {"pending": 20, "acked": 100, "replayed": 100, "dead": 0}
 
 
@@ -232,7 +232,7 @@ def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledge
     StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(5))
     fail_all(ledger, lambda _: Cause("busy"))
     ended = {
-        entry.receipt: entry.at
+        entry.confirmation: entry.at
         for entry in ledger.outcomes(OutcomeReader(ledger.core, "s"))
         if entry.status == "failed"
     }
@@ -251,12 +251,12 @@ def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledge
 
 @given(number=st.integers(1, 1000), shard=st.integers(0, 64), sequence=st.integers(0, 2**63))
 def test_a_wait_is_doubled_each_time_up_to_its_limit(number: int, shard: int, sequence: int) -> None:
-    entry = Entry(Receipt(shard, b"%d-0" % sequence, b""), "failed", 0.0, ())
-    how = SpoutOptions("s", "lines", "id", attempts=1000, backoff=2.0, max_backoff=60.0)
+    entry = Entry(Confirmation(shard, b"%d-0" % sequence, b""), "failed", 0.0, ())
+    options = SpoutOptions("s", "lines", "id", attempts=1000, backoff=2.0, max_backoff=60.0)
     whole = min(60.0, 2.0 * 2.0 ** (number - 1))
-    assert whole / 2 <= backoff.delay(how, number, entry) <= whole
-    assert backoff.delay(how, number, entry) == backoff.delay(how, number, replace(entry, at=5.0))
-    assert backoff.delay(replace(how, backoff=0.0), number, entry) == 0.0
+    assert whole / 2 <= backoff.delay(options, number, entry) <= whole
+    assert backoff.delay(options, number, entry) == backoff.delay(options, number, replace(entry, at=5.0))
+    assert backoff.delay(replace(options, backoff=0.0), number, entry) == 0.0
 
 
 REASONS = st.text(max_size=1200)
@@ -284,11 +284,11 @@ def test_a_bounded_history_keeps_the_first_and_the_last_attempts(ended: list[tup
     history: tuple[Attempt, ...] = ()
     whole = []
     for number, (status, reason) in enumerate(ended, 1):
-        one = Attempt(number, status, Cause(reason).text(), "split", number % 3 - 1, float(number))
-        whole.append(one)
-        history = attempts.parse(attempts.pack(with_attempt(history, one)))
+        attempt = Attempt(number, status, Cause(reason).text(), "split", number % 3 - 1, float(number))
+        whole.append(attempt)
+        history = attempts.parse(attempts.pack(with_attempt(history, attempt)))
     assert len(history) == min(len(whole), attempts.MOST)
-    numbers = [one.number for one in history]
+    numbers = [attempt.number for attempt in history]
     assert numbers == sorted(set(numbers))
     real = decisive(whole)
     assert {1, real.number, len(whole)} <= set(numbers)

@@ -20,7 +20,7 @@ from tests.helpers.builders.kept_rows import consume, fail, letters, lines, pend
 from tests.helpers.faults.cuts import as_in_a_cluster
 from tests.helpers.faults.unreadable_segments import BROKEN
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = pytest.mark.cluster(slow=True, first=True)
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def ledger(url: str) -> Ledger:
     return open_ledger(Store(url), "t", ackers=3, message_timeout=600.0)
 
 
-def spoil(ledger: Ledger, raw: Any, token: str, change: Callable[[bytes], bytes | None]) -> None:
+def spoil(ledger: Ledger, raw: Any, roots_id: str, change: Callable[[bytes], bytes | None]) -> None:
     """Changes the rows that the spout keeps of some roots; None: deletes them."""
-    key = keys.Spout(ledger.config.name, "s").rows(token)
+    key = keys.Spout(ledger.config.name, "s").rows(roots_id)
     changed = change(raw.get(key))
     if changed is None:
         raw.delete(key)
@@ -46,7 +46,7 @@ def test_kept_rows_that_cannot_be_read_stay_pending_and_keep_no_other_waiting(
     spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=attempts, offset="offset"))
     spout.write(lines(100))
     [bad] = spout.write(lines(1000, first=100))
-    spoil(ledger, raw, bad.token, BROKEN.get(how, lambda payload: None))
+    spoil(ledger, raw, bad.id, BROKEN.get(how, lambda payload: None))
     fail(ledger, lambda row: row["id"] in (7, 300))
     again = attempts - 1
     assert settler.settle(ledger) == Stepped(acked=1098, replayed=again, dead=1 - again)
@@ -65,8 +65,8 @@ def test_damaged_attempts_of_a_row_keep_no_other_waiting(ledger: Ledger, raw: An
     spout.write(lines(3))
     fail(ledger, lambda row: row["id"] == 1)
     settler.settle(ledger)
-    [token] = ledger.store.send([command("HKEYS", keys.Spout("t", "s").kept)])[0]
-    spoil(ledger, raw, token.decode(), lambda payload: payload.replace(b'[[1,"failed"', b'{[1,"failed"'))
+    [roots_id] = ledger.store.send([command("HKEYS", keys.Spout("t", "s").kept)])[0]
+    spoil(ledger, raw, roots_id.decode(), lambda payload: payload.replace(b'[[1,"failed"', b'{[1,"failed"'))
     fail(ledger, lambda row: True, "again")
     spout.write(lines(3, first=10))
     consume(ledger)
@@ -79,7 +79,7 @@ def test_trees_of_rows_that_cannot_be_read_are_not_tried_again_when_the_ledger_h
     ledger: Ledger, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [bad] = StreamSpout(ledger, SpoutOptions("s", "lines", "id")).write(lines(1000))
-    spoil(ledger, raw, bad.token, BROKEN["torn"])
+    spoil(ledger, raw, bad.id, BROKEN["torn"])
     fail(ledger, lambda row: row["id"] == 7)
     assert settler.settle(ledger) == Stepped(acked=999)
     for _ in range(3):
@@ -98,7 +98,7 @@ def test_a_commit_that_was_cut_is_finished_without_the_rows_that_it_could_not_re
     spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2))
     spout.write(lines(10))
     [bad] = spout.write(lines(1000, first=10))
-    spoil(ledger, raw, bad.token, BROKEN["torn"])
+    spoil(ledger, raw, bad.id, BROKEN["torn"])
     fail(ledger, lambda row: row["id"] in (7, 300))
 
     def cut(*_: Any) -> Any:
@@ -106,7 +106,7 @@ def test_a_commit_that_was_cut_is_finished_without_the_rows_that_it_could_not_re
 
     with monkeypatch.context() as patch:
         as_in_a_cluster(patch)
-        patch.setattr(publishing, "divided", cut)
+        patch.setattr(publishing, "divide", cut)
         with pytest.raises(RuntimeError, match="cut"):
             settler.settle(ledger)
     settler.settle(ledger)

@@ -29,11 +29,11 @@ def ledger(url: str) -> Ledger:
 
 
 def test_a_watermark_is_held_back_by_what_is_not_done(ledger: Ledger) -> None:
-    how = SpoutOptions("s", "lines", "id", attempts=2, offset="offset", partition="partition")
+    options = SpoutOptions("s", "lines", "id", attempts=2, offset="offset", partition="partition")
 
     def write(partition: str, first: int, count: int) -> None:
         table = lines(count, first)
-        StreamSpout(ledger, how).write(table.append_column("partition", pa.array([partition] * count)))
+        StreamSpout(ledger, options).write(table.append_column("partition", pa.array([partition] * count)))
 
     def watermark() -> dict[str, int]:
         settler.settle(ledger)
@@ -64,29 +64,29 @@ def test_a_partition_has_the_name_that_its_column_has_and_null_has_none() -> Non
     assert offsets(rows, "offset", "number") == {"7": (1, 2), "8": (3, 3), "": (4, 4)}
 
 
-def _pieces(ledger: Ledger, how: SpoutOptions, *firsts: int) -> Commit:
+def _pieces(ledger: Ledger, options: SpoutOptions, *firsts: int) -> Commit:
     """A batch of pieces of 100 rows each, in this order."""
-    staged, made = [], list[Roots]()
+    staged, roots = [], list[Roots]()
     for first in firsts:
-        found, piece = ledger.run(
-            replays.emit_recorded(ledger.core, how, Staging("lines"), lines(100, first).to_batches())
+        new, piece = ledger.run(
+            replays.emit_recorded(ledger.core, options, Staging("lines"), lines(100, first).to_batches())
         )
         staged.append(piece)
-        made += found
-    return Commit(tuple(staged), tuple(made))
+        roots += new
+    return Commit(tuple(staged), tuple(roots))
 
 
 def test_a_watermark_does_not_pass_rows_of_a_batch_that_wait_for_room(ledger: Ledger) -> None:
     how = SpoutOptions("s", "lines", "id", offset="offset", max_spout_pending=250)
     StreamSpout(ledger, how).write(lines(100))
-    what = _pieces(ledger, how, 200, 100)
+    work = _pieces(ledger, how, 200, 100)
     with pytest.raises(SpoutPendingFull):
-        ledger.run(commit.commit(ledger.core, "w", 0, what))
+        ledger.run(commit.commit(ledger.core, "w", 0, work))
     assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 0}
     consume(ledger)
     settler.settle(ledger)
     assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 100}
-    ledger.run(commit.commit(ledger.core, "w", 0, what))
+    ledger.run(commit.commit(ledger.core, "w", 0, work))
     assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 100}
     consume(ledger)
     settler.settle(ledger)
@@ -94,13 +94,13 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_wait_for_room(ledger: Le
 
 
 def test_a_watermark_does_not_pass_a_cut_batch(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meanwhile those that are tracked are lost, tried again, and acked."""
+    """Meanwhile the tracked rows are lost, tried again, and acked."""
     monkeypatch.setattr(lost_trees, "AFTER", 0.0)
     how = SpoutOptions("s", "lines", "id", offset="offset")
     for after in range(100):
         ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2, slab_limit=100)
-        what = _pieces(ledger, how, 100, 0)
-        cut = run_cut(ledger, commit.commit(ledger.core, "w", 0, what), after)
+        work = _pieces(ledger, how, 100, 0)
+        cut = run_cut(ledger, commit.commit(ledger.core, "w", 0, work), after)
         assert ledger.run(kept_rows.watermark(ledger.core, "s")).get("", 0) == 0, after
         settler.recover(ledger, "s")
         acked: set[int] = set()
@@ -114,7 +114,7 @@ def test_a_watermark_does_not_pass_a_cut_batch(valkey_url: str, monkeypatch: pyt
         settler.settle(ledger, "s", on_outcomes=take)
         watermark = ledger.run(kept_rows.watermark(ledger.core, "s")).get("", 0)
         assert acked.issuperset(range(watermark)), after
-        ledger.run(commit.commit(ledger.core, "w", 0, what))
+        ledger.run(commit.commit(ledger.core, "w", 0, work))
         consume(ledger)
         settler.settle(ledger, "s")
         assert ledger.run(kept_rows.watermark(ledger.core, "s")) == {"": 200}, after

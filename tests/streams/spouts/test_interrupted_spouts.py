@@ -67,17 +67,17 @@ def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
 
 
 def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger) -> None:
-    made, staged = ledger.run(
+    tracked, staged = ledger.run(
         replays.emit_recorded(ledger.core, SpoutOptions("s", "lines", "id", attempts=1), Staging("lines"),
                               lines(200).to_batches())
     )  # fmt: skip
-    what = Commit((staged,), made)
+    work = Commit((staged,), tracked)
     with pytest.MonkeyPatch.context() as patch:
         as_in_a_cluster(patch)
-        patch.setattr(publishing, "divided", _cut)
+        patch.setattr(publishing, "divide", _cut)
         with pytest.raises(RuntimeError, match="cut"):
-            ledger.run(commit.commit(ledger.core, "w", 0, what))
-    first_slab = made[0].anchors()[:100]
+            ledger.run(commit.commit(ledger.core, "w", 0, work))
+    first_slab = tracked[0].anchors()[:100]
     ledger.fail(first_slab, "meanwhile")
     assert settler.settle(ledger) == Stepped(dead=100)
     ledger.run(commit.finish(ledger.core, "w", 0))
@@ -112,14 +112,14 @@ def test_trees_that_the_ledger_lost_are_failed_and_tried_again(
 
 def test_rows_of_a_lost_commit_are_tried_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_trees, "AFTER", 0.0)
-    made, staged = ledger.run(
+    tracked, staged = ledger.run(
         replays.emit_recorded(ledger.core, HOW, Staging("lines"), lines(5).to_batches())
     )
     with pytest.MonkeyPatch.context() as patch:
         as_in_a_cluster(patch)
-        patch.setattr("acker.streams.sources.tracking.tracking", _cut)
+        patch.setattr("acker.streams.sources.tracking.track_calls", _cut)
         with pytest.raises(RuntimeError, match="cut"):
-            ledger.run(commit.commit(ledger.core, "w", 0, Commit((staged,), made)))
+            ledger.run(commit.commit(ledger.core, "w", 0, Commit((staged,), tracked)))
     assert (pending(ledger)["pending"], counters(ledger)) == (5, {})
     assert settler.recover(ledger, "s") == 5
     assert settler.settle(ledger) == Stepped(replayed=5)

@@ -1,6 +1,7 @@
-"""The settler: what is wrong with one spout, or with who learns of outcomes, keeps nobody else waiting."""
+"""The settler: what is wrong with one spout, or with a listener, keeps no other spout waiting."""
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,10 +16,12 @@ from acker.ledger.settings import config
 from acker.spark import settling
 from acker.store import keys
 from acker.store.client import Store
+from acker.store.operation import Reply, Request
 from acker.streams.sources import kept_rows
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import lost_trees, settler
+from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.settler import Settler
 from acker.streams.upkeep.removal import remove_stream
@@ -81,7 +84,9 @@ def test_refused_rows_keep_no_other_from_settling(ledger: Ledger, caplog: pytest
     assert settler.settle(ledger, "a") == Stepped(acked=3)
     assert pending(ledger, "a") == 2
     assert settler.settle(ledger, "a") == Stepped()
-    assert caplog.text.count("rows of spout 'a' are kept and not tried again: columns are not those") == 1
+    assert (
+        caplog.text.count("rows of spout 'a' are kept, and not tried again: columns differ from stream") == 1
+    )
 
 
 @pytest.mark.usefixtures("stuck")
@@ -104,13 +109,13 @@ def test_one_step_settles_many_failed_records_that_were_written_one_by_one(ledge
 
 
 def test_a_spout_in_trouble_keeps_no_other(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
+    spouts: list[str] = []
     recover = lost_trees.recover
 
     def recovers(core: Any, name: str) -> Any:
         if name == "a":
             raise DeadLettersFull("not today")
-        looked.append(name)
+        spouts.append(name)
         return (yield from recover(core, name))
 
     for name in ("a", "b"):
@@ -119,9 +124,9 @@ def test_a_spout_in_trouble_keeps_no_other(ledger: Ledger, monkeypatch: pytest.M
     monkeypatch.setattr(lost_trees, "recover", recovers)
     with pytest.raises(DeadLettersFull):
         settler.recover(ledger)
-    assert looked == ["b"]
+    assert spouts == ["b"]
     assert Settler(ledger.store, ["t"]).step() == 0  # that it settled both it cannot tell
-    assert looked == ["b", "b"]
+    assert spouts == ["b", "b"]
     assert (pending(ledger, "a"), pending(ledger, "b")) == (0, 0)
 
 
@@ -148,7 +153,7 @@ def test_outcomes_are_reported_again_by_settling_when_who_is_reported_has_raised
 
 
 class Unspeakable(BaseException):
-    """As an extension's panic; nobody can say what it is."""
+    """An error like an extension's panic; nothing can show it."""
 
     def __str__(self) -> str:
         raise SystemExit
@@ -181,16 +186,16 @@ def test_a_function_of_outcomes_that_settles_gets_an_error_in_place_of_waiting_f
     raised: list[str] = []
 
     def again(_: pa.Table) -> None:
-        for step in (one.step, lambda: pool.submit(one.step).result()):
+        for step in (settler_at_work.step, lambda: pool.submit(settler_at_work.step).result()):
             with pytest.raises(AckerError) as refused:
                 step()
             raised.append(str(refused.value))
 
     spout(ledger, "s").write(lines(20))
     consume(ledger, "lines-s")
-    one = Settler(ledger.store, ["t"], spout="s", on_outcomes=again)
+    settler_at_work = Settler(ledger.store, ["t"], spout="s", on_outcomes=again)
     with ThreadPoolExecutor(1) as pool:
-        assert one.step() == 20
+        assert settler_at_work.step() == 20
     assert [text.split(",")[0] for text in raised] == [
         "step: called by on_outcomes", "step: another thread settles"
     ]  # fmt: skip
@@ -231,3 +236,28 @@ def test_a_settler_follows_a_topology_that_was_made_anew(ledger: Ledger) -> None
     consume(anew, "lines-b")
     assert each.step() == 40
     assert pending(anew, "b") == 0
+
+
+@pytest.mark.parametrize("ended", ["acked", "replayed", "dead", "told"])
+def test_a_settle_takes_four_exchanges(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, ended: str) -> None:
+    options = {"attempts": 1 if ended == "dead" else 9, "outcomes": ended == "told"}
+    progress: dict[str, SettleProgress] = {}
+    flights, send = list[int](), Store.send
+
+    def counted(store: Store, requests: Sequence[Request]) -> list[Reply]:
+        flights.append(len(requests))
+        return send(store, requests)
+
+    for number in range(3):  # each time, the rows of a further stream are replayed
+        spout(ledger, "a", **options).write(lines(50, first=50 * number))
+        anchors = [row["_acker"] for row in rows(ledger, "lines-a")]
+        if ended != "acked":
+            ledger.fail(anchors[:40], "bad")
+        consume(ledger, "lines-a")
+        flights.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "send", counted)
+            done = settler.settle(ledger, "a", steps=1, readings=progress)
+        assert done.all == len(anchors)
+        assert done.replayed == (40 if ended in ("replayed", "told") else 0)
+    assert len(flights) <= 4

@@ -31,15 +31,15 @@ def digests(number: int) -> list[bytes]:
 
 
 def known(ledger: Ledger, found: list[bytes], horizon: int = HOUR) -> int:
-    return len(ledger.run(effects.known(ledger.core, horizon, found))[0])
+    return len(ledger.run(effects.find_recorded(ledger.core, horizon, found))[0])
 
 
-def stage(ledger: Ledger, found: list[bytes], failed: list[str | None], horizon: int | None) -> Staged:
+def stage(ledger: Ledger, digests: list[bytes], failed: list[str | None], horizon: int | None) -> Staged:
     """A task that lets rows through (horizon), or one that fails some of them after that (None)."""
     rows = pa.table(
         {
-            "_acker": pa.array([1] * len(found), pa.int64()),
-            EFFECT: pa.array(found, pa.binary()),
+            "_acker": pa.array([1] * len(digests), pa.int64()),
+            EFFECT: pa.array(digests, pa.binary()),
             FAILED: pa.array(failed, pa.string()),
         }
     )
@@ -48,8 +48,8 @@ def stage(ledger: Ledger, found: list[bytes], failed: list[str | None], horizon:
 
 
 def record(ledger: Ledger, horizon: int, had: list[bytes]) -> None:
-    token = ledger.run(effects.stage(ledger.core, 60, had))
-    ledger.run(effects.record(ledger.core, horizon, token))
+    staged_id = ledger.run(effects.stage(ledger.core, 60, had))
+    ledger.run(effects.record(ledger.core, horizon, staged_id))
 
 
 def test_effects_are_known_once_a_commit_recorded_them_and_not_before(ledger: Ledger) -> None:
@@ -59,7 +59,7 @@ def test_effects_are_known_once_a_commit_recorded_them_and_not_before(ledger: Le
     ledger.run(commit.commit(ledger.core, "writer", 0, Commit((staged,))))
     assert known(ledger, had + digests(100)) == 5000
     assert known(ledger, had, 2 * HOUR) == 0
-    _, fullest = ledger.run(effects.known(ledger.core, HOUR, []))
+    _, fullest = ledger.run(effects.find_recorded(ledger.core, HOUR, []))
     assert 5000 / 3 <= fullest < 2500
 
 
@@ -109,7 +109,7 @@ def test_an_effect_is_remembered_for_its_horizon_and_is_gone_after_one_and_a_hal
         assert last - started < 3.5
     assert last - started > 1.9
     wait_until(lambda: known(ledger, had, 2000) == 0, timeout=3.5 - (last - started) + 1)
-    _, fullest = ledger.run(effects.known(ledger.core, 2000, []))
+    _, fullest = ledger.run(effects.find_recorded(ledger.core, 2000, []))
     assert fullest == 0
 
 

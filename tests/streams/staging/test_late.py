@@ -44,7 +44,7 @@ def late_acks(ledger: Ledger, stream: str = "lines") -> int:
 @pytest.mark.parametrize("emits", [False, True])
 @pytest.mark.parametrize("settled", [False, True])
 def test_acks_of_a_batch_of_expired_trees_are_told(ledger: Ledger, emits: bool, settled: bool) -> None:
-    """Whether the ledger still knows the trees, or has forgotten them because they are replayed."""
+    """The ledger may still know the trees, or have forgotten them because they are replayed."""
     how = SpoutOptions("s", "lines", "id", attempts=2, outcomes=True)
     StreamSpout(ledger, how).write(lines(12))
     staged = stage(ledger, [row["_acker"] for row in rows(ledger)] * 2, rows=7)
@@ -72,8 +72,8 @@ def test_acks_in_time_and_those_of_trees_that_the_batch_fails_are_not_late(ledge
 
 
 def fails(ledger: Ledger, anchors: Ids) -> Staged:
-    tokens = ledger.run(staging.stage_failures(ledger.core, 60, anchors, ["bad"] * len(anchors)))
-    return Staged("", (), tuple(tokens))
+    staged_ids = ledger.run(staging.stage_failures(ledger.core, 60, anchors, ["bad"] * len(anchors)))
+    return Staged("", (), tuple(staged_ids))
 
 
 @pytest.mark.parametrize("slab", [1, 1000])

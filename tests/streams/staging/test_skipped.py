@@ -1,4 +1,4 @@
-"""What a batch leaves out of what it reads is not acked, also where the store has it differently by then."""
+"""Rows that a batch reads and leaves out are not acked, also where the store has them otherwise by then."""
 
 from dataclasses import replace
 
@@ -17,16 +17,16 @@ from acker.streams.log.subscriptions import Range
 from acker.streams.staging import acks, skipped
 from acker.streams.staging.skipped import ALL, NOTHING, Skipped
 from acker.streams.upkeep import stale
-from tests.helpers.builders.streaming import commit, counters, emit, take, taken
-from tests.helpers.faults.simulator import moment, set_back
+from tests.helpers.builders.streaming import commit, counters, delivered, emit, take
+from tests.helpers.faults.set_backs import moment, set_back
 from tests.helpers.servers.servers import raw_client
 
 
 def planned(ledger: Ledger, batch: Range) -> Range:
     """The batch, when it was planned."""
-    members: list[Segment] = [piece.segment for piece in taken(ledger, batch)]
+    members: list[Segment] = [piece.segment for piece in delivered(ledger, batch)]
     plan = ledger.run(stale.plan(ledger.core, batch.stream, batch.slot, members))
-    return replace(batch, skipped=plan.token, planned=subscriptions.digest(members))
+    return replace(batch, skipped=plan.skipped, planned=subscriptions.digest(members))
 
 
 def expire(ledger: Ledger) -> None:
@@ -79,11 +79,11 @@ def test_segments_without_rows_are_not_acked_later(valkey_url: str, valkey_raw: 
     emit(ledger, 10)
     emit(ledger, 10)
     batch = take(ledger, "lines")
-    own = keys.Stream("t", "lines").payload(taken(ledger, batch)[0].segment.token).decode()
+    key = keys.Stream("t", "lines").payload(delivered(ledger, batch)[0].segment.id).decode()
     before = moment(valkey_raw)
-    valkey_raw.delete(own)
+    valkey_raw.delete(key)
     read = planned(ledger, batch)
-    valkey_raw.restore(own, 0, before[own.encode()][0])
+    valkey_raw.restore(key, 0, before[key.encode()][0])
     commit(ledger, 0, Commit((), (read,)))
     assert counters(ledger)["acked"] == 10
 
@@ -101,14 +101,14 @@ def test_a_commit_that_loses_what_its_batch_left_out_acks_nothing_of_it(
         anchors = emit(ledger, 10)
         ledger.fail(anchors[:1])
         read = planned(ledger, take(ledger, "lines"))
-        own = keys.Stream(f"t{number}", "lines").skipped(read.skipped).decode()
-        valkey_raw.delete(own)
+        key = keys.Stream(f"t{number}", "lines").skipped(read.skipped).decode()
+        valkey_raw.delete(key)
         for field, value in damage.items():
-            valkey_raw.hset(own, field, value)
+            valkey_raw.hset(key, field, value)
         assert ledger.run(acks.consume(ledger.core, read)).segments == 1
         assert "acked" not in counters(ledger)
-        assert "nothing that it read there is acked" in caplog.records[-1].message
-        valkey_raw.delete(own)
+        assert "nothing that the batch read there is acked" in caplog.records[-1].message
+        valkey_raw.delete(key)
 
 
 def test_segments_left_out_by_two_plans_stay_out(valkey_url: str, valkey_raw: "redis.Redis") -> None:
@@ -116,8 +116,8 @@ def test_segments_left_out_by_two_plans_stay_out(valkey_url: str, valkey_raw: "r
     core, batch = ledger.core, Range("lines", 0, "reader", 0, 3)
     first = Skipped(frozenset({"a"}), frozenset({"b"}), {"c": {b"slab...1": b"\1\0", b"slab...2": ALL}})
     second = Skipped(frozenset({"d"}), frozenset(), {"c": {b"slab...1": b"\2\0", b"slab...2": b"\3\0"}})
-    tokens = [ledger.run(skipped.note(core, "lines", one)) for one in (first, second)]
-    found = ledger.run(skipped.read(core, replace(batch, skipped=" ".join(tokens))))
+    staged_ids = [ledger.run(skipped.note(core, "lines", one)) for one in (first, second)]
+    found = ledger.run(skipped.read(core, replace(batch, skipped=" ".join(staged_ids))))
     together = {"c": {b"slab...1": b"\1\0\2\0", b"slab...2": ALL}}
     assert found == Skipped(frozenset({"a", "d"}), frozenset({"b"}), together)
     assert ledger.run(skipped.read(core, batch)) == NOTHING

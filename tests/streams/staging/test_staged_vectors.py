@@ -11,7 +11,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.store.operation import Operation
-from acker.streams.log.segments import new_token
+from acker.streams.log.segments import new_hex_id
 from acker.streams.staging import vectors
 from acker.streams.staging.staging import stage_deltas
 from acker.streams.staging.vectors import Applied, VectorKey
@@ -19,11 +19,11 @@ from tests.helpers.builders.streaming import counters
 
 
 def staged(ledger: Ledger, anchors: ids.Ids, deltas: ids.Ids) -> VectorKey:
-    token = new_token()
-    requests, shards = stage_deltas(ledger.core, 60, anchors, deltas, token, 0, "0")
+    staged_id = new_hex_id()
+    requests, shards = stage_deltas(ledger.core, 60, anchors, deltas, staged_id, 0, "0")
     ledger.store.send(requests)
     [shard] = shards
-    return ledger.core.shards[shard].staged(token, 0), shard
+    return ledger.core.shards[shard].staged(staged_id, 0), shard
 
 
 def run(ledger: Ledger, operation: Operation[Any]) -> tuple[Any, list[str]]:
@@ -46,7 +46,7 @@ def made_of(ledger: Ledger, pending: int, segments: int) -> tuple[ids.Ids, list[
 
 
 def end(ledger: Ledger, anchors: ids.Ids) -> None:
-    """Acks the tuples that trees have of their own: they are complete but for those of segments."""
+    """Acks the tuples that trees have of their own: only the tuples of segments are left."""
     ledger.update(anchors, anchors)
 
 
@@ -105,8 +105,8 @@ def test_nothing_is_applied_with_an_unreadable_one(valkey_url: str, valkey_raw: 
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     anchors, places = made_of(ledger, 1, 3)
     valkey_raw.hset(places[2][0], "indexes:0", b"\0")
-    heads = ledger.run(vectors.look(places, ours=True))
-    [(call, _)] = vectors.calls_of(ledger.core, places, heads, "1", vectors.Made("c", Counter()))
+    heads = ledger.run(vectors.read_staged(places, ours=True))
+    [(call, _)] = vectors.calls_of(ledger.core, places, heads, "1", vectors.CommitProgress("c", Counter()))
     before = valkey_raw.get(ledger.core.shards[0].vector(ids.slab_of(int(anchors[0]))))
 
     with pytest.raises(UnreadableRecord, match="chunk 0 of 1"):

@@ -92,7 +92,9 @@ def test_a_record_whose_value_python_cannot_show_fails_alone_where_it_would_gath
     rows = pa.record_batch({"name": text(b"a", b"caf\xe9", b"c", b"d"), "day": days, "_acker": anchors})
     staged = ledger.run(staging.stage(ledger.core, Staging("rows", step="fan"), [rows]))
     assert sum(one.rows for one in staged.segments) == 2
-    tables: list[Any] = [ledger.run(staging.failures(ledger.core, token)) for token in staged.failures]
+    tables: list[Any] = [
+        ledger.run(staging.failures(ledger.core, staged_id)) for staged_id in staged.failures
+    ]
     failed = {row["_acker"]: Cause.parse(row["_acker_failed"]) for one in tables for row in one.to_pylist()}
     said = "by which stream 'rows' gathers: Python has no value for this"
     assert {anchors.index(anchor): (cause.step, cause.reason) for anchor, cause in failed.items()} == {

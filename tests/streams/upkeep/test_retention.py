@@ -1,4 +1,4 @@
-"""What a stream keeps: rows that were acked last, each once, and no more than its limits allow."""
+"""Retention of a stream: the rows that were acked last, each once, within its limits."""
 
 import pytest
 
@@ -28,6 +28,7 @@ from tests.helpers.builders.streaming import (
     stage,
     take,
 )
+from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.servers.servers import raw_client, wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -66,13 +67,16 @@ def test_what_is_published_again_after_it_was_acked_stays_acked(ledger: Ledger) 
     assert consume(ledger, "words") == 0
 
 
-def test_a_driver_that_comes_late_with_its_hold_does_not_publish_twice(ledger: Ledger, url: str) -> None:
+def test_a_driver_that_comes_late_with_its_hold_does_not_publish_twice(
+    ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script_by_script(monkeypatch)
     staged = stage(ledger, emit(ledger, 10))
-    what = Commit((staged,))
-    slow = commits.commit(ledger.core, "writer", 0, what)
+    work = Commit((staged,))
+    slow = commits.commit(ledger.core, "writer", 0, work)
     replies = ledger.store.send(next(slow))
     requests = slow.send(replies)  # it is about to hold what the other has published meanwhile
-    assert commit(ledger, 0, what)
+    assert commit(ledger, 0, work)
     while True:
         try:
             requests = slow.send(ledger.store.send(requests))
@@ -111,7 +115,7 @@ def test_a_stream_over_its_size_drops_the_oldest_and_their_trees_expire(ledger: 
     assert "stream lines dropped 1 segment (100 rows) at " in ended.cause.reason
     assert ended.cause.reason.endswith(": over max_bytes")
     assert not kept(url, b"staged")
-    assert not kept(url, b"owed")
+    assert not kept(url, b"unacked")
 
 
 def test_rows_that_a_drop_has_taken_are_acked_by_nobody_wherever_the_drop_was_cut(ledger: Ledger) -> None:

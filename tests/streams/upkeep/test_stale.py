@@ -17,7 +17,7 @@ from acker.streams.log.subscriptions import Range
 from acker.streams.reader import payload_of
 from acker.streams.staging import acks
 from acker.streams.upkeep import stale
-from tests.helpers.builders.streaming import ack, commit, emit, stage, take, taken, track
+from tests.helpers.builders.streaming import ack, commit, delivered, emit, stage, take, track
 from tests.helpers.servers.servers import raw_client
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -30,8 +30,8 @@ def expire(ledger: Ledger) -> None:
 
 def read(ledger: Ledger, batch: Range, everything: bool = False) -> list[Any]:
     """The anchors of the rows that a reader is given."""
-    found: list[Any] = []
-    members: list[Segment] = [piece.segment for piece in taken(ledger, batch)]
+    batches: list[Any] = []
+    members: list[Segment] = [piece.segment for piece in delivered(ledger, batch)]
     plan = stale.plan(ledger.core, batch.stream, batch.slot, members, everything=everything)
     planned = ledger.run(plan)
     for segment in planned.members:
@@ -39,8 +39,8 @@ def read(ledger: Ledger, batch: Range, everything: bool = False) -> list[Any]:
         assert payload is not None
         own = stale.rows(ledger.core, batch.stream, segment, batch.slot, payload, planned.left)
         for rows in ledger.run(own):
-            found += rows.column(ANCHORS).to_pylist()
-    return found
+            batches += rows.column(ANCHORS).to_pylist()
+    return batches
 
 
 def dropped(ledger: Ledger, stream: str = "lines") -> int:
@@ -63,7 +63,7 @@ def test_rows_of_trees_that_have_expired_are_dropped_and_counted_once(ledger: Le
 
 
 def test_rows_of_ended_requests_are_dropped_also_where_others_came_late(ledger: Ledger) -> None:
-    """What comes late for a forgotten tree waits for its track; one of a line had that before its rows."""
+    """A late message for a forgotten tree waits for its track; a line's track came before its rows."""
     for anchors, given in ((ids.anchors_from(sections.new_first(1), 2), 0), (ids.new_anchors(2), 2)):
         name = f"rows-{given}"
         commit(ledger, given, Commit((stage(ledger, anchors, name),)))
@@ -140,14 +140,14 @@ def test_what_was_acked_is_read_again_as_it_was(ledger: Ledger) -> None:
 def test_a_subscription_that_was_dropped_counts_nothing(ledger: Ledger) -> None:
     emit(ledger, 5)
     batch = take(ledger, "lines")
-    [segment] = [piece.segment for piece in taken(ledger, batch)]
+    [segment] = [piece.segment for piece in delivered(ledger, batch)]
     [payload] = ledger.run(payload_of(ledger, "lines", [segment]))
     assert payload is not None
     expire(ledger)
     with raw_client(ledger.store.url) as client:
         client.hdel(keys.Stream("t", "lines").subscriptions.decode(), f"slot:{batch.slot}")
         assert ledger.run(
-            stale.rows(ledger.core, "lines", segment, batch.slot, payload, {segment.token: None})
+            stale.rows(ledger.core, "lines", segment, batch.slot, payload, {segment.id: None})
         ) == [
             pa.RecordBatch.from_pylist([], schema=one.schema)
             for one in ledger.run(acks.rows(ledger.core, "lines", segment, batch.slot, payload))

@@ -1,11 +1,12 @@
-"""At the start of each Python worker: takes pyspark from its installation, and not from the zip beside it.
+"""Lets each Python worker import pyspark from its installation, and not from the zip beside it.
 
-Spark puts `pyspark/python/lib/pyspark.zip` before everything else on its workers' path. There is no bytecode
-in it, so each process that is started (and not forked) compiles pyspark anew: a second for each query that
-reads a Python data source. Where pip has installed pyspark, the very same files lie there compiled.
+Spark puts `pyspark/python/lib/pyspark.zip` before everything else on its workers' path. The zip has no
+bytecode, so each process that is started (and not forked) compiles pyspark anew: a second for each query that
+reads a Python data source. If pip has installed pyspark, the same files are there, compiled.
 
 Python imports this module by its name, from the first directory of its path that has one (the standard
-library's `site`); `acker.spark.tuned` puts this directory there. The next one of that name has its turn then.
+library's `site`); `acker.spark.tuned` puts this directory there. The next module of that name has its turn
+then.
 """
 
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 
 def installed(path: list[str]) -> list[str]:
-    """A worker's path without zips of packages that are installed on it, and without Spark's jar.
+    """Returns a worker's path without zips of packages that are installed on it, and without Spark's jar.
 
     They are left out only if the installation that they belong to is on the path: other versions stay.
     """

@@ -28,11 +28,12 @@ export function Layout() {
   const main = useRef<HTMLElement>(null);
   const before = useRef(pathname);
   useEffect(() => {
-    // A new view begins where its content does, for the keyboard and for who hears the page.
+    // A new view begins where its content does, for the keyboard and for screen readers.
     if (before.current !== pathname) main.current?.focus({ preventScroll: true });
     before.current = pathname;
     const shown = topology ?? name;
-    document.title = shown ? `${shown} · acker` : "acker";
+    // The overview has a title of its own, which says how the topologies are.
+    if (shown ?? pathname !== "/") document.title = shown ? `${shown} · acker` : "acker";
   }, [pathname, topology, name]);
   return (
     <>

@@ -11,7 +11,7 @@ import {
 import { useState } from "react";
 
 declare module "@tanstack/react-table" {
-  // eslint-disable-next-line @typescript-eslint/no-unused-vars -- the names must be those of the library
+  // eslint-disable-next-line @typescript-eslint/no-unused-vars -- the library dictates the names
   interface ColumnMeta<TData extends RowData, TValue> {
     /** Right-aligned, in figures of one width. */
     number?: boolean;

@@ -11,11 +11,15 @@ export const MOST_CALLS = 200;
 // A sheet takes a cell that begins so for a formula; message ids and reasons are anybody's text.
 const FORMULA = /^[=+\-@\t\r]/;
 const NUMBER = /^-?\d+(\.\d+)?$/;
+// It rounds a number of so many digits, and drops the zeros that an id begins with.
+const ID = /^-?(\d{16,}|0\d+)$/;
+/** Tells a sheet that the file is UTF-8. */
+const MARK = "\ufeff";
 
 function cell(value: unknown): string {
   if (value === null || value === undefined) return "";
   let text = typeof value === "string" ? value : JSON.stringify(value);
-  if (FORMULA.test(text) && !NUMBER.test(text)) text = `'${text}`;
+  if ((FORMULA.test(text) && !NUMBER.test(text)) || ID.test(text)) text = `'${text}`;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
@@ -28,7 +32,7 @@ export function toCsv(rows: readonly Row[]): string {
 
 /** Has the browser save rows as a file. */
 export function save(name: string, format: Format, rows: readonly Row[]): void {
-  const text = format === "csv" ? toCsv(rows) : `${JSON.stringify(rows, null, 2)}\n`;
+  const text = format === "csv" ? MARK + toCsv(rows) : `${JSON.stringify(rows, null, 2)}\n`;
   const type = format === "csv" ? "text/csv" : "application/json";
   const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
   const link = document.createElement("a");

@@ -10,7 +10,7 @@ import type { Matching } from "./filter";
 
 export type LetterVerb = "replay" | "discard";
 
-/** The dead letters that are meant: by their ids, or those of a filter up to a time, of which there were so many. */
+/** Dead letters: by their ids, or by a filter and a time up to which they were counted. */
 export type Target = { ids: string[] } | { matching: Matching; until: string; count: number };
 
 /** Asks the user whether that is meant. */

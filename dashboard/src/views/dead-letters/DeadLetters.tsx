@@ -70,7 +70,7 @@ export function DeadLetters() {
             </button>
           </p>
         )}
-        {full.length > 0 && <Troubles health={{ ticking: true, troubles: full }} />}
+        {full.length > 0 && <Troubles health={{ troubles: full, muted: [] }} />}
       </>
     ),
   };

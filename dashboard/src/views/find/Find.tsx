@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
 import type { Schemas } from "../../api/client";
-import { callInQuery, knownTreeQuery } from "../../api/queries";
+import { callInQuery } from "../../api/functions";
+import { knownTreeQuery } from "../../api/queries";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
 import { MessageId } from "../../components/Text";

@@ -2,7 +2,8 @@ import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-quer
 import { useState, type ReactNode } from "react";
 import { Link, useParams } from "react-router";
 import { client, data, Problem, type Schemas } from "../../api/client";
-import { callQuery, functionQuery, renewCalls, resultQuery, whyQuery } from "../../api/queries";
+import { callQuery, functionQuery, resultQuery } from "../../api/functions";
+import { renewCalls, whyQuery } from "../../api/queries";
 import { Confirm } from "../../components/Confirm";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
@@ -239,8 +240,8 @@ function Cancel({
   return (
     <Confirm title="Cancel this call?" action="Cancel the call" danger run={cancel} close={close}>
       <p>
-        It fails at once and for good: whoever waits for its answer learns that it was cancelled. Steps drop
-        its rows; what they have done for it to other systems stays.
+        It fails at once and for good: its caller learns that it was cancelled. Steps drop its rows; their
+        effects on other systems stay.
       </p>
     </Confirm>
   );

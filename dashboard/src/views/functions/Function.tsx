@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
 import { Link, useNavigate, useParams } from "react-router";
 import { Problem, type Schemas } from "../../api/client";
-import { callsQuery, functionQuery } from "../../api/queries";
+import { callsQuery, functionQuery } from "../../api/functions";
 import { CallFigures } from "./CallFigures";
 import { Causes } from "./Causes";
 import { DataTable } from "../../components/table/DataTable";

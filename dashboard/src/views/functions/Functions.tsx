@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import type { Schemas } from "../../api/client";
-import { functionsQuery } from "../../api/queries";
+import { functionsQuery } from "../../api/functions";
 import { CallFigures } from "./CallFigures";
 import { CauseLines } from "./Causes";
 import { FunctionBadge, FunctionTroubles } from "./FunctionHealth";
@@ -18,7 +18,7 @@ import { answerRate } from "./functions";
 const DEFAULTS = { topology: "" };
 const MOST_CAUSES = 3;
 
-/** All functions of the store, or those of one topology, as cards. */
+/** All functions of the store, or of one topology, as cards. */
 export function Functions() {
   const refresh = useRefresh();
   const [{ topology }, change] = useUrl(DEFAULTS);

@@ -16,7 +16,7 @@ export function GraphDrawing({ laid, ...shown }: Shown & { laid: Laid }) {
   const edge = new Map(edges.map((one) => [one.id, one]));
   const stop = [focused, chosen, worst?.node ?? "", laid.nodes[0]?.id ?? ""].find((id) => known.has(id));
   // The node that it begins with: where it is worst then. Later it moves only to what somebody chooses.
-  const [first] = useState(worst?.node);
+  const [first] = useState(worst?.node ?? undefined);
   useLayoutEffect(() => {
     const spot = laid.nodes.find(({ id }) => id === (chosen || first)) ?? laid.nodes[0];
     if (spot && frame.current) show(frame.current, spot);
@@ -87,7 +87,7 @@ export function GraphDrawing({ laid, ...shown }: Shown & { laid: Laid }) {
   );
 }
 
-/** What passes above an edge, and what waits below it. The node that it leads to says the same to who hears it. */
+/** The passing rows above an edge, and the waiting rows below it. The node at its end tells screen readers the same. */
 function Label({ of, edge, x, y }: { of: Seen; edge: Edge; x: number; y: number }) {
   if (edge.kind !== "reads") return null;
   return (

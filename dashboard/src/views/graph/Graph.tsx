@@ -95,9 +95,13 @@ function Worst({ of, chosen, to }: { of: Seen; chosen: string; to: (id: string) 
         ) : (
           <>
             <span aria-hidden="true">▲</span>{" "}
-            <Link to={worst.node === chosen ? "" : to(worst.node)} replace>
-              {worst.text}
-            </Link>
+            {worst.node === null ? (
+              worst.text
+            ) : (
+              <Link to={worst.node === chosen ? "" : to(worst.node)} replace>
+                {worst.text}
+              </Link>
+            )}
           </>
         )}
       </p>

@@ -40,7 +40,7 @@ function graph(second: number, rows: number): Graph {
   return { at, failures_since: at, worst: null, nodes, edges };
 }
 
-test("a rate is that of half a minute, or of the time since the reading before", () => {
+test("a rate covers half a minute, or the time since the reading before", () => {
   let now = seen(graph(0, 100), undefined);
   expect(rate(now, "stream:lines")).toBeNull();
   now = seen(graph(10, 200), now);

@@ -9,7 +9,7 @@ export function useGraph(topology: string, refresh: Refresh) {
   return useQuery({ ...graphQuery(topology, seen), refetchInterval: refresh.interval });
 }
 
-/** The places of a graph's nodes. The library is loaded with the first one; what was there stays until all is placed. */
+/** The places of a graph's nodes. The library is loaded with the first graph; the previous places stay until all are new. */
 export function useLayout(graph: Graph) {
   return useQuery({
     queryKey: ["layout", shape(graph)],

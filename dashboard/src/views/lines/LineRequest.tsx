@@ -1,7 +1,8 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
 import { Problem, type Schemas } from "../../api/client";
-import { knownFunctionQuery, knownTreeQuery, lineRequestQuery } from "../../api/queries";
+import { knownFunctionQuery } from "../../api/functions";
+import { knownTreeQuery, lineRequestQuery } from "../../api/queries";
 import { Status, type Kind } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
 import { RefreshControl } from "../../components/page/RefreshControl";
@@ -41,7 +42,7 @@ export function LineRequest() {
   const stand = stands(sections);
   const now = stand.findIndex((one) => one === "now" || one === "group");
   const over = own !== undefined && now < 0;
-  // How a tree failed or expired is kept for some time; that of the section where it began says why.
+  // The failure of a tree is kept for some time; the first section's failure has the reason.
   const ends = useQueries({
     queries: sections.map((section) => ({
       ...knownTreeQuery(topology, section.anchor),
@@ -111,7 +112,7 @@ function Facts({
 }: {
   topology: string;
   of: Schemas["LineRequest"];
-  /** Its last section, whose tree is that of its row. */
+  /** Its last section; the tree of that section is the tree of its row. */
   own: Section;
   over: boolean;
   interval: number | false;
@@ -250,7 +251,7 @@ function SectionLine({
           <span className="faint">
             {of.released
               ? "Its rows have gone on, or were dropped."
-              : "The ledger knows no tree of it any more."}
+              : "The ledger no longer knows a tree of it."}
           </span>
         ) : (
           <>

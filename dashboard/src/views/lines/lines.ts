@@ -15,7 +15,7 @@ const LINE_AT = 56n;
 const SECTION_AT = 53n;
 const SECTION = 7n << SECTION_AT;
 
-/** Whose trees all sections but the last of each line are: they have no message id, which is that of the request. */
+/** The spout of the trees of all sections but the last of each line. Only the last one has the request's message id. */
 export const SECTIONS = "acker.sections";
 
 /** Whether an anchor may be of a tree of a line, by its tag (acker/ledger/slabs/sections.py). */

@@ -2,40 +2,87 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import type { Schemas } from "../../api/client";
 import { statsQuery, topologiesQuery } from "../../api/queries";
-import { HealthBadge, Troubles, Vitals } from "../../components/Health";
+import { HealthBadge } from "../../components/Health";
 import { Mark, type Kind } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
 import { Pager } from "../../components/table/Pager";
 import { RefreshControl } from "../../components/page/RefreshControl";
 import { Sparkline } from "../../components/Sparkline";
 import { useRefresh, type Refresh } from "../../hooks/refresh";
+import { useSeen } from "../../hooks/seen";
+import { useTab } from "../../hooks/title";
 import { useUrl } from "../../hooks/url";
-import { compact, count } from "../../lib/format";
+import { brief, capital, compact, count, instant } from "../../lib/format";
 import { rates } from "../../lib/series";
+import { inWords, LEVELS, place } from "../../lib/triage";
 
-const DEFAULTS = { cursor: "" };
-/** Seconds between two readings of a card's line, each of whose points counts ten. */
+const DEFAULTS = { cursor: "", name: "", state: "" };
+/** Seconds between two readings of a row's line, each of whose points counts ten. */
 const SPARKLINE_SECONDS = 10;
 
-/** All topologies as cards. */
+type Summary = Schemas["TopologySummary"];
+type Row = Summary | Schemas["UnreadableTopology"];
+
+/** All topologies, the ill ones first, each with its trouble, its age, and where to look. */
 export function Overview() {
   const refresh = useRefresh();
-  const [{ cursor }, change] = useUrl(DEFAULTS);
+  const [url, change] = useUrl(DEFAULTS);
+  const { cursor, name } = url;
+  const states = LEVELS.map(([level]) => level).filter((level) => url.state.split(",").includes(level));
   const topologies = useQuery({
-    ...topologiesQuery(cursor),
+    ...topologiesQuery(cursor, name, states),
     refetchInterval: refresh.interval,
   });
-  const shown = [...(topologies.data?.topologies ?? []), ...(topologies.data?.unreadable ?? [])].sort(
-    (one, other) => (one.topology < other.topology ? -1 : 1),
-  );
+  const read = topologies.data;
+  const shown: Row[] = [...(read?.unreadable ?? []), ...(read?.topologies ?? [])];
+  const known = topologies.error === null;
+  useTab(known ? read?.counts : null);
+  const filtered = name !== "" || states.length > 0;
   return (
     <>
       <div className="title">
         <h1>Topologies</h1>
+        {read?.counts && (
+          <p className="counts" role="status">
+            {known ? inWords(read.counts) : "unknown now"}
+          </p>
+        )}
         <RefreshControl refresh={refresh} updatedAt={topologies.dataUpdatedAt} error={topologies.error} />
       </div>
+      <div className="toolbar">
+        <label className="field">
+          <span>Name</span>
+          <input
+            type="search"
+            value={name}
+            maxLength={64}
+            spellCheck={false}
+            onChange={(event) => change({ name: event.target.value, cursor: "" }, true)}
+          />
+        </label>
+        <div className="segments" role="group" aria-label="State">
+          {LEVELS.map(([level, words]) => (
+            <button
+              key={level}
+              type="button"
+              aria-pressed={states.includes(level)}
+              onClick={() =>
+                change({
+                  state: LEVELS.map(([one]) => one)
+                    .filter((one) => (one === level) !== states.includes(one))
+                    .join(","),
+                  cursor: "",
+                })
+              }
+            >
+              {capital(words(1))} {read?.counts && <span className="count">{count(read.counts[level])}</span>}
+            </button>
+          ))}
+        </div>
+      </div>
       <Loaded query={topologies} what="topologies">
-        {shown.length === 0 ? (
+        {shown.length === 0 && filtered && <Empty>No topology is like that.</Empty>}
+        {shown.length === 0 && !filtered && (
           <Empty>
             <p>The store holds no topology yet.</p>
             <p className="faint">
@@ -43,47 +90,91 @@ export function Overview() {
               <code>acker demo</code>.
             </p>
           </Empty>
-        ) : (
-          <ul className="cards">
-            {shown.map((one) => (
-              <li key={one.topology}>
-                {"reason" in one ? (
-                  <UnreadableCard of={one} />
-                ) : (
-                  <Card of={one} refresh={refresh} known={topologies.error === null} />
-                )}
-              </li>
-            ))}
-          </ul>
         )}
+        <ul className="triage">
+          {shown.map((one) => (
+            <li key={one.topology}>
+              {"reason" in one ? (
+                <Unreadable of={one} />
+              ) : (
+                <TopologyRow of={one} refresh={refresh} known={known} at={topologies.dataUpdatedAt} />
+              )}
+            </li>
+          ))}
+        </ul>
       </Loaded>
-      {(cursor !== "" || topologies.data?.cursor != null) && (
-        <Pager
-          first={cursor === ""}
-          next={topologies.data?.cursor ?? null}
-          go={(next) => change({ cursor: next })}
-        />
+      {(cursor !== "" || read?.cursor != null) && (
+        <Pager first={cursor === ""} next={read?.cursor ?? null} go={(next) => change({ cursor: next })} />
       )}
     </>
   );
 }
 
-function Card({ of, refresh, known }: { of: Schemas["TopologySummary"]; refresh: Refresh; known: boolean }) {
+/** A topology on one line: of an ill one its worst trouble, of a well one what passes. */
+function TopologyRow({
+  of,
+  refresh,
+  known,
+  at,
+}: {
+  of: Summary;
+  refresh: Refresh;
+  known: boolean;
+  at: number;
+}) {
+  const [worst, ...others] = of.health.troubles;
+  const muted = of.health.muted[0];
+  return (
+    <article className={`topology ${known ? of.health.severity : ""}`} aria-label={of.topology}>
+      <h2>
+        <Link to={`/t/${of.topology}`}>{of.topology}</Link>
+      </h2>
+      <HealthBadge health={of.health} known={known} />
+      {worst === undefined ? (
+        <Passing of={of} refresh={refresh} muted={muted?.text ?? ""} />
+      ) : (
+        <>
+          <p className="what" title={of.health.troubles.map(({ text }) => `${capital(text)}.`).join("\n")}>
+            {capital(worst.text)}.{others.length > 0 && ` And ${others.length} more.`}
+          </p>
+          <Since since={worst.since} at={at} />
+          <Look {...place(of.topology, worst.code)} />
+        </>
+      )}
+    </article>
+  );
+}
+
+function Since({ since, at }: { since: string | null; at: number }) {
+  if (since === null) return <span className="since faint">since ?</span>;
+  return (
+    <time className="since" dateTime={since} title={instant(since)}>
+      for {brief(Math.max(0, (at - Date.parse(since)) / 1000))}
+    </time>
+  );
+}
+
+function Look({ to, words }: { to: string; words: string }) {
+  return (
+    <Link to={to} className="button">
+      {words}
+    </Link>
+  );
+}
+
+/** What passes through a topology that needs nobody. Its line is read when it comes into view. */
+function Passing({ of, refresh, muted }: { of: Summary; refresh: Refresh; muted: string }) {
+  const [line, seen] = useSeen<HTMLDivElement>();
   const stats = useQuery({
     ...statsQuery(of.topology, "10m", SPARKLINE_SECONDS),
+    enabled: seen,
     refetchInterval: refresh.paused ? false : Math.max(SPARKLINE_SECONDS, refresh.seconds) * 1000,
   });
   const acked = stats.data ? rates(stats.data.acked, stats.data.seconds) : [];
   const rate = acked.at(-1);
   return (
-    <article className="card" aria-label={of.topology}>
-      <div className="title">
-        <h2>
-          <Link to={`/t/${of.topology}`}>{of.topology}</Link>
-        </h2>
-        <HealthBadge health={of.health} known={known} />
-      </div>
-      <div className="spark">
+    <>
+      <div className="spark" ref={line}>
         <Sparkline values={acked} label={`Acked a second over the last ten minutes, now ${compact(rate)}`} />
         <span>
           <b>{compact(rate)}</b> acked/s
@@ -92,36 +183,27 @@ function Card({ of, refresh, known }: { of: Schemas["TopologySummary"]; refresh:
       <dl className="figures">
         <Figure kind="pending" label="in flight" value={of.pending} />
         <Figure kind="failed" label="failed" value={of.counters.failed} />
-        <Figure kind="expired" label="expired" value={of.counters.expired} />
-        <Figure kind="rejected" label="rejected" value={of.counters.rejected} />
       </dl>
-      <Vitals of={of} />
-      <Troubles health={of.health} brief />
-    </article>
+      {muted !== "" && <p className="what faint">Muted: {muted}.</p>}
+    </>
   );
 }
 
-/** In place of the card of a topology that the service cannot read: what is wrong with it. */
-function UnreadableCard({ of }: { of: Schemas["UnreadableTopology"] }) {
+/** In place of the row of a topology that the service cannot read: what is wrong with it. */
+function Unreadable({ of }: { of: Schemas["UnreadableTopology"] }) {
   return (
-    <article className="card" aria-label={of.topology}>
-      <div className="title">
-        <h2>
-          <Link to={`/t/${of.topology}`}>{of.topology}</Link>
-        </h2>
-        <span className="health ill">
-          <span aria-hidden="true">▲</span> cannot be read
-        </span>
-      </div>
-      <ul className="troubles" aria-label="What needs a look">
-        <li data-trouble="unreadable">
-          <span aria-hidden="true">▲</span> <span>{of.reason}</span>
-        </li>
-      </ul>
-      <p className="faint">
-        Nothing can be shown of this topology until that is mended. Look for damage in the store, or for two
-        versions of acker. All other topologies go on.
+    <article className="topology critical" aria-label={of.topology}>
+      <h2>
+        <Link to={`/t/${of.topology}`}>{of.topology}</Link>
+      </h2>
+      <span className="health critical">
+        <span aria-hidden="true">▲</span> cannot be read
+      </span>
+      <p className="what" title={of.reason} data-trouble="unreadable">
+        {of.reason}. Look for damage in the store, or for two versions of acker.
       </p>
+      <Since since={null} at={0} />
+      <Look to={`/t/${of.topology}`} words="Its page" />
     </article>
   );
 }

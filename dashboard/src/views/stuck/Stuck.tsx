@@ -27,8 +27,8 @@ export function Stuck() {
         <h1>In streams</h1>
       </div>
       <p className="faint">
-        What each subscription has not acked, by who has taken it. A row that nobody has taken waits for its
-        job.
+        The unacked rows of each subscription, by the reader that has taken them. A row without a reader waits
+        for its job.
       </p>
       <Loaded query={found} what="what lies in streams">
         {rows.length > 0 ? (

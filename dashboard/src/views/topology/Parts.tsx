@@ -8,7 +8,7 @@ import { count, duration, NOTHING, plural } from "../../lib/format";
 
 type Shard = Schemas["ShardState"];
 type Step = Schemas["Step"];
-/** A step, and what it has done altogether, whoever ran it. */
+/** A step, and its totals over all processes that ran it. */
 type Bolt = Step & { done: Schemas["StepTotals"] | undefined };
 interface Spout {
   name: string;
@@ -119,10 +119,10 @@ function shardColumns(topology: string): ColumnDef<Shard>[] {
     },
     counted("In flight", (shard) => shard.pending),
     {
-      header: "Held",
-      accessorFn: (shard) => shard.held / shard.limit,
+      header: "Outstanding",
+      accessorFn: (shard) => shard.outstanding / shard.limit,
       cell: ({ row: { original } }) => (
-        <Meter value={original.held / original.limit} label={`Shard ${original.shard}, how full`} />
+        <Meter value={original.outstanding / original.limit} label={`Shard ${original.shard}, how full`} />
       ),
     },
     counted("Tracked", (shard) => shard.counters.tracked),
@@ -228,6 +228,7 @@ const BOLTS: ColumnDef<Bolt>[] = [
 
 const STREAMS: ColumnDef<Reader>[] = [
   { header: "Stream", accessorFn: ({ stream }) => stream.stream },
+  { header: "Kind", accessorFn: ({ stream }) => stream.kind },
   { header: "Subscription", accessorFn: ({ of }) => of?.subscription ?? "waits for the first" },
   {
     header: "Rows acked",
@@ -257,6 +258,16 @@ const STREAMS: ColumnDef<Reader>[] = [
     header: "Stale",
     accessorFn: ({ of }) => of?.rows_stale ?? 0,
     cell: (cell) => count(cell.getValue<number>()),
+    meta: number,
+  },
+  {
+    header: "Received",
+    accessorFn: ({ of }) => of?.rows_received ?? 0,
+    cell: ({
+      row: {
+        original: { stream, of },
+      },
+    }) => (stream.kind === "external" ? count(of?.rows_received ?? 0) : NOTHING),
     meta: number,
   },
   {

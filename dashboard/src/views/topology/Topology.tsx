@@ -48,7 +48,7 @@ export function Topology() {
         <Graph topology={topology} refresh={refresh} />
       )}
       <Loaded query={state} what="the topology">
-        {state.data && <Summary of={state.data} />}
+        {state.data && <Summary of={state.data} known={state.error === null} />}
       </Loaded>
       {(state.data !== undefined || state.errorUpdatedAt === 0) && (
         <section aria-label="History">
@@ -81,7 +81,7 @@ export function Topology() {
       )}
       {state.data && <Parts of={state.data} />}
       {/* At the end, so that nothing moves when one comes up. */}
-      {state.data && state.data.health.troubles.length > 0 && (
+      {state.data && state.data.health.troubles.length + state.data.health.muted.length > 0 && (
         <section id="health" aria-labelledby="health-title">
           <h2 id="health-title">What needs a look</h2>
           <Troubles health={state.data.health} />
@@ -91,20 +91,20 @@ export function Topology() {
   );
 }
 
-function Summary({ of }: { of: Schemas["TopologyState"] }) {
+function Summary({ of, known }: { of: Schemas["TopologyState"]; known: boolean }) {
   const { configuration } = of;
   return (
     <div className="panel summary">
-      <Vitals of={of} />
+      <Vitals of={of} known={known} />
       <dl className="facts">
         <div>
           <dt>In flight</dt>
           <dd>{count(of.pending)}</dd>
         </div>
         <div>
-          <dt>Held, of at most</dt>
+          <dt>Outstanding, of at most</dt>
           <dd>
-            {count(of.held)} of {compact(configuration.high_water_mark)}
+            {count(of.outstanding)} of {compact(configuration.high_water_mark)}
           </dd>
         </div>
         <div>

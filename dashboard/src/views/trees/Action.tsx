@@ -47,7 +47,7 @@ export function TreeAction({
     const said = [`${plural(result.failed, "tree")} failed`];
     if (result.late) said.push(`${result.late} had finished before`);
     if (result.waiting) said.push(`${result.waiting} will fail when tracked`);
-    if (result.unknown.length) said.push(`${result.unknown.length} not known any more`);
+    if (result.unknown.length) said.push(`${result.unknown.length} no longer known`);
     done(`${said.join(", ")}.`);
     void renewTrees(queries, topology);
   };

@@ -78,7 +78,9 @@ export function Trees() {
           name={`${topology}-trees`}
           rows={async () => {
             const found = await collect(readTrees(topology, filter), MOST_ROWS, undefined, MOST_CALLS);
-            return { rows: found.rows.map((tree) => ({ ...tree })), all: found.cursor === null };
+            // A tree that was reset meanwhile comes again, as it is then.
+            const once = new Map(found.rows.map((tree) => [tree.anchor, tree]));
+            return { rows: [...once.values()].map((tree) => ({ ...tree })), all: found.cursor === null };
           }}
         />
       </div>

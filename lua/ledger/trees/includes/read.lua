@@ -1,4 +1,4 @@
--- What every read-only operation on a shard starts with: its clock, and how it describes the trees of a slab.
+-- The start of every read-only operation on a shard: its clock, and the description of a slab's trees.
 --
 -- @needs early, id_pieces
 --
@@ -7,8 +7,7 @@
 --
 -- Trees are described slab by slab as
 --   {k, header, indexes (u16 each), words (8 bytes each), {message id ...}, {reason or false ...}}
--- with k the number of the slab in the call, from 1. A reason is that of a tree that failed before its
--- track.
+-- with k the number of the slab in the call, from 1. Only a tree that failed before its track has a reason.
 local call, sub = redis.call, string.sub
 local pack, unpack_from, floor = struct.pack, struct.unpack, math.floor
 
@@ -27,7 +26,7 @@ local clock = {now, rotations, tonumber(rotated_at or -1), tonumber(drained or 0
 
 local trees = {}
 
--- Whether a header is one that this version writes. Others are passed over, until a tick puts them away.
+-- True if this version writes such a header. Other headers are passed over, until a tick drops them.
 function trees.readable(header)
   if #header ~= HEADER_BYTES + 8 then return false end
   local kind, _, count = unpack_from(HEADER, header)
@@ -38,21 +37,20 @@ function trees.slab(key)
   return sub(key, -8)
 end
 
--- The ack vector of a slab, with the words that wait beyond its end if they can be read; empty where it has
--- none.
+-- The ack vector of a slab, with the words that wait beyond its end if they can be read; empty without one.
 function trees.vector(key, slab)
   if string.byte(slab) >= 128 then return call('HGET', ONES, slab) or '' end
   local vector = call('GET', key) or ''
   return early.merge(vector, call('HGET', EARLY, slab) or '', 4096) or vector
 end
 
--- The failures that wait for a slab's track, up to what cannot be read: index -> reason.
+-- The failures that wait for a slab's track, up to an unreadable one: index -> reason.
 function trees.failures(slab)
   return early.reasons((early.groups(call('HGET', FAILURES, slab) or '')))
 end
 
--- The message ids of a slab of `count` trees at `indexes` (ascending), from their packed form; none where
--- there are fewer. Costs one step for each tree up to the last one asked for: at most 4,096.
+-- The message ids of a slab of `count` trees at `indexes` (ascending), from their packed form; none if
+-- there are fewer. Costs one step for each tree up to the last of these: at most 4,096.
 function trees.message_ids(packed, count, indexes)
   if #packed < 2 * count or (#indexes > 0 and indexes[#indexes] >= count) then return {} end
   local found, n, at, index = {}, 0, 2 * count + 1, 0
@@ -67,7 +65,7 @@ function trees.message_ids(packed, count, indexes)
   return found
 end
 
--- The same of a slab whose message ids may be in pieces (ledger/includes/id_pieces.lua): `packed` is '' then.
+-- The same for a slab with message ids in pieces (ledger/includes/id_pieces.lua): `packed` is '' then.
 function trees.named(slab, packed, count, indexes)
   if packed ~= '' then return trees.message_ids(packed, count, indexes) end
   local found, whole = {}, true

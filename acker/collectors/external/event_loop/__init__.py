@@ -1,0 +1,1 @@
+"""External streams for programs on an event loop."""

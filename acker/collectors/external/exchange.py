@@ -1,0 +1,398 @@
+"""The exchange of a process: its external streams of a topology share it, and each flush is one commit.
+
+Terms: a tree is all that comes of one record; a segment is the rows of an external stream that one sender
+stamped together.
+"""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from acker.collectors import process_end
+from acker.collectors.tuples import Edge, Owner, Taken, Tuple, ending, is_ending
+from acker.errors import (
+    AckerError,
+    BufferFull,
+    StampsExpired,
+    StreamLost,
+    TupleError,
+    UnknownSubscription,
+    shown,
+)
+from acker.ledger import ids
+from acker.ledger.calls import idempotence
+from acker.ledger.calls.core import Core
+from acker.ledger.steps.registration import SECONDS, AtWork
+from acker.store.operation import Operation
+from acker.streams.staging.external import commit as commits
+from acker.streams.staging.external import serving
+from acker.streams.staging.external.contents import ExternalCommit, In, Out
+from acker.streams.staging.external.declaring import External, check_subscribed
+from acker.streams.staging.external.rows.stamps import Stamp
+from acker.streams.staging.external.segments import Sent, Worked, unsent_of
+
+if TYPE_CHECKING:
+    from acker.collectors.external.row import Row
+
+MOST_ROWS = 1_000_000
+"""Rows that wait for a flush at most."""
+TAKEN_OVER = "taken over by an external stream: the flush that sends its rows acks it"
+_log = logging.getLogger("acker")
+
+
+class Served(NamedTuple):
+    """A subscription that a step of this process serves."""
+
+    stream: str
+    slot: int
+    subscription: str
+    step: str
+
+
+class Loop(Protocol):
+    """A ready-made loop over the rows of a stream, as a consumer reads them."""
+
+    stream: str
+    consumer: Any
+
+    @property
+    def has_given(self) -> bool:
+        """True while the loop does nothing, because its caller works on a row of it."""
+
+    def end(self) -> None:
+        """Ends a loop that was left: its row in work comes again."""
+
+
+class Exchange:
+    """Rows that were received and sent, for any thread; the operation `sending` commits them.
+
+    Nothing else is sent. A caller runs one `sending` at a time, on the store or on an event loop. It may end
+    early, by an error or as its task is cancelled: the next one goes on where it was.
+    """
+
+    observes = False
+    """True if rows are only recorded (acker/collectors/modes/observing_streams.py)."""
+
+    def __init__(self, core: Core, owner: Owner, off: bool = False) -> None:
+        self.core, self.owner, self.off = core, owner, off
+        self.streams: dict[str, External] = {}
+        self._time: tuple[int, float] | None = None
+        self._served: dict[Served, tuple[bool, float]] = {}
+        self._sends: set[str] = set()
+        self._at_work = AtWork.in_this_process()
+        self.forget()
+        process_end.add_exchange(self)
+
+    def forget(self) -> None:
+        """Drops all rows: a forked child's are its parent's."""
+        self.lock = threading.RLock()
+        self.acks = Taken()
+        """The tuples that came as text and were acked, so that none is acked twice."""
+        self._pending: list[ExternalCommit] = []
+        self._spent: Sequence[bytes] = ()
+        self._current = _new()
+        self._taken: dict[int, Tuple] = {}
+        self._fails: list[tuple[tuple[int, ...], bytes]] = []
+        self._unsent: list[tuple[Sent, int, bytes]] = []
+        self._forgotten: list[tuple[str, Stamp]] = []
+        self.open: dict[int, Row] = {}
+        self.opened: dict[str, Sent] = {}
+        self.recent: dict[str, Sent] = {}
+        self.refusal: AckerError | None = None
+        self._rows = 0
+        self._loop: Loop | None = None
+
+    def serve(self, served: "Served", shared: bool) -> Operation[None]:
+        """Registers a step at a subscription, and again with later flushes. Raises SubscriptionInUse."""
+        at = time.monotonic()
+        yield from serving.serve(self.core, *served, shared=shared)
+        self._served[served] = shared, at
+        yield from self._register(served.step)
+
+    def _check_subscribed(self, served: "Served") -> Operation[None]:
+        external = self.streams[served.stream]
+        try:
+            yield from check_subscribed(self.core, served.stream, external, served.slot)
+        except (StreamLost, UnknownSubscription) as error:
+            self.refuse(error)
+            raise
+
+    def send_to(self, stream: str) -> Operation[None]:
+        """Notes a stream that this process sends to, and registers its steps again."""
+        if stream not in self._sends:
+            self._sends.add(stream)
+            for step in {served.step for served in list(self._served)}:
+                yield from self._register(step)
+
+    def _register(self, step: str) -> Operation[None]:
+        reads = [served.stream for served in list(self._served) if served.step == step]
+        yield from self._at_work.note_reader(self.core, step, reads, self._sends)
+
+    # The store's clock
+
+    def note_time(self, now: int, asked_at: float) -> None:
+        """Notes the server's time (ms), for a question that was asked at a time of the monotonic clock."""
+        self._time = now, asked_at
+
+    def now(self) -> int:
+        """The store's time in Unix seconds, never ahead of it."""
+        assert self._time is not None
+        now, at = self._time
+        return int(now / 1000 + time.monotonic() - at)
+
+    # What is added
+
+    def check(self) -> None:
+        """Raises what refuses all calls of this process."""
+        if self.refusal is not None:
+            raise type(self.refusal)(*self.refusal.args)
+
+    def check_whole(self, sends: bool = False) -> None:
+        """Raises AckerError if the caller's thread is in the middle of another call, or `sends`.
+
+        The caller is a signal handler then, and rows may be half changed.
+        """
+        if sends or self.lock._is_owned() or is_ending():  # type: ignore[attr-defined]
+            raise AckerError(
+                "a signal handler has called an external stream inside another call of the same thread: only "
+                "set a flag in the handler, and call the stream after the interrupted call has returned"
+            )
+
+    def check_held(self, row: "Row") -> None:
+        """Raises TupleError for a tracked row of another process; with the lock."""
+        if row.anchors and id(row) not in self.open:
+            raise TupleError(
+                f"row {row.named()} was extracted before this process was forked: its parent acks or fails it"
+            )
+
+    def refuse(self, error: AckerError) -> None:
+        """Has all further calls raise an error."""
+        self.refusal = error
+
+    def received(self, stream: str, slot: int) -> In:
+        """Returns the received rows of a stream that the next flush reports."""
+        found = self._current.received.get((stream, slot))
+        if found is None:
+            found = self._current.received[stream, slot] = In(self.streams[stream])
+        return found
+
+    def sent(self, stream: str) -> Out:
+        """Returns the rows that the next flush sends to a stream."""
+        found = self._current.out.get(stream)
+        if found is None:
+            found = self._current.out[stream] = Out(self.streams[stream], [])
+        return found
+
+    def make_room(self, rows: int = 1) -> None:
+        """Counts rows that are added next. Raises BufferFull."""
+        if self._rows + rows > MOST_ROWS:
+            raise BufferFull(f"{self._rows:,} rows wait for topology.flush(), which alone sends them")
+        self._rows += rows
+
+    def check_tuple(self, tuple: Tuple) -> None:  # noqa: A002 - this project's word
+        """Raises TupleError if a tuple was acked, failed or flushed before."""
+        if id(tuple) not in self._taken:
+            tuple.check_open(self.owner, "stamped")
+            self.acks.hold(tuple, self.owner, self._current.name)
+
+    def take_over(self, tuple: Tuple) -> None:  # noqa: A002 - as above
+        """Makes the next flush ack a checked tuple, once."""
+        if id(tuple) in self._taken:
+            return
+        if not self._current.taken_at:
+            self._current.taken_at = self.now()
+        self._taken[id(tuple)], tuple.ended = tuple, TAKEN_OVER
+
+    def give_back(self, tuple: Tuple) -> None:  # noqa: A002 - as above
+        """Opens a tuple again that the next flush was to ack; a tuple that a flush has taken stays ended."""
+        with self.lock, ending:
+            if self._taken.pop(id(tuple), None) is not None:
+                tuple.ended = ""
+            if not any(one.first_edge == tuple.first_edge for one in self._taken.values()):
+                self.acks.release(tuple.first_edge, self._current.name)
+
+    def give_up(self, row: "Row") -> None:
+        """Ends the work on a row that is neither acked nor failed: it comes again, by its offset."""
+        with self.lock:
+            if self.open.pop(id(row), None) is not None:
+                row.ended = "given up"
+
+    def begin(self, loop: Loop) -> None:
+        """Registers a loop, whose flushes need that no other loop has a row in work.
+
+        An earlier loop over the same consumer is ended, which was left at a row.
+
+        Raises:
+            AckerError: Another loop goes on.
+        """
+        with self.lock:
+            earlier = self._loop
+            if earlier is not None and not (earlier.consumer is loop.consumer and earlier.has_given):
+                raise AckerError(
+                    f"another loop over {shown(earlier.stream)} uses this topology: give each loop a "
+                    "topology object of its own, or close the other one first"
+                )
+            if earlier is not None:
+                earlier.end()
+            self._loop = loop
+
+    def leave(self, loop: Loop) -> None:
+        """Forgets a loop that has ended."""
+        with self.lock:
+            if self._loop is loop:
+                self._loop = None
+
+    def undelivered(self, stream: str, stamp: Stamp, cause: bytes) -> None:
+        """Has a flush set the bit of a row that did not reach the transport, and fail its trees for a cause.
+
+        cause: empty where the row's trees are not to fail.
+        """
+        token, position, begun, anchors = stamp
+        with self.lock:
+            sent = self.recent.get(token)
+            closed = [one for out in self._current.out.values() for one in out.segments]
+            for one in [*self.opened.values(), *closed]:
+                if one.token == token:
+                    one.unsent[position] = cause or one.unsent.get(position, b"")
+                    return
+            if sent is not None:
+                self._unsent.append((sent, position, cause))
+                return
+            if self.now() < begun + self.core.config.stamp_ttl:
+                self._forgotten.append((stream, stamp))
+            if cause:
+                self._fails.append((anchors, cause))
+
+    @property
+    def waits(self) -> bool:
+        """True if something waits for a flush."""
+        late = self._fails or self._unsent or self._forgotten
+        return bool(self._rows or self._taken or self._pending or late)
+
+    # Flushing
+
+    def check_ended(self) -> None:
+        """Raises TupleError where rows are neither acked nor failed."""
+        self.check()
+        with self.lock:
+            left = list(self.open.values())
+        if left:
+            named = ", ".join(row.named() for row in left[:5]) + (", ..." if len(left) > 5 else "")
+            raise TupleError(
+                f"{len(left):,} rows are neither acked nor failed: {named}. This call has sent nothing: ack "
+                "or fail each row, and flush again"
+            )
+
+    def sending(self) -> Operation[None]:
+        """Sends all that waits, as one commit; see `acker.Topology.flush`."""
+        for served, (shared, at) in list(self._served.items()):
+            if time.monotonic() - at >= SECONDS:
+                yield from self._check_subscribed(served)
+                yield from self.serve(served, shared)
+        for again in (False, True):  # the second: rows of segments of the first that were not delivered
+            with self.lock:
+                if again and self.open:
+                    break  # other threads have rows in work: what is left waits for the next flush
+                self.check_ended()
+                with ending:
+                    self._freeze()
+            while self._pending:
+                yield from self._send(self._pending[0])
+                self._pending = self._pending[1:]
+            if not self._unsent:
+                break
+
+    def _freeze(self) -> None:
+        """Makes a commit of what waits, which does not change any more."""
+        now = self._current
+        commit = ExternalCommit(now.name, dict(now.out), now.received, {}, now.taken_at)
+        firsts = set[Edge]()
+        for one in self._taken.values():
+            for anchor, delta in self._deltas(one, firsts).items():
+                commit.taken[anchor] = commit.taken.get(anchor, 0) ^ delta
+            if one.first_edge is not None:
+                firsts.add(one.first_edge)
+        for stream, sent in self.opened.items():
+            before = commit.out.get(stream) or Out(self.streams[stream], [])
+            commit.out[stream] = Out(before.external, [*before.segments, sent])
+        recent = dict(self.recent)
+        for out in commit.out.values():
+            recent |= {segment.token: segment for segment in out.segments}
+        while len(recent) > _RECENT:
+            del recent[next(iter(recent))]
+        fails, unsent = list(self._fails), list[tuple[Sent, int, bytes]]()
+        for segment, position, cause in self._unsent:
+            if segment.slots is None:
+                unsent.append((segment, position, cause))
+            else:
+                fails += self._add_unsent(commit, segment, position, cause)
+        for stream, stamp in self._forgotten:
+            self._add_forgotten(commit, stream, stamp)
+        commit.fails = fails
+        travelled = firsts & {one.first_edge for one in self._taken.values() if one.travelled}
+        if not (commit.out or commit.received or commit.taken or commit.fails or commit.unsent):
+            self._rows = 0  # of a topology without tracking
+            return
+        pending, new = [*self._pending, commit], _new()
+        # All at once: an interrupt comes before or after.
+        self._pending, self._current, self._taken, self.opened, self.recent = pending, new, {}, {}, recent
+        self._rows, self._fails, self._unsent, self._forgotten = 0, [], unsent, []
+        self.acks.note(travelled)
+
+    def _add_forgotten(self, commit: ExternalCommit, stream: str, stamp: Stamp) -> None:
+        """Adds the bit of a row that was not delivered, of a segment sent long ago, for all subscriptions."""
+        shards = {ids.shard_of_anchor(anchor, self.core.config.ackers) for anchor in stamp.anchors}
+        for slot in self.streams[stream].seen:
+            for shard in shards:
+                worked = commit.unsent.setdefault((stamp.token, slot, shard), Worked())
+                worked.positions.add(stamp.position)
+
+    def _add_unsent(
+        self, commit: ExternalCommit, sent: Sent, position: int, cause: bytes
+    ) -> list[tuple[tuple[int, ...], bytes]]:
+        """Adds a row that was not delivered; returns what is to be failed where its segment is for nobody."""
+        core = self.core
+        if not sent.slots:
+            return [(sent.rows[position], cause)] if cause else []
+        for shard in sent.shards(core.config.ackers):
+            for slot in sent.slots:
+                worked = unsent_of(core, sent, shard, {position: cause})
+                kept = commit.unsent.setdefault((sent.token, slot, shard), worked)
+                kept.positions |= worked.positions
+                kept.fails |= worked.fails
+        return []
+
+    def _deltas(self, tuple: Tuple, firsts: set[Edge]) -> dict[int, int]:  # noqa: A002 - as above
+        """The ack of a tuple: of one that came as text and was acked before, its children alone."""
+        edge = tuple.first_edge
+        return tuple.children if edge in self.acks.acked or edge in firsts else tuple.deltas()
+
+    def _send(self, commit: ExternalCommit) -> Operation[None]:
+        asked, core = time.monotonic(), self.core
+        try:
+            if not commit.done:  # its notes are dropped by the next carrying out
+                ended = yield from commits.carry_out(core, commit, self._spent)
+                self._spent, commit.done = ended.spent, True
+                if ended.now:
+                    self.note_time(ended.now, asked)
+            if commit.fails:
+                anchors = np.array([one for trees, _ in commit.fails for one in trees], np.int64)
+                causes = [cause for trees, cause in commit.fails for _ in trees]
+                yield from idempotence.send(core, core.fail_each(anchors, causes))
+        except (StampsExpired, StreamLost) as error:
+            self.refuse(error)
+            raise
+        self.acks.sent(commit.name)
+
+
+_RECENT = 1_000
+"""Segments of which it is known, behind their flush, which subscriptions they are for."""
+
+
+def _new() -> ExternalCommit:
+    return ExternalCommit(secrets.token_hex(16))

@@ -1,0 +1,197 @@
+"""Sending rows of an external stream: each is stamped, and the flush emits what was stamped.
+
+Terms: a tree is all that comes of one record; a segment is the rows of an external stream that one sender
+stamped together.
+"""
+
+import secrets
+from asyncio import Future
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from acker.collectors.external.exchange import Exchange
+from acker.collectors.external.row import Row
+from acker.collectors.tuples import Tuple, ending
+from acker.errors import TupleError, ValidationError, shown
+from acker.ledger.slabs.causes import Cause
+from acker.streams.log import segments
+from acker.streams.staging.external.rows import carriers
+from acker.streams.staging.external.rows.stamps import MOST_ANCHORS, Seal, Stamp
+from acker.streams.staging.external.segments import MOST_TREES, Sent
+
+_TOGETHER = 1_000
+"""Rows that are stamped in one turn: other threads wait meanwhile."""
+SEGMENT_ROWS = 1_000
+"""Rows of a segment by default. A lost row costs its segment: the records of all its rows are replayed."""
+
+
+class Outgoing:
+    """An external stream that a step sends rows to. Made by `Topology.outgoing`, for any thread.
+
+    A row is stamped before it is given to the transport's client. `Topology.flush` emits what was stamped,
+    when the client has sent its rows.
+    """
+
+    def __init__(self, exchange: Exchange, stream: str, seal: Seal | None, segment_rows: int) -> None:
+        self.stream = stream
+        self._exchange, self._seal, self._most = exchange, seal, segment_rows
+
+    def __repr__(self) -> str:
+        return f"Outgoing({self.stream!r})"
+
+    def inject(self, headers: carriers.Headers, source: Row | Tuple, *others: Row | Tuple) -> Any:
+        """Puts a stamp into headers, in place of any that is there, and keeps what else is there.
+
+        Args:
+            headers: A list of pairs, a dict, or None.
+            source: What the row is made of: a row that was extracted and is neither acked nor failed, or a
+                tuple, which the next flush acks, once, however many rows are stamped from it. If a call
+                raises, the tuple is open again. If your own code fails in between, call `bolt.fail`.
+            others: Further ones; the row belongs to the trees of all.
+
+        Returns:
+            New headers of the same kind: without a stamp where the row belongs to no tree.
+
+        Raises:
+            TupleError: A row or a tuple was acked or failed before, or is of another topology.
+            ValidationError: The row would belong to more than 255 trees.
+            BufferFull: A million rows wait for the flush.
+        """
+        return carriers.put(headers, self.stamp(source, *others))
+
+    def stamp(self, source: Row | Tuple, *others: Row | Tuple) -> str | None:
+        """Stamps a row, as `inject` does; None where it belongs to no tree."""
+        exchange, sources = self._exchange, (source, *others)
+        exchange.check_whole()
+        if type(source) is Row and not others:
+            with exchange.lock:
+                anchors = self._anchors(sources)
+                return self._seal.write(self._next(anchors)) if self._seal is not None and anchors else None
+        with exchange.lock, ending:
+            tuples = [one for one in sources if isinstance(one, Tuple)]
+            try:
+                anchors = self._anchors(sources)
+                if self._seal is None:
+                    return None
+                for one in tuples:
+                    exchange.check_tuple(one)
+                text = self._seal.write(self._next(anchors)) if anchors else None
+                for one in tuples:
+                    exchange.take_over(one)
+            except BaseException:
+                # A row of theirs has no stamp: a flush must not ack them, whatever was stamped before.
+                for one in tuples:
+                    exchange.give_back(one)
+                raise
+            return text
+
+    def stamps(self, rows: Iterable[Row | Tuple]) -> list[str | None]:
+        """Stamps a row for each of `rows`, in their order."""
+        listed, texts = list(rows), list[str | None]()
+        for first in range(0, len(listed), _TOGETHER):
+            texts += self._stamps(listed[first : first + _TOGETHER])
+        return texts
+
+    def _stamps(self, rows: Sequence[Row | Tuple]) -> list[str | None]:
+        exchange, seal = self._exchange, self._seal
+        if seal is None or not all(isinstance(row, Row) and len(row.anchors) == 1 for row in rows):
+            return [self.stamp(row) for row in rows]
+        exchange.check_whole()
+        texts = list[str | None]()
+        with exchange.lock:
+            anchors = [self._anchors((row,)) for row in rows]  # all are checked before one is stamped
+            exchange.make_room(len(anchors))
+            while len(texts) < len(anchors):
+                first = len(texts)
+                sent, room = self._segment(1)
+                part = anchors[first : first + room]
+                positions = np.arange(len(sent.rows), len(sent.rows) + len(part))
+                trees = np.array([tree for [tree] in part], np.int64)
+                texts += seal.write_many(sent.token, sent.begun, positions, trees)
+                sent.rows += part
+                sent.trees.update(trees.tolist())
+        return texts
+
+    def delivered(self, error: Any, message: Any) -> None:
+        """Takes the client's word on a row, as a delivery callback of confluent-kafka.
+
+        A row that could not be delivered fails its own records with the next flush, and no others.
+        """
+        if error is not None:
+            self._undelivered(message.headers(), f"a row of {self.stream} was not delivered: {shown(error)}")
+
+    def reports(self, headers: Any) -> Callable[[Future[Any]], None]:
+        """Makes a callback for the future of a delivery, as of aiokafka: does what `delivered` does.
+
+        Args:
+            headers: The headers that `inject` has made for the row.
+
+        Examples:
+            >>> async def send(producer, words, headers):
+            ...     future = await producer.send("words", b"fox", headers=headers)
+            ...     future.add_done_callback(words.reports(headers))
+        """
+
+        def report(future: Future[Any]) -> None:
+            error = "cancelled" if future.cancelled() else future.exception()
+            if error is not None:
+                self._undelivered(headers, f"a row of {self.stream} was not delivered: {shown(error)}")
+
+        return report
+
+    def withdraw(self, headers: Any) -> None:
+        """Takes back the stamp of a row that the client did not take, as `produce` raised."""
+        self._undelivered(headers, "")
+
+    def _undelivered(self, headers: Any, reason: str) -> None:
+        found = self._seal.read(carriers.find(headers)) if self._seal is not None else "unstamped"
+        if isinstance(found, Stamp):
+            cause = Cause(reason, self.stream).encode() if reason else b""
+            self._exchange.undelivered(self.stream, found, cause)
+
+    def _anchors(self, sources: Sequence[Row | Tuple]) -> tuple[int, ...]:
+        """The trees of a row that is made of these."""
+        self._exchange.check()
+        if len(sources) == 1 and type(sources[0]) is Row:
+            self._check(sources[0])
+            return sources[0].anchors
+        for one in sources:
+            if isinstance(one, Row):
+                self._check(one)
+            elif not isinstance(one, Tuple):
+                raise TupleError(f"expected a row of topology.incoming, or an acker.Tuple, got {shown(one)}")
+        anchors = tuple(dict.fromkeys(anchor for one in sources for anchor in one.anchors))
+        if len(anchors) > MOST_ANCHORS:
+            raise ValidationError(f"a row belongs to at most {MOST_ANCHORS} trees, got {len(anchors):,}")
+        return anchors
+
+    def _check(self, row: Row) -> None:
+        if row.incoming._exchange is not self._exchange:
+            raise TupleError(f"row {row.named()} is of another topology object: it cannot be stamped")
+        if row.ended:
+            raise TupleError(f"row {row.named()} was {row.ended} before: it cannot be stamped")
+        self._exchange.check_held(row)
+
+    def _next(self, anchors: tuple[int, ...]) -> Stamp:
+        """The stamp of the next row: in the open segment, if that has room."""
+        self._exchange.make_room()
+        sent, _ = self._segment(len(anchors))
+        position = len(sent.rows)
+        sent.rows.append(anchors)
+        sent.trees.update(anchors)
+        return Stamp(sent.token, position, sent.begun, anchors)
+
+    def _segment(self, trees: int) -> tuple[Sent, int]:
+        """The open segment that takes a row of so many trees, and how many rows of one tree it takes."""
+        exchange = self._exchange
+        sent = exchange.opened.get(self.stream)
+        if sent is not None and (len(sent.rows) >= self._most or len(sent.trees) + trees > MOST_TREES):
+            out, rest = exchange.sent(self.stream), dict(exchange.opened)
+            full, sent = [*out.segments, rest.pop(self.stream)], None
+            out.segments, exchange.opened = full, rest  # all at once: an interrupt comes before or after
+        if sent is None:
+            sent = Sent(secrets.token_hex(14), segments.new_seed(), exchange.now())
+            exchange.opened[self.stream] = sent
+        return sent, min(self._most - len(sent.rows), MOST_TREES - len(sent.trees))

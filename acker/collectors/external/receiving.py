@@ -1,0 +1,281 @@
+"""Received rows: stamps become rows, which are acked or failed. No call here waits for the store.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a segment is the rows of an
+external stream that one sender stamped together.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from acker.collectors.external.exchange import Exchange
+from acker.collectors.external.row import Row
+from acker.errors import BufferFull, StreamLost, TupleError, UnknownSubscription, shown
+from acker.ledger import ids
+from acker.ledger.slabs import causes
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.store.replies import pairs, whole
+from acker.streams.staging.external.rows.lookup import find_over
+from acker.streams.staging.external.rows.stamps import Fault, Seal, Stamp, key_number
+from acker.streams.staging.external.segments import Worked
+
+MOST_OPEN = 1_000_000
+"""Rows that a process is at work on at most."""
+_KNOWN, _KNOWN_SECONDS = 10_000, 60.0
+_TOGETHER = 1_000
+"""Rows that are acked in one turn: other threads wait meanwhile."""
+_NOTHING: dict[int, bool] = {}
+_KEYS_SECONDS = 1.0
+"""Seconds between two looks for a key of a number, at least: anybody can send stamps that are of none."""
+
+Known: TypeAlias = dict[str, dict[int, bool]]
+Asked: TypeAlias = dict[tuple[str, int], int]
+"""Segments and shards to ask for, with the time at which each segment was begun (Unix seconds)."""
+
+
+class Receiver:
+    """The rows of an external stream, for one subscription.
+
+    Attributes:
+        counted: How many rows were extracted, by what they carried: rows, unstamped, damaged, foreign, newer,
+            and over, whose trees are over.
+    """
+
+    def __init__(
+        self, exchange: Exchange, stream: str, subscription: str, slot: int | None, seal: Seal | None
+    ) -> None:
+        self.stream, self.subscription = stream, subscription
+        self.counted: dict[str, int] = {}
+        self._exchange, self._slot, self._seal = exchange, slot, seal
+        self._ackers = exchange.core.config.ackers
+        self._known: Known = {}
+        self._known_since = 0.0
+        self._keys_at: dict[int, float] = {}  # by number, 0 to 255
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.stream!r}, subscription={self.subscription!r})"
+
+    def ack(self, rows: Row | Iterable[Row]) -> None:
+        """Notes that rows were worked on; the next flush says so. Untracked rows change nothing.
+
+        Raises:
+            TupleError: A row is of another stream, or was acked or failed before. Rows before it are acked.
+        """
+        if isinstance(rows, Row):
+            self._ack((rows,))
+            return
+        listed = list(rows)
+        for first in range(0, len(listed), _TOGETHER):
+            self._ack(listed[first : first + _TOGETHER])
+
+    def _ack(self, rows: Sequence[Row]) -> None:
+        """Acks rows, in one turn of their process's threads."""
+        self._exchange.check_whole()
+        with self._exchange.lock:
+            for row in rows:
+                self._check(row, "acked")
+                for worked, _ in self._worked(row):
+                    worked.positions.add(row.position)
+                self._end(row, "acked")
+
+    def fail(self, rows: Row | Iterable[Row], reason: str = "", *, retry: bool = True) -> None:
+        """Notes that rows have failed: the next flush fails their trees, finally.
+
+        Args:
+            rows: A row, or several.
+            reason: At most 1 KiB.
+            retry: False where another attempt is of no use.
+
+        Raises:
+            ValidationError: The reason is no text of at most 1 KiB.
+            TupleError: As of `ack`.
+        """
+        cause = causes.checked(reason, self.subscription, retry=retry)
+        for row in [rows] if isinstance(rows, Row) else rows:
+            self._exchange.check_whole()
+            with self._exchange.lock:
+                self._check(row, "failed")
+                for worked, anchors in self._worked(row):
+                    worked.positions.add(row.position)
+                    worked.fails.setdefault(row.position, (anchors, cause))
+                self._end(row, "failed")
+
+    def _check(self, row: Any, doing: str) -> None:
+        self._exchange.check()
+        if not isinstance(row, Row) or not self._reads(row.incoming):
+            raise TupleError(f"expected a row of {self!r}, got {shown(row)}")
+        if row.ended:
+            raise TupleError(f"row {row.named()} was {row.ended} before: it cannot be {doing}")
+        self._exchange.check_held(row)
+
+    def _reads(self, other: "Receiver") -> bool:
+        """True if another receiver of the process reads the same rows."""
+        return other is self or (
+            other._exchange is self._exchange
+            and (other.stream, other.subscription, other._slot)
+            == (self.stream, self.subscription, self._slot)
+        )
+
+    def _worked(self, row: Row) -> list[tuple[Worked, tuple[int, ...]]]:
+        """Returns the bitmaps of a row, in the shards of its anchors, with the anchors in each."""
+        if not row.anchors:
+            return []
+        assert self._slot is not None
+        received = self._exchange.received(self.stream, self._slot)
+        if row.sent > received.newest:
+            received.newest = row.sent
+        if len(row.anchors) == 1:
+            place = (row.token, ids.shard_of_anchor(row.anchors[0], self._ackers))
+            worked = received.worked.get(place)
+            if worked is None:
+                worked = received.worked[place] = Worked()
+            return [(worked, row.anchors)]
+        by_shard: dict[int, tuple[int, ...]] = {}
+        for anchor in row.anchors:
+            shard = ids.shard_of_anchor(anchor, self._ackers)
+            by_shard[shard] = (*by_shard.get(shard, ()), anchor)
+        return [
+            (received.worked.setdefault((row.token, shard), Worked()), anchors)
+            for shard, anchors in by_shard.items()
+        ]
+
+    def _end(self, row: Row, ended: str) -> None:
+        row.ended = ended
+        self._exchange.open.pop(id(row), None)
+
+    # What is known of segments
+
+    def _read(self, values: Sequence[Any]) -> list[Stamp | Fault]:
+        """Reads the values in the place of stamps; nothing is read where acker is turned off."""
+        if self._seal is None:
+            return ["unstamped"] * len(values)
+        return [self._seal.read(values[0])] if len(values) == 1 else self._seal.read_many(values)
+
+    def _new_keys(self, values: Sequence[Any], found: Sequence[Stamp | Fault]) -> set[int]:
+        """The numbers of foreign stamps whose keys the stream may have got since; each once a second."""
+        if self._seal is None or "foreign" not in found:
+            return set()
+        pairs = zip(values, found, strict=True)
+        numbers = {key_number(value) for value, fault in pairs if fault == "foreign"}
+        now = time.monotonic()
+        return {number for number in numbers if now - self._keys_at.get(number, -math.inf) >= _KEYS_SECONDS}
+
+    def _learn_keys(self, numbers: Iterable[int]) -> Operation[None]:
+        """Reads the keys of the stream, which may have been rotated. A store that lost it changes nothing.
+
+        numbers: Of the keys that are looked for.
+        """
+        core, stream = self._exchange.core, self.stream
+        own = keys.Stream(core.config.name, stream)
+        [stored] = yield [command("HGETALL", own.subscriptions)]
+        fields = pairs(stored)
+        self._keys_at |= dict.fromkeys(numbers, time.monotonic())
+        if fields.get(b"epoch") != self._exchange.streams[stream].epoch:
+            return
+        stamp_keys = {
+            int(name[10:]): bytes.fromhex(value.decode())
+            for name, value in fields.items()
+            if name.startswith(b"stamp_key:")
+        }
+        self._seal = Seal(core.config.name, stream, stamp_keys, whole(fields.get(b"external"), "external"))
+
+    def _look(self, found: Sequence[Any]) -> tuple[Known, Asked]:
+        """Returns what is known of the segments of stamps, and what the store is to be asked.
+
+        The known part says by token and shard True if the trees of the segment there are over.
+        """
+        self._exchange.check()
+        now = time.monotonic()
+        if now - self._known_since > _KNOWN_SECONDS or len(self._known) > _KNOWN:
+            self._known, self._known_since = {}, now
+        known, asked = self._known, Asked()
+        for one in found if self._slot is not None else ():
+            if isinstance(one, Stamp):
+                token, _, sent, anchors = one
+                of = known.get(token, _NOTHING)
+                for anchor in anchors:
+                    shard = ids.shard_of_anchor(anchor, self._ackers)
+                    if shard not in of:
+                        asked[token, shard] = sent
+        return known, asked
+
+    def _learn(self, known: Known, asked: Asked) -> Operation[None]:
+        """Asks the store which trees are over, and adds that to what is known."""
+        external = self._exchange.streams[self.stream]
+        assert self._slot is not None
+        try:
+            found = yield from find_over(self._exchange.core, self.stream, external, self._slot, asked)
+        except (StreamLost, UnknownSubscription) as error:
+            self._exchange.refuse(error)
+            raise
+        for (token, shard), over in found.items():
+            known.setdefault(token, {})[shard] = over
+
+    def _usual(self, value: Any, where: str) -> Row | None:
+        """Makes a row of one tree whose segment is known; None for any other, which takes the long way."""
+        seal, slot, exchange = self._seal, self._slot, self._exchange
+        if seal is None or slot is None or exchange.refusal is not None:
+            return None
+        stamp = seal.read(value)
+        if type(stamp) is not Stamp or time.monotonic() - self._known_since > _KNOWN_SECONDS:
+            return None
+        token, position, sent, anchors = stamp
+        of = self._known.get(token)
+        if of is None or len(anchors) > 1 or of.get(ids.shard_of_anchor(anchors[0], self._ackers), True):
+            return None
+        row = Row(self, token, position, sent, anchors, where)
+        exchange.check_whole()
+        with exchange.lock:
+            if len(exchange.open) >= MOST_OPEN:
+                return None
+            exchange.make_room()
+            exchange.open[id(row)] = row
+            self.counted["rows"] = self.counted.get("rows", 0) + 1
+            exchange.received(self.stream, slot).counted["rows"] += 1
+        return row
+
+    def _made(self, found: Sequence[Any], names: Sequence[str], known: Known) -> list[Row]:
+        """Makes rows of what messages carried."""
+        if self._seal is None:
+            with self._exchange.lock:
+                self.counted["rows"] = self.counted.get("rows", 0) + len(names)
+            return [Row(self, where=name) for name in names]
+        rows, counted = list[Row](), {"rows": len(found)} if found else {}
+        for one, name in zip(found, names, strict=True):
+            if not isinstance(one, Stamp) or self._slot is None:
+                kind = one if isinstance(one, str) else "untracked"
+                row = Row(self, where=name)
+            else:
+                token, position, sent, anchors = one
+                over = known[token]
+                if len(anchors) > 1:
+                    anchors = tuple(dict.fromkeys(anchors))
+                for anchor in anchors:
+                    if over[ids.shard_of_anchor(anchor, self._ackers)]:
+                        anchors = self._open(anchors, over)
+                        break
+                kind = "" if anchors else "over"
+                row = Row(self, token, position, sent, anchors, name)
+            if kind:
+                counted[kind] = counted.get(kind, 0) + 1
+            rows.append(row)
+        self._exchange.check_whole()
+        with self._exchange.lock:
+            tracked = {id(row): row for row in rows if row.anchors}
+            if len(self._exchange.open) + len(tracked) > MOST_OPEN:
+                raise BufferFull(f"{len(self._exchange.open):,} rows are neither acked nor failed")
+            self._exchange.make_room(len(rows))
+            self._exchange.open.update(tracked)
+            for what, count in counted.items():
+                self.counted[what] = self.counted.get(what, 0) + count
+            if self._slot is not None:
+                received = self._exchange.received(self.stream, self._slot).counted
+                for what, count in counted.items():
+                    received[what] += count
+        return rows
+
+    def _open(self, anchors: tuple[int, ...], over: dict[int, bool]) -> tuple[int, ...]:
+        """The anchors whose trees are not over in their shards."""
+        return tuple(anchor for anchor in anchors if not over[ids.shard_of_anchor(anchor, self._ackers)])

@@ -1,0 +1,57 @@
+"""Rows of an external stream, as a step has them.
+
+Terms: a tree is all that comes of one record.
+"""
+
+from typing import Any
+
+from acker.errors import AckerError, shown
+
+
+class Row:
+    """A row that a step has received, made by `Incoming.extract`.
+
+    Attributes:
+        anchors: The trees that the row belongs to, as far as they are not over; none where it is untracked.
+        where: The caller's name for it, as "items/3@1204".
+        ended: acked, failed or given up; empty while the step is at work on it.
+        message: The transport's message, if `Incoming.consume` has read it.
+    """
+
+    __slots__ = ("anchors", "ended", "incoming", "message", "position", "sent", "token", "where")
+
+    def __init__(
+        self,
+        incoming: Any,
+        token: str = "",
+        position: int = 0,
+        sent: int = 0,
+        anchors: tuple[int, ...] = (),
+        where: str = "",
+    ) -> None:
+        self.incoming, self.token, self.position, self.sent = incoming, token, position, sent
+        self.anchors, self.where, self.ended = anchors, where, ""
+        self.message: Any = None
+
+    @property
+    def tracked(self) -> bool:
+        """True if some tree waits for the row."""
+        return bool(self.anchors)
+
+    def __repr__(self) -> str:
+        name = f" {self.where}" if self.where else ""
+        if not self.anchors:
+            return f"<untracked row{name}>"
+        return f"<row{name}: position {self.position} of segment {self.token}>"
+
+    def named(self) -> str:
+        """The row for an error message."""
+        return shown(self.where) if self.where else f"position {self.position} of segment {self.token}"
+
+    def check_ended(self) -> None:
+        """Raises AckerError if the row is neither acked nor failed, in a loop that commits its offset."""
+        if self.tracked and not self.ended:
+            raise AckerError(
+                f"row {self.named()} is neither acked nor failed: expected one of both before the next row. "
+                "Its offset is not committed"
+            )

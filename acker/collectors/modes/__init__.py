@@ -1,0 +1,1 @@
+"""Topologies that are off, and topologies that only observe."""

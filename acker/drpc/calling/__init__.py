@@ -1,0 +1,1 @@
+"""Callers of functions: their calls, written in groups, and the answers."""

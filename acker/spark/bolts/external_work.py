@@ -1,0 +1,199 @@
+"""The rows of external streams in a batch: what it has received, and what it sends to sinks."""
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, LongType
+
+from acker.errors import AckerError, ValidationError
+from acker.ledger.settings.config import check_name
+from acker.ledger.slabs.causes import texts
+from acker.spark.bolts.batch_work import BatchWork, with_anchors
+from acker.spark.external import receiving
+from acker.spark.external.receiving import Received
+from acker.spark.external.sending import Sends, Write
+from acker.spark.external.sinks import Sink
+from acker.spark.options.options import Options
+from acker.spark.queries import given_rows
+from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.runtime.scope import in_life
+from acker.streams.log import segments
+from acker.streams.log.segments import ANCHORS
+from acker.streams.staging import failed_rows, staging
+from acker.streams.staging.effects import EFFECT
+from acker.streams.staging.external import serving
+from acker.streams.staging.external.rows import receipts
+from acker.streams.staging.external.rows.carriers import COLUMN
+from acker.streams.staging.staging import FAILED, Staged
+
+_MOST_FAILS = 100_000
+"""Failed rows of a call that are told by their place; further ones fail by their trees."""
+
+
+class ExternalWork(BatchWork):
+    """The received and sent external rows of a batch; `Collector` has its public calls.
+
+    Args:
+        spark: The session of the batch.
+        options: The options of the step.
+        batch: The batch, or the job.
+        key: The key of a job.
+        job: True for a job.
+    """
+
+    def __init__(
+        self, spark: SparkSession, options: Options, batch: MicroBatch, key: str = "", *, job: bool = False
+    ) -> None:
+        super().__init__(spark, options, batch, key, job=job)
+        self.sends = Sends(self._ledger, batch)
+        self.received: list[Received] = []
+        self.given: list[DataFrame] = []
+        self._of_rows = options.subscription if options.subscription_named else options.stream
+
+    @in_life
+    def receive(self, rows: DataFrame, stream: str) -> DataFrame:
+        """Receives rows of an external stream: the commit acks the rows that the function was given.
+
+        All rows come back, also such as came before, or that have no stamp. The step's name is its
+        subscription, unless it names another one. A step that receives for the first time learns of rows that
+        are sent from then on: so start it before the rows are sent.
+
+        The rows are evaluated here, in the function, and once more at its end. If two evaluations could give
+        other rows (`rand`, `limit`, a source that grows), they are kept by `localCheckpoint`.
+
+        Args:
+            rows: The rows, as they were read, with the column `_acker_stamp`: a text, or an array of texts
+                where each row stands for several rows.
+            stream: The name of the stream.
+
+        Returns:
+            The rows with the column `_acker`, beside `_acker_stamp`: a bigint; an array if rows have several
+            trees. 0 stands for no tree.
+
+        Raises:
+            ValidationError: The rows have no column `_acker_stamp`; or have the column `_acker`, so trees of
+                their own, which the commit would ack too early.
+            UnsafePlan: The query of the batch has an operator that leaves out rows, as a filter.
+            StreamKindError: The stream is managed.
+            SubscriptionInUse: A live step of another name serves the subscription.
+        """
+        check_name(stream, "stream")
+        receiving.check_column(rows, stream)
+        at = None if self.job is not None else self._batch
+        fixed = not given_rows.are_steady(rows, at)
+        core, given = self._ledger.core, rows
+        with self._of_batch():
+            if fixed:
+                rows = rows.localCheckpoint(eager=True)
+            one = receiving.receive(self._ledger, rows, stream, self._of_rows, fixed=fixed)
+        step = serving.serve(core, stream, one.slot, self._of_rows, self.name, shared=False)
+        self._ledger.run(step)
+        self.received.append(one)
+        self.given.append(given)
+        return one.given()
+
+    def _send(
+        self,
+        rows: DataFrame,
+        stream: str,
+        sink: Sink,
+        anchored: bool,
+        part: str,
+        persist: bool | None,
+        segment_rows: int,
+    ) -> int:
+        """Writes rows of an external stream to a sink."""
+        self.sends.check(stream, part, segment_rows)
+        if not hasattr(self.spark, "sparkContext"):
+            raise AckerError(
+                f"emit, stream {stream!r}: on Spark Connect no task can tell acker what it has written: "
+                "expected classic Spark for emit(..., to=...)"
+            )
+        if EFFECT in rows.columns:
+            raise ValidationError(f"emit, stream {stream!r}: rows of collector.once cannot go to a sink")
+        write = Write(self.sends, with_anchors(rows, "emit"), stream, sink, part, persist, segment_rows)
+        try:
+            with self._of_batch():
+                sent = write.run()
+        finally:
+            self._cached += write.kept
+        if not anchored:
+            self.sends.staged[-1] = self.sends.staged[-1].as_said_unanchored()
+        return sent
+
+    def _fail_rows(self, rows: DataFrame, why: Column) -> bool:
+        """Fails received rows by their places; False if there are too many, or they name effects.
+
+        The fail of a row counts with its bit: a row of an attempt that does not count fails no record. Trees
+        in its column `_acker` that its stamp does not have, as after a join, fail by themselves.
+        """
+        kind = rows.schema[ANCHORS].dataType
+        several = isinstance(kind, ArrayType)
+        anchor = kind.elementType if isinstance(kind, ArrayType) else kind
+        if EFFECT in rows.columns or not isinstance(anchor, LongType):
+            return False
+        with self._of_batch():
+            found = rows.select(COLUMN, ANCHORS, why.alias(FAILED)).limit(_MOST_FAILS + 1).collect()
+        if len(found) > _MOST_FAILS:
+            return False
+        causes = texts([row[FAILED] for row in found], self.name, self._how.batch)
+        left, reasons = list[list[int | None]](), list[str]()
+        for row, cause in zip(found, causes, strict=True):
+            noted, stamps = set[int](), row[COLUMN]
+            for text in stamps if isinstance(stamps, list) else [stamps]:
+                for one in self.received:
+                    noted |= one.fail(text, cause.encode("utf-8", "replace"))
+            anchors = (row[ANCHORS] or []) if several else [row[ANCHORS]]
+            others = [tree for tree in anchors if tree and tree not in noted]
+            if others or not noted:
+                left.append(others or anchors)
+                reasons.append(row[FAILED])
+        if left:
+            self._fail_trees(pa.array(left, pa.list_(pa.int64())), reasons)
+        return True
+
+    def _fail_trees(self, anchors: pa.Array, reasons: list[str]) -> None:
+        """Stages the trees of rows to be failed; rows without anchors are refused by the commit."""
+        how, core = self._how, self._ledger.core
+        trees, causes = failed_rows.rows_failures(anchors, pa.array(reasons), how.step, how.batch)
+        failures = self._ledger.run(staging.stage_failures(core, how.ttl, trees, causes))
+        unfailed, treeless = segments.unanchored(anchors), segments.treeless(anchors)
+        self.staged.append(Staged("", failures=tuple(failures), unfailed=unfailed, treeless=treeless))
+
+    # For the commit
+
+    def check_given(self) -> None:
+        """Checks what a batch that has trees of its own has received.
+
+        Raises:
+            AckerError: Received rows may be made of the batch.
+        """
+        for one, rows in zip(self.received, self.given, strict=True):
+            if given_rows.may_be_of_batch(rows):
+                raise AckerError(
+                    f"receive, stream {one.stream!r}: the rows are made of a batch that has trees of its "
+                    "own, of acker.track or of a managed stream. What comes of them is anchored to the trees "
+                    "of their stamps alone, and the batch's would be acked before it is processed, so "
+                    "nothing was committed: read the external rows by a query, or a frame, of their own"
+                )
+
+    def receipt(self, failed: str | None = None) -> tuple[tuple[str, ...], tuple[Staged, ...]]:
+        """Stores which rows are acked, and returns the ids of that for the commit, and trees to fail.
+
+        Args:
+            failed: The cause of a failed batch, whose trees are staged to be failed.
+
+        Returns:
+            The ids of stored receipts, and the staged trees of a failed batch.
+        """
+        if not self.received:
+            return (), ()
+        core, ttl = self._ledger.core, self._how.ttl
+        with self._of_batch():
+            found = receiving.receipts_of(self.received)
+        staged_id = segments.new_hex_id()
+        self._ledger.store.send([receipts.stage(core, staged_id, found, ttl)])
+        trees = receiving.trees(self.received)
+        if failed is None or not len(trees):
+            return (staged_id,), ()
+        failures = self._ledger.run(staging.stage_failures(core, ttl, trees, [failed] * len(trees)))
+        return (staged_id,), (Staged(self.name, failures=tuple(failures)),)

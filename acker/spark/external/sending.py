@@ -1,0 +1,382 @@
+"""Sending rows to a sink of the user's: each carries a stamp, and the commit of the batch emits its segment.
+
+Before the write the store notes that it has begun, and behind it which segments were sent: a batch that runs
+again, whose sink may leave out what it has written before, has them from there.
+"""
+
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql.types import IntegerType, StringType
+
+from acker.errors import AckerError, FailedException, UnreadableRecord, ValidationError, shown
+from acker.ledger.client import Ledger
+from acker.ledger.settings.config import check_name
+from acker.spark.external import reports, verdicts
+from acker.spark.external.receiving import Received
+from acker.spark.external.reports import Report
+from acker.spark.external.sinks import NEVER_SKIP, WHOLE, Sink, SinkWriter
+from acker.spark.external.stamping import Rereader, Stamper, arrow_column, count_tokens
+from acker.spark.queries import batch_inputs, batch_roots
+from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.runtime.arrow import map_in_arrow
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams.log.segments import ANCHORS, Segment
+from acker.streams.log.subscriptions import HOLD_TTL, Range
+from acker.streams.staging.external import declaring
+from acker.streams.staging.external.bits import MOST_POSITIONS
+from acker.streams.staging.external.declaring import External
+from acker.streams.staging.external.rows import sending
+from acker.streams.staging.external.rows.carriers import COLUMN
+from acker.streams.staging.external.rows.sending import Sending, Written
+from acker.streams.staging.staging import Staged
+
+SEGMENT_ROWS = 1_000
+"""Rows of a segment by default. A lost row costs its segment: the records of all its rows are replayed."""
+PERSIST = "persist"
+"""The field of a stream whose rows are persisted, because a sink has evaluated them twice."""
+_OWN = "_acker_own"
+_TOGETHER = 500
+_TXN = "spark.databricks.delta.write.txnAppId"
+_BEGUN = b"run:"
+"""A note of this form says that a run has begun to write, and no more."""
+_MOST_RUNS = 16
+"""Runs of a batch whose segments are sent together, at most."""
+
+
+class Inputs(NamedTuple):
+    """The inputs of a batch at a call of `emit`.
+
+    Attributes:
+        taken: Ranges of streams that the function has taken.
+        received: The external rows that it has received.
+        job: True for a job.
+    """
+
+    taken: Sequence[Range] = ()
+    received: Sequence[Received] = ()
+    job: bool = False
+
+
+@dataclass(slots=True)
+class Sends:
+    """The external rows that a batch has sent.
+
+    Attributes:
+        ledger: The ledger.
+        batch: The batch, or the job.
+        sent: The segments, for the commit.
+        staged: Facts about the anchors of the rows, for the check of the commit.
+        inputs: The inputs of the batch at the last call.
+    """
+
+    ledger: Ledger
+    batch: MicroBatch
+    sent: list[Sending] = field(default_factory=list)
+    staged: list[Staged] = field(default_factory=list)
+    inputs: Inputs = field(default_factory=Inputs)
+    _thread: int = field(default_factory=threading.get_ident)
+    _given: set[tuple[str, str]] = field(default_factory=set)
+    _places: dict[str, str] = field(default_factory=dict)
+
+    def check(self, stream: str, part: str, segment_rows: int) -> None:
+        """Checks a call. Raises AckerError and ValidationError."""
+        check_name(stream, "stream")
+        if part:
+            check_name(part, "part")
+        if isinstance(segment_rows, bool) or not isinstance(segment_rows, int):
+            raise ValidationError(f"segment_rows: expected a whole number, got {shown(segment_rows)}")
+        if not 1 <= segment_rows <= MOST_POSITIONS:
+            raise ValidationError(f"segment_rows: expected 1 to {MOST_POSITIONS:,}, got {segment_rows:,}")
+        if threading.get_ident() != self._thread:
+            raise AckerError(
+                f"emit, stream {stream!r}: rows go to a sink in the thread of the function only: Spark "
+                "tells acker by thread what a write belongs to: call it there"
+            )
+        if (stream, part) in self._given:
+            raise AckerError(
+                f"emit, stream {stream!r}: the batch has sent rows to it before, as part {part!r}: "
+                'give each such call a name of its own, part="name", the same in each run of the batch'
+            )
+        self._given.add((stream, part))
+
+    def check_place(self, stream: str, place: str) -> None:
+        """Raises AckerError for a second sink of a stream."""
+        first = self._places.setdefault(stream, place)
+        if first != place:
+            raise AckerError(
+                f"emit, stream {stream!r}: its rows went to {first!r} before, and go to {place!r} now: one "
+                "stream is one place. Give the other place a stream of its own"
+            )
+
+    # Notes of the store, so that a batch that runs again knows
+
+    def _field(self, stream: str, part: str) -> str:
+        return f"{self.batch.number}:{stream}:{part}"
+
+    def begin(self, stream: str, part: str) -> Operation[tuple[bool, Written | None, bool]]:
+        """Notes that a write begins.
+
+        Returns if an earlier run of the batch has begun it, what that has sent, if it came so far, and if
+        the rows of the stream are to be persisted.
+        """
+        core = self.ledger.core
+        key, name = keys.external(core.config.name, "sent", self.batch.query), self._field(stream, part)
+        own, run = keys.Stream(core.config.name, stream), _BEGUN + secrets.token_hex(16).encode()
+        _, text, _, persist = yield [
+            command("HSETNX", key, name, run),
+            command("HGET", key, name),
+            command("EXPIRE", key, HOLD_TTL),
+            command("HGET", own.subscriptions, PERSIST),
+        ]
+        before = _written(text)
+        if before is not None and not (yield from sending.hold(core, before.sent)):
+            before = None
+        return text != run, before, persist is not None
+
+    def digest(self, spark: SparkSession) -> str:
+        """A digest of the inputs of the batch; "" if another run cannot have the same.
+
+        Rows that the batch tracks get new trees in each run.
+        """
+        taken, received, job = self.inputs
+        origin = None if job else batch_inputs.origin_of(spark, self.batch)
+        if (origin is None and not job) or batch_roots.sources(self.ledger, self.batch):
+            return ""
+        return verdicts.digest(
+            () if origin is None else (sorted(origin.ranges), origin.others),
+            sorted((one.place, one.planned) for one in taken),
+            [(one.stream, one.slot, sorted(one.look.rows.items()), sorted(one.over)) for one in received],
+        )
+
+    def note(self, stream: str, part: str, written: Written) -> Operation[None]:
+        """Holds segments that were sent, and notes them. Raises AckerError if one is gone."""
+        core = self.ledger.core
+        if not (yield from sending.hold(core, written.sent)):
+            raise AckerError(
+                f"stream {stream!r}: stamps were made over {core.config.stamp_ttl:,} s before their write "
+                "ended, or the store has lost them: nothing of the batch takes effect. Raise the setting "
+                "stamp_ttl of the topology if a write takes so long"
+            )
+        key = keys.external(core.config.name, "sent", self.batch.query)
+        yield [
+            command("HSET", key, self._field(stream, part), written.dump()),
+            command("EXPIRE", key, HOLD_TTL),
+        ]
+
+    def forget(self) -> None:
+        """Deletes the notes of a batch that is committed, and of batches before it."""
+        if not self._given:
+            return
+        key = keys.external(self.ledger.core.config.name, "sent", self.batch.query)
+        [found] = self.ledger.store.send([command("HKEYS", key)])
+        names = [name for name in found if int(name.partition(b":")[0]) <= self.batch.number]
+        for at in range(0, len(names), _TOGETHER):
+            self.ledger.store.send([command("HDEL", key, *names[at : at + _TOGETHER])])
+
+
+@dataclass(slots=True)
+class Write:
+    """One call of `emit` to a sink.
+
+    Attributes:
+        rows: The rows, with the column `_acker`.
+        persist: True if the rows are persisted; None if their format decides.
+        kept: Rows that were persisted.
+    """
+
+    sends: Sends
+    rows: DataFrame
+    stream: str
+    sink: Sink
+    part: str
+    persist: bool | None
+    segment_rows: int
+    kept: list[DataFrame] = field(default_factory=list)
+    _external: External | None = None
+    _calls: list[str] = field(default_factory=list)
+    _accumulator: Any = None
+    _filled: dict[int, str] | None = None
+
+    def run(self) -> int:
+        """Writes the rows, and notes what was sent; returns the number of rows.
+
+        Raises:
+            TwoLists: The sink has evaluated the rows twice, and they differed.
+            FailedException: Nobody knows what the sink has: the trees of the batch fail.
+        """
+        ledger, stream = self.sends.ledger, self.stream
+        context = self.rows.sparkSession.sparkContext
+        self._external = external = ledger.run(declaring.declare(ledger.core, stream))
+        begun, before, remembered = ledger.run(self.sends.begin(stream, self.part))
+        if remembered:
+            self.persist = True
+        writer = SinkWriter(self._rows_for)
+        stamping, reading = "", ""
+        try:
+            (stamping, self._accumulator), (reading, _) = reports.begin(context), reports.begin(context)
+            self._calls = [stamping, reading]
+            self.sink.function(writer)
+        finally:
+            stamped, read = reports.end(stamping), reports.end(reading)
+        try:
+            found = verdicts.lists(stamped, stream)
+            seen = verdicts.lists(read, stream)
+            self._check_read(seen)
+        except verdicts.TwoLists:
+            own = keys.Stream(ledger.core.config.name, stream)
+            ledger.store.send([command("HSET", own.subscriptions, PERSIST, 1)])
+            raise
+        inputs = self.sends.digest(self.rows.sparkSession)
+        chosen = verdicts.choose(
+            whole=self._is_whole(writer, found, seen),
+            begun=begun,
+            skips=self._may_skip(writer),
+            same=before is not None and inputs != "" and before.inputs == inputs,
+        )
+        if chosen is None or (before is not None and chosen.before and len(before.sent) > _MOST_RUNS):
+            raise FailedException(self._unknown(begun))
+        counts = [(report.unanchored, report.treeless, report.rows) for report in found.values()]
+        unanchored, treeless, rows = map(sum, zip(*counts, strict=True)) if counts else (0, 0, 0)
+        written = Written((), inputs)
+        if chosen.found:
+            written = Written((_sending(stream, external, found),), inputs, unanchored, treeless)
+        if before is not None and chosen.before:
+            unanchored, treeless = written.unanchored + before.unanchored, written.treeless + before.treeless
+            written = Written((*before.sent, *written.sent), inputs, unanchored, treeless)
+        ledger.run(self.sends.note(stream, self.part, written))
+        if before is not None and not chosen.before:
+            ledger.run(sending.release(ledger.core, before.sent))
+        self.sends.sent += written.sent
+        self.sends.staged.append(Staged(stream, unanchored=written.unanchored, treeless=written.treeless))
+        return rows
+
+    def _rows_for(self, writer: SinkWriter) -> DataFrame:
+        """The rows that a writer writes, stamped; persisted unless its format evaluates them once."""
+        self.sends.check_place(self.stream, writer.place)
+        if writer.source == "kafka" and self.sink.prepare is None:
+            raise ValidationError(
+                f"emit, stream {self.stream!r}: Spark's Kafka sink leaves out column {COLUMN}: expected a "
+                "sink that puts the stamp into the header acker-stamp (acker.spark.Sink with `prepare`)"
+            )
+        assert self._external is not None
+        calls, accumulator = self._calls, self._accumulator
+        stamper = Stamper(
+            self.sends.ledger, self.stream, self._external, self.segment_rows, calls[0], accumulator
+        )
+        kind = self.rows.schema[ANCHORS].dataType
+        plain = self.rows.drop(COLUMN)
+        stamp = arrow_column(stamper, [kind, IntegerType()], F.col(ANCHORS), F.spark_partition_id())
+        stamped = plain.withColumn(COLUMN, stamp).drop(ANCHORS)
+        if self.persist or writer.source not in WHOLE:
+            stamped = self._kept(stamped, Rereader(calls[1], accumulator))
+        return stamped if self.sink.prepare is None else self.sink.prepare(stamped)
+
+    def _kept(self, stamped: DataFrame, rereader: Rereader) -> DataFrame:
+        """Rows that are evaluated once, and kept; what evaluates them reports that."""
+        kept = stamped.persist(StorageLevel.MEMORY_AND_DISK)
+        self.kept.append(kept)
+        named = kept.select(COLUMN, F.spark_partition_id().alias(_OWN))
+        filled = map_in_arrow(named, _tokens, f"{_OWN} int, tokens string").collect()
+        self._filled = {row[_OWN]: row["tokens"] for row in filled}
+        again = arrow_column(rereader, [StringType(), IntegerType()], F.col(COLUMN), F.spark_partition_id())
+        return kept.withColumn(COLUMN, again)
+
+    def _check_read(self, seen: dict[int, Report]) -> None:
+        """Raises TwoLists if kept rows were lost, and made anew."""
+        for own, report in seen.items():
+            if self._filled is not None and self._filled.get(own) != repr(list(report.segments)):
+                verdicts.lists([report, report._replace(segments=())], self.stream)
+
+    def _is_whole(self, writer: SinkWriter, found: dict[int, Report], seen: dict[int, Report]) -> bool:
+        """True if the sink has evaluated all rows: then it has them."""
+        if not writer.done:
+            return False
+        if self._filled is not None:
+            return set(self._filled) <= found.keys() and set(self._filled) <= seen.keys()
+        if not found:
+            return self._is_empty(writer)
+        stages = sorted({report.stage for report in found.values()})
+        return verdicts.is_whole(found, reports.tasks(self.rows.sparkSession.sparkContext, stages))
+
+    def _is_empty(self, writer: SinkWriter) -> bool:
+        """True if no task has reported because there was none.
+
+        Raises AckerError if tasks of a sink that writes each time have not reported.
+        """
+        if self.rows.rdd.getNumPartitions() == 0:
+            return True
+        if self._may_skip(writer):
+            return False
+        if self.sink.prepare is None:
+            own = keys.Stream(self.sends.ledger.core.config.name, self.stream)
+            self.sends.ledger.store.send([command("HSET", own.subscriptions, PERSIST, 1)])
+        raise AckerError(
+            f"emit, stream {self.stream!r}: no task has stamped its rows: nothing of the batch takes effect. "
+            f"A sink with `prepare` must use the column {COLUMN} of its rows. Without one, the reports of "
+            "tasks were lost: the next run of the batch persists the rows"
+        )
+
+    def _may_skip(self, writer: SinkWriter) -> bool:
+        """True if the sink may leave out rows that it has written before."""
+        if self.sink.skips is not None:
+            return self.sink.skips
+        if writer.how.lower() == "ignore" or not writer.begun:
+            return True
+        if writer.source == "delta":
+            conf: Any = self.rows.sparkSession.conf
+            return "txnappid" in writer.given or conf.get(_TXN, None) is not None
+        return writer.source not in NEVER_SKIP
+
+    def _unknown(self, begun: bool) -> str:
+        why = (
+            "an earlier run of the batch has begun to write them, and the sink may have left them out now"
+            if begun
+            else "the sink has not evaluated all of them"
+        )
+        return (
+            f"nobody knows which rows for stream {self.stream!r} the sink has: {why}. The records of the "
+            "batch are replayed"
+        )
+
+
+def _written(text: bytes | None) -> Written | None:
+    """The note of an earlier run; None if it has only begun, or cannot be read."""
+    if text is None or text.startswith(_BEGUN):
+        return None
+    try:
+        return Written.load(text)
+    except UnreadableRecord:
+        return None
+
+
+def _tokens(batches: Any) -> Any:
+    """Yields the number of a partition, and the tokens of its stamps; nothing for one without rows."""
+    import pyarrow as pa
+
+    own, tokens = -1, dict[str, int]()
+    for batch in batches:
+        if batch.num_rows:
+            own = batch.column(1)[0].as_py()
+        count_tokens(batch.column(0), tokens)
+    if own < 0:
+        return
+    yield pa.RecordBatch.from_pydict(
+        {_OWN: pa.array([own], pa.int32()), "tokens": [repr(sorted(tokens.items()))]}
+    )
+
+
+def _sending(stream: str, external: External, found: dict[int, Report]) -> Sending:
+    pieces = tuple(
+        (Segment.load(record), begun)
+        for _, report in sorted(found.items())
+        for record, begun in report.segments
+    )
+    return Sending(stream, external.number, external.key, pieces)

@@ -1,0 +1,216 @@
+"""Stamps of rows, made in tasks: the rest of a row stays in the JVM.
+
+A task stages the vectors of its segments, and reports them when it has stamped its last row.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from acker.ledger.client import Ledger
+from acker.ledger.ids import Ids
+from acker.spark.external.reports import Report
+from acker.spark.runtime.pickling import Shipped
+from acker.spark.runtime.versions import arrow_schema
+from acker.store import keys
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import milliseconds
+from acker.streams.log import segments
+from acker.streams.staging.external.declaring import External
+from acker.streams.staging.external.rows import sending
+from acker.streams.staging.external.rows.stamps import Seal, Stamp
+from acker.streams.staging.external.segments import MOST_TREES, Sent
+
+_STAGED = 32
+"""Segments that are staged together."""
+Parts = Iterator[tuple[pa.Array, pa.Array]]
+
+
+class Stamper(Shipped):
+    """Stamps the rows of a task: from their anchors, and the numbers of their partition."""
+
+    def __init__(
+        self, ledger: Ledger, stream: str, external: External, rows: int, call: str,
+        reports: Accumulator[list[Report]],
+    ) -> None:  # fmt: skip
+        self.ledger, self.stream, self.external = ledger, stream, external
+        self.rows, self.call, self.reports = rows, call, reports
+
+    def __call__(self, parts: Parts) -> Iterator[pa.Array]:
+        """Yields stamps; null for a row without a tree."""
+        task = _Task(self)
+        for anchors, own in parts:
+            if len(own):
+                task.own = own[0].as_py()
+            yield task.stamp(anchors)
+        task.end()
+
+
+class _Task:
+    """The work of a task: the open segment, and closed segments to stage."""
+
+    def __init__(self, how: Stamper) -> None:
+        self.how, self.core, external = how, how.ledger.core, how.external
+        context: Any = TaskContext.get()
+        self.context = context
+        self.own = self.context.partitionId()
+        self.seal = Seal(self.core.config.name, how.stream, external.stamp_keys, external.number)
+        self.open: Sent | None = None
+        self.requests: list[Request] = []
+        self.closed: list[tuple[str, int]] = []
+        self.counts = {"rows": 0, "unanchored": 0, "treeless": 0}
+        self.asked = time.monotonic()
+        self.slots, self.now = how.ledger.run(self._look())
+
+    def _look(self) -> Operation[tuple[tuple[int, ...], int]]:
+        own = keys.Stream(self.core.config.name, self.how.stream)
+        slots, instant = yield [
+            command("HGET", own.subscriptions, "slots"), Request(own.subscriptions, ["TIME"])
+        ]  # fmt: skip
+        return tuple(int(slot) for slot in (slots or b"").split(b",") if slot), milliseconds(instant)
+
+    def stamp(self, column: pa.Array) -> pa.Array:
+        """The stamps of rows."""
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        self.counts["rows"] += len(column)
+        self.counts["unanchored"] += segments.unanchored(column)
+        self.counts["treeless"] += segments.treeless(column)
+        if not self.core.config.ackers:
+            return pa.nulls(len(column), pa.string())
+        if pa.types.is_int64(column.type):
+            anchors = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
+            there = np.flatnonzero(anchors)
+            texts = self._of_one_tree(anchors[there])
+            if len(there) == len(anchors):
+                return pa.array(texts, pa.string())
+            whole: list[str | None] = [None] * len(anchors)
+            for place, text in zip(there.tolist(), texts, strict=True):
+                whole[place] = text
+            return pa.array(whole, pa.string())
+        return pa.array([self._of_several(one) for one in column.to_pylist()], pa.string())
+
+    def _of_one_tree(self, anchors: Ids) -> list[str]:
+        texts, at = list[str](), 0
+        while at < len(anchors):
+            sent = self._segment(1)
+            room = min(self.how.rows - len(sent.rows), MOST_TREES - len(sent.trees))
+            part = anchors[at : at + room]
+            positions = np.arange(len(sent.rows), len(sent.rows) + len(part))
+            texts += self.seal.write_many(sent.token, sent.begun, positions, part)
+            trees = part.tolist()
+            sent.rows += [(tree,) for tree in trees]
+            sent.trees.update(trees)
+            at += len(part)
+        return texts
+
+    def _of_several(self, listed: list[int | None] | None) -> str | None:
+        anchors = tuple(dict.fromkeys(filter(None, listed or ())))
+        if not anchors:
+            return None
+        sent = self._segment(len(anchors))
+        text = self.seal.write(Stamp(sent.token, len(sent.rows), sent.begun, anchors))
+        sent.rows.append(anchors)
+        sent.trees.update(anchors)
+        return text
+
+    def _segment(self, trees: int) -> Sent:
+        """The open segment, which has room for a row of so many trees."""
+        sent = self.open
+        full = sent is not None and (
+            len(sent.rows) >= self.how.rows or (sent.rows and len(sent.trees) + trees > MOST_TREES)
+        )
+        if sent is None or full:
+            self._close()
+            begun = int(self.now / 1000 + time.monotonic() - self.asked)
+            sent = self.open = Sent(secrets.token_hex(14), segments.new_seed(), begun)
+        return sent
+
+    def _close(self) -> None:
+        if self.open is not None:
+            segment, requests = sending.stage(self.core, self.open, self.slots)
+            self.closed.append((segment.dump(), self.open.begun))
+            self.requests += requests
+            self.open = None
+        if len(self.requests) >= _STAGED:
+            self._send()
+
+    def _send(self) -> None:
+        if self.requests:
+            self.how.ledger.run(_sent(self.requests))
+            self.requests = []
+
+    def end(self) -> None:
+        """Stages the rest, and reports all."""
+        self._close()
+        self._send()
+        report = Report(self.how.call, self.context.stageId(), self.own, tuple(self.closed), **self.counts)
+        self.how.reports.add([report])
+
+
+def _sent(requests: list[Request]) -> Operation[None]:
+    for reply in (yield requests):
+        if isinstance(reply, Exception):
+            raise reply
+
+
+class Rereader(Shipped):
+    """Reports which segments the stamps of kept rows are of."""
+
+    def __init__(self, call: str, reports: Accumulator[list[Report]] | None) -> None:
+        self.call, self.reports = call, reports
+
+    def __call__(self, parts: Parts) -> Iterator[pa.Array]:
+        """Yields the stamps as they are. A task without rows cannot tell its own partition: no report."""
+        context: Any = TaskContext.get()
+        own, tokens, rows = -1, dict[str, int](), 0
+        for stamps, numbers in parts:
+            if len(numbers):
+                own = numbers[0].as_py()
+            rows += len(stamps)
+            count_tokens(stamps, tokens)
+            yield stamps
+        if self.reports is not None and rows:
+            listed = tuple(sorted(tokens.items()))
+            self.reports.add([Report(self.call, context.stageId(), own, listed, rows, 0, 0)])
+
+
+def count_tokens(stamps: pa.Array, tokens: dict[str, int]) -> None:
+    """Counts the rows of stamps by the letters of their segment's token, which lie at one place."""
+    for text in stamps.drop_null().to_pylist():
+        letters = text[5:23]  # of the token alone, whatever the number of anchors is
+        tokens[letters] = tokens.get(letters, 0) + 1
+
+
+def arrow_column(
+    function: Callable[[Parts], Iterator[pa.Array]], kinds: list[DataType], *of: Column
+) -> Column:
+    """A column of texts that a function makes of others, in one pass over the rows of a task."""
+    if hasattr(F, "arrow_udf"):
+
+        def call(parts: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+            yield from function(parts)
+
+        made: Any = F.arrow_udf(call, StringType())
+        return made.asNondeterministic()(*of)  # type: ignore[no-any-return]
+    fields = StructType([StructField(f"c{at}", kind) for at, kind in enumerate(kinds)])
+    types = arrow_schema(fields).types
+
+    def call_pandas(parts: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.Series]:
+        taken = (tuple(pa.array(one, kind) for one, kind in zip(part, types, strict=True)) for part in parts)
+        for made in function(taken):
+            yield made.to_pandas()
+
+    functions: Any = F
+    made = functions.pandas_udf(call_pandas, StringType())
+    return made.asNondeterministic()(*of)  # type: ignore[no-any-return]

@@ -1,0 +1,151 @@
+"""Rows of external streams as a step gets them: no operator may leave some out, or give others later.
+
+A row that is left out between the source and the step gets no bit: its segment stays open, and its records
+are replayed for ever.
+"""
+
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame
+
+from acker.errors import UnsafePlan
+from acker.spark.queries.microbatches import MicroBatch
+
+_LEAVE_OUT = {
+    "Filter": "a filter",
+    "TypedFilter": "a filter",
+    "Join": "a join",
+    "Aggregate": "an aggregate",
+    "Deduplicate": "dropDuplicates",
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "Distinct": "distinct",
+    "Except": "except",
+    "Intersect": "intersect",
+    "GlobalLimit": "limit",
+    "LocalLimit": "limit",
+    "Limit": "limit",
+    "Tail": "tail",
+    "Offset": "offset",
+    "Sample": "sample",
+    "Window": "a window",
+    "WithWindowDefinition": "a window",
+    "FlatMapGroupsWithState": "mapGroupsWithState",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+    "TransformWithState": "transformWithState",
+    "TransformWithStateInPySpark": "transformWithState",
+}
+_VARY = _LEAVE_OUT.keys() - {"Filter", "TypedFilter"}
+"""Operators that may choose other rows in each evaluation, also where Spark calls them deterministic."""
+_FIXED = ("LocalRelation", "Range", "OneRowRelation")
+"""Leaves of plans whose rows stay the same: rows of the driver."""
+_OF_BATCH = ("LogicalRDD", "StreamingDataSourceV2ScanRelation")
+"""Leaves that have the rows of a batch: it has fixed offsets."""
+_LISTED = ("InMemoryFileIndex", "TahoeBatchFileIndex")
+"""Lists of files that do not change between two evaluations."""
+_PASS_OVER = ("ignoreCorruptFiles", "ignoreMissingFiles")
+"""Options of files: an evaluation leaves out what it cannot read, which depends on columns and on time."""
+_MOST_NODES = 10_000
+
+
+def are_steady(rows: DataFrame, batch: MicroBatch | None) -> bool:
+    """True if each evaluation of rows gives the same rows, as far as Spark tells.
+
+    Args:
+        rows: The rows of a stream, in a batch or a job.
+        batch: The batch of a query; None for a job.
+
+    Raises:
+        UnsafePlan: The query of the batch has an operator that leaves out rows.
+    """
+    if not hasattr(rows.sparkSession, "sparkContext"):
+        return False
+    try:
+        own: Any = rows._jdf.queryExecution().analyzed()
+        nodes = _nodes(own)
+        steady = bool(own.deterministic()) and own.subqueriesAll().isEmpty() and len(nodes) < _MOST_NODES
+        steady = steady and not any(node.nodeName() in _VARY for node in nodes)
+        steady = steady and _are_fixed(nodes, () if batch is None else _OF_BATCH)
+        conf = rows.sparkSession.conf
+        steady = steady and all(conf.get(f"spark.sql.files.{name}") == "false" for name in _PASS_OVER)
+        if batch is None:
+            return steady
+        plans = _query(rows, batch)
+    except (AttributeError, Py4JError, TypeError):
+        return False
+    if plans is None:
+        return False
+    written, planned = plans
+    for node in _nodes(written):
+        if operator := _left_out_by(node):
+            raise UnsafePlan(
+                f"the query has {operator} between its source and the step: what it leaves out is never "
+                "acked, and their records would be replayed for ever. Nothing was acked: move it into the "
+                "function"
+            )
+    return steady and bool(planned.deterministic()) and _are_fixed(_nodes(planned), _OF_BATCH)
+
+
+def may_be_of_batch(rows: DataFrame) -> bool:
+    """True if rows were made of the batch of a bolt, as far as Spark tells."""
+    if not hasattr(rows.sparkSession, "sparkContext"):
+        return True
+    try:
+        return any(_kind(node) == "LogicalRDD" for node in _nodes(rows._jdf.queryExecution().analyzed()))
+    except (AttributeError, Py4JError, TypeError):
+        return True
+
+
+def _left_out_by(node: Any) -> str | None:
+    """The operator of a node, if it leaves out rows."""
+    name = node.nodeName()
+    if name == "Generate" and not node.outer():
+        return "explode, which leaves out rows with nothing in them (explode_outer does not),"
+    return _LEAVE_OUT.get(name)
+
+
+def _query(rows: DataFrame, batch: MicroBatch) -> tuple[Any, Any] | None:
+    """The plan of a query as it was written, and the plan of its batch; None if Spark does not tell."""
+    spark: Any = rows.sparkSession
+    jvm: Any = spark.sparkContext._jvm
+    active = spark._jsparkSession.sharedState().activeStreamingQueries()
+    execution = active.get(jvm.java.util.UUID.fromString(batch.query))
+    if execution is None:
+        return None
+    return execution.analyzedPlan(), execution.lastExecution().optimizedPlan()
+
+
+def _nodes(plan: Any) -> list[Any]:
+    """The nodes of a plan."""
+    found, left = list[Any](), [plan]
+    while left and len(found) < _MOST_NODES:
+        node = left.pop()
+        found.append(node)
+        children = node.children()
+        left += [children.apply(place) for place in range(children.size())]
+    return found
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _are_fixed(nodes: list[Any], more: tuple[str, ...]) -> bool:
+    """True if the leaves have the same rows in each evaluation. more: kinds of leaves that count as such."""
+    leaves = [node for node in nodes if not node.children().size()]
+    return all(_kind(leaf) in (*_FIXED, *more) or _are_listed_files(leaf) for leaf in leaves)
+
+
+def _are_listed_files(leaf: Any) -> bool:
+    """True if a leaf reads files that were listed, and no row is left out because of how it is read."""
+    if _kind(leaf) != "LogicalRelation" or _kind(leaf.relation()) != "HadoopFsRelation":
+        return False
+    relation = leaf.relation()
+    options, each = dict[str, str](), relation.options().iterator()
+    while each.hasNext():
+        pair = each.next()
+        options[str(pair._1()).lower()] = str(pair._2()).lower()
+    drops = options.get("mode") == "dropmalformed" or any(
+        options.get(name.lower(), "false") != "false" for name in _PASS_OVER
+    )
+    return _kind(relation.location()) in _LISTED and not drops

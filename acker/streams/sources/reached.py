@@ -1,0 +1,85 @@
+"""Reached offsets: how far a spout has come in the partitions of its source, and what of it is not done.
+
+For spouts whose source keeps their records, as Kafka does: their replays wait in the spout's process, and
+come again after a crash. So the store has no tree of such a record, and knows by these notes alone when it
+was first tracked. A spout notes a position before it tracks the records below it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acker.ledger.calls.core import Core
+from acker.store import keys
+from acker.store.operation import Operation, Word, command
+from acker.store.records import reading
+from acker.store.replies import pairs
+from acker.streams.sources import scripts
+
+_CALL = 500
+Marks = tuple[int, ...]
+"""Positions, in order: a partition's notes that are not done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The position of a spout in a partition.
+
+    Attributes:
+        partition: Its name, which no other spout's partition has: with the group that reads it.
+        topic_id: The id of the topic, or "" if it is not known.
+        begins: True if its offsets begin anew: earlier notes are of records that are gone.
+        done: The offset below which all records are done.
+        reached: The offset after the last record that was read.
+        open: Position of a known mark -> records that are not done, from the known mark before it on. It has
+            the first of the known marks, up to `reached`: of what lies behind, the counts stay.
+    """
+
+    partition: str
+    topic_id: str
+    begins: bool
+    done: int
+    reached: int
+    open: dict[int, int]
+
+
+def note(core: Core, spout: str, positions: Sequence[Position]) -> Operation[list[Marks]]:
+    """Notes positions; returns the marks of each of these partitions, or none where the topology is gone."""
+    answers = list[Marks]()
+    for first in range(0, len(positions), _CALL):
+        partitions: list[tuple[Word, Word, Word, Word, Word, Word]] = []
+        for one in positions[first : first + _CALL]:
+            counts = " ".join(f"{at} {count}" for at, count in one.open.items())
+            begins = "1" if one.begins else "0"
+            topic = one.topic_id or "-"
+            partitions.append((f"p:{one.partition}", topic, begins, one.done, one.reached, counts))
+        [replies] = yield [scripts.note_reached(core.config.name, spout, partitions)]
+        if not replies:
+            return []
+        answers += [tuple(map(int, reply.split())) for reply in replies]
+    return answers
+
+
+def open_before(core: Core, before: int) -> Operation[dict[str, int]]:
+    """For each spout that notes positions: its records that were first tracked before a time, and are open.
+
+    A record counts for the spout that has had its partition last. A spout notes within a second what is done.
+
+    Args:
+        core: The ledger.
+        before: The time, in ms by the server's clock.
+
+    Raises:
+        UnreadableRecord: A note cannot be read.
+    """
+    [stored] = yield [command("HGETALL", keys.reached(core.config.name))]
+    found: dict[str, int] = {}
+    for name, text in pairs(stored).items():
+        if name.startswith(b"s:"):
+            found.setdefault(text.decode().strip(), 0)
+        elif name.startswith(b"p:"):
+            with reading(f"positions of {name!r:.100}"):
+                spout, _, done, *marks = text.decode().split()
+                for at, position, count in zip(*[iter(map(int, marks))] * 3, strict=True):
+                    if at < before and position > int(done):
+                        found[spout] = found.get(spout, 0) + count
+    return found

@@ -1,0 +1,62 @@
+"""Positions of a segment as bitmaps. Bit 0 is the highest of the first byte, as Redis counts bits.
+
+Terms: a segment is the rows of an external stream that one sender stamped together.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from acker.errors import ValidationError, shown
+
+MOST_POSITIONS = 65_536
+"""Rows of a segment at most, so a bitmap has 8 KiB at most."""
+
+
+def pack(positions: Iterable[int]) -> bytes:
+    """Packs positions into a bitmap without trailing zero bytes.
+
+    Args:
+        positions: 0 to 65,535 each, in any order; a position that comes twice counts once.
+
+    Returns:
+        The bitmap, of 8 KiB at most; empty without positions.
+
+    Raises:
+        ValidationError: A position is out of range.
+    """
+    places = np.fromiter(positions, dtype=np.int64)
+    if not len(places):
+        return b""
+    if places.min() < 0 or places.max() >= MOST_POSITIONS:
+        strange = int(places.min() if places.min() < 0 else places.max())
+        raise ValidationError(f"position: expected 0 to {MOST_POSITIONS - 1:,}, got {shown(strange)}")
+    flags = np.zeros(int(places.max()) + 1, dtype=np.uint8)
+    flags[places] = 1
+    return np.packbits(flags).tobytes()
+
+
+def unpack(bitmap: bytes) -> list[int]:
+    """Lists the positions of a bitmap, ascending.
+
+    Raises:
+        ValidationError: The bitmap is longer than 8 KiB.
+    """
+    if len(bitmap) > MOST_POSITIONS // 8:
+        raise ValidationError(f"bitmap: expected at most {MOST_POSITIONS // 8:,} bytes, got {len(bitmap):,}")
+    found: list[int] = np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8))).tolist()
+    return found
+
+
+def either(one: bytes, other: bytes) -> bytes:
+    """ORs two bitmaps."""
+    if not one or not other:
+        return one or other
+    size = max(len(one), len(other))
+    both = [int.from_bytes(bitmap.ljust(size, b"\0"), "big") for bitmap in (one, other)]
+    return (both[0] | both[1]).to_bytes(size, "big")
+
+
+def count(bitmap: bytes) -> int:
+    """Counts the positions of a bitmap."""
+    return int.from_bytes(bitmap, "big").bit_count()

@@ -1,0 +1,60 @@
+"""The contents of a commit of external rows: what one flush sends, and what it has received.
+
+Terms: a tree is all that comes of one record; a segment is the rows of an external stream that one sender
+stamped together; a slot is the random number of a subscription.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from acker.streams.staging.external.declaring import External
+from acker.streams.staging.external.segments import Sent, Worked
+
+
+@dataclass(slots=True)
+class Out:
+    """The segments that a commit sends to a stream."""
+
+    external: External
+    segments: list[Sent]
+
+
+@dataclass(slots=True)
+class In:
+    """The rows that a commit has received from a stream for a subscription.
+
+    Attributes:
+        worked: By token and shard, the rows that were worked on.
+        newest: The time at which the newest of their segments was begun, in Unix seconds.
+        counted: Facts that the rows carried, counted by name.
+    """
+
+    external: External
+    worked: dict[tuple[str, int], Worked] = field(default_factory=dict)
+    newest: int = 0
+    counted: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class ExternalCommit:
+    """The work of one flush. It no longer changes after it was first sent.
+
+    Attributes:
+        name: Random, 32 hexadecimal digits.
+        out: By stream.
+        received: By stream and slot.
+        taken: Trees, and the XOR of the ids of their tuples that were taken over.
+        taken_at: The time at which the first of these was taken over, in Unix seconds of the store.
+        unsent: By token, slot and shard, rows of earlier commits that did not reach the transport.
+        fails: Trees of rows whose segments are no longer known, and their causes.
+        done: True when it is carried out; `fails` may be left.
+    """
+
+    name: str
+    out: dict[str, Out] = field(default_factory=dict)
+    received: dict[tuple[str, int], In] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
+    taken_at: int = 0
+    unsent: dict[tuple[str, int, int], Worked] = field(default_factory=dict)
+    fails: list[tuple[tuple[int, ...], bytes]] = field(default_factory=list)
+    done: bool = False

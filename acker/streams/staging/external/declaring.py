@@ -1,0 +1,174 @@
+"""Kinds of streams: a stream is managed, its rows in the store, or external, its rows elsewhere.
+
+Terms: a segment is the rows of an external stream that one sender stamped together; a slot is the random
+number of a subscription.
+"""
+
+import secrets
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import redis
+
+from acker.errors import StampsExpired, StreamLost, ValidationError, shown
+from acker.ledger.calls.core import Core
+from acker.store import keys
+from acker.store.operation import Operation, Reply, Request, command
+from acker.store.records import passing_over
+from acker.store.replies import positive, whole
+from acker.streams.log import kinds
+from acker.streams.staging.external import scripts, subscribed
+
+MARGIN = 600
+"""Seconds by which clocks may differ."""
+LOST_AFTER, DOWNTIME = 3600.0, 7 * 86400.0
+"""Seconds, by default, of rows received after which an open segment counts as lost; and in any case."""
+MOST_SEGMENTS = 1_000_000
+"""Open segments of a stream, by default at most."""
+MOST_BYTES = 4 << 30
+"""Bytes of the vectors of a stream's open segments, by default at most: 8 for each tree and subscription."""
+_MOST_TTL = 7 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """An external stream, as the store has it.
+
+    Attributes:
+        stamp_keys: The keys of its stamps, by number; one or two.
+        number: The number of the key that new stamps have.
+        lost_after: Seconds of rows received after which an open segment counts as lost.
+        downtime: Seconds after which an open segment counts as lost in any case.
+        now: The server's time (ms).
+        epoch: A random name of the stream's content: a stream that was made anew has another.
+        seen: The subscriptions that this process has seen, as names by slot. A store that has lost one is
+            refused: it would take rows that the subscription does not owe an ack for.
+    """
+
+    stamp_keys: dict[int, bytes]
+    number: int
+    lost_after: float
+    downtime: float
+    now: int
+    epoch: bytes
+    seen: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """The key that new stamps have, as the store keeps it."""
+        return self.stamp_keys[self.number].hex()
+
+
+def declare(
+    core: Core,
+    stream: str,
+    *,
+    lost_after: float | None = None,
+    downtime: float | None = None,
+    most_segments: int | None = None,
+    most_bytes: int | None = None,
+) -> Operation[External]:
+    """Has a stream be external, and sets what is given of its options.
+
+    Args:
+        core: The topology.
+        stream: The stream's name.
+        lost_after: Seconds, from 1; None leaves it as it is, 3,600 at first.
+        downtime: Seconds, 1 to 28 days; None leaves it as it is, 7 days at first.
+        most_segments: Open segments at most, from 1; None leaves it as it is, 1,000,000 at first.
+        most_bytes: Bytes of their vectors at most, from 1; None leaves it as it is, 4 GiB at first.
+
+    Raises:
+        StreamKindError: The stream is managed.
+        ValidationError: An option is out of range.
+    """
+    words = (
+        _number("lost_after", lost_after, 1, 28 * 86400),
+        _number("downtime", downtime, 1, 28 * 86400),
+        _number("most_segments", most_segments, 1, 1 << 40),
+        _number("most_bytes", most_bytes, 1, 1 << 50),
+    )
+    own = keys.Stream(core.config.name, stream)
+    key, epoch = secrets.token_hex(32), str(secrets.randbits(52))
+    named = command("SADD", keys.streams(core.config.name), stream)
+    make = partial(scripts.declare_external, core.config, own, key, *words, epoch)
+    reply = yield from kinds.make(own, make, named)
+    if isinstance(reply, redis.ResponseError):
+        raise kinds.kind_error(stream, "managed")
+    now, number, key, before, *options = reply
+    what = f"stream {stream!r}"
+    stamp_keys = {int(number): bytes.fromhex(key.decode())}
+    if before:
+        stamp_keys[(int(number) - 1) % 256] = bytes.fromhex(before.decode())
+    lost, down = (
+        positive(stored or None, f"{what}, {name}", default)
+        for stored, name, default in zip(
+            options, ("lost_after", "downtime"), (LOST_AFTER, DOWNTIME), strict=False
+        )
+    )
+    whole(options[2] or None, f"{what}, most_segments", MOST_SEGMENTS)
+    whole(options[3] or None, f"{what}, most_bytes", MOST_BYTES)
+    slots = [int(slot) for slot in options[4].split(b",") if slot.isdigit()]
+    seen = yield from subscribed.names(core, stream, slots)
+    return External(stamp_keys, int(number), lost, down, int(now), options[5], seen)
+
+
+def check_subscribed(core: Core, stream: str, external: External, slot: int) -> Operation[None]:
+    """Checks that the store still has a subscription; one that it has lost is made anew.
+
+    Nobody owes an ack for rows that are sent while a stream has no subscription. A step without rows would
+    not notice otherwise.
+
+    Raises:
+        StreamLost: The store has lost the stream.
+        UnknownSubscription: The store has lost the subscription, or it was dropped.
+    """
+    own = keys.Stream(core.config.name, stream)
+    [[epoch, name]] = yield [command("HMGET", own.subscriptions, "epoch", f"slot:{slot}")]
+    if epoch != external.epoch:
+        yield from core.restore()
+        yield from declare(core, stream)
+        yield from subscribed.restore(core, stream, external.seen)
+        raise lost(stream)
+    if name is None:
+        raise (yield from subscribed.missing(core, stream, external.seen, slot))
+
+
+def stored_ttl(core: Core) -> Request:
+    """Reads the stored stamp_ttl of a topology, which may have been raised since the process began."""
+    return command("HGET", keys.config(core.config.name), "stamp_ttl")
+
+
+def longest_ttl(core: Core, stored: Reply) -> int:
+    """The longer of the stored stamp_ttl and the one that the process knows; an unreadable one is missing."""
+    own = core.config.stamp_ttl
+    with passing_over(core.config.name):
+        return max(own, min(whole(stored, "stamp_ttl"), _MOST_TTL))
+    return own
+
+
+def lost(stream: str) -> StreamLost:
+    """The error of a process that goes on with a stream that the store does not have any more."""
+    return StreamLost(
+        f"stream {stream!r}: since this process began to use it, the store has lost it, or it was removed, "
+        "or its key was rotated twice: nothing more of the flush takes effect. Start the process again from "
+        "its committed offsets"
+    )
+
+
+def expired(core: Core, stream: str) -> StampsExpired:
+    """The error of a flush that comes too late."""
+    return StampsExpired(
+        f"stream {stream!r}: stamps were given more than {core.config.stamp_ttl:,} s before their flush. It "
+        "may have taken effect in part: rows that no earlier attempt of it has emitted stay untracked. Start "
+        "the process again from its committed offsets"
+    )
+
+
+def _number(name: str, value: Any, low: float, high: float) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ValidationError(f"{name}: expected {low:,} to {high:,}, got {shown(value)}")
+    return repr(value)

@@ -1,0 +1,51 @@
+"""Carriers: the place of a stamp among the headers of a row. Other headers stay unchanged."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+HEADER = "acker-stamp"
+"""The name of the header that holds a stamp."""
+COLUMN = "_acker_stamp"
+"""The name of the column that holds a stamp, in files, tables and JSON."""
+
+Headers: TypeAlias = Mapping[str, Any] | Iterable[tuple[Any, Any]] | None
+"""Headers as clients have them: pairs of a name and a value, or a mapping; None for no headers."""
+_NAMES = (HEADER, HEADER.encode())
+
+
+def find(headers: Any) -> Any:
+    """Finds the value in the place of the stamp; None where there is none. No headers are an error.
+
+    If there are several, the last one counts, because a producer of Kafka adds its header at the end.
+    """
+    try:
+        if headers is None:
+            return None
+        if isinstance(headers, Mapping):
+            found = headers.get(HEADER)
+            return headers.get(HEADER.encode()) if found is None else found
+        found = None
+        for pair in headers:
+            name, value = pair
+            if name in _NAMES:
+                found = value
+    except Exception:  # noqa: BLE001 - headers of others must not fail the caller
+        return b""  # it is no stamp: a damaged one
+    return found
+
+
+def put(headers: Headers, stamp: str | None) -> Any:
+    """New headers of the same kind with a stamp in place of any earlier one; None only removes it.
+
+    Returns:
+        A dict for a mapping, otherwise a list of pairs.
+    """
+    if isinstance(headers, Mapping):
+        made = {name: value for name, value in headers.items() if name not in _NAMES}
+        if stamp is not None:
+            made[HEADER] = stamp.encode()
+        return made
+    pairs = [pair for pair in headers or () if pair[0] not in _NAMES]
+    if stamp is not None:
+        pairs.append((HEADER, stamp.encode()))
+    return pairs

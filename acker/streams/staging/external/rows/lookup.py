@@ -1,0 +1,60 @@
+"""The look-up of segments before their rows are worked on: it tells which trees are over.
+
+Terms: a segment is the rows of an external stream that one sender stamped together; a slot is the random
+number of a subscription.
+"""
+
+from collections.abc import Mapping
+
+from acker.ledger.calls.core import Core
+from acker.store import keys
+from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import milliseconds
+from acker.streams.staging.external import subscribed
+from acker.streams.staging.external.declaring import MARGIN, External, longest_ttl, lost, stored_ttl
+
+
+def find_over(
+    core: Core, stream: str, external: External, slot: int, asked: Mapping[tuple[str, int], int]
+) -> Operation[dict[tuple[str, int], bool]]:
+    """Tells by token and shard if the trees of a segment there are over for a subscription.
+
+    Args:
+        core: The topology.
+        stream: The stream's name.
+        external: The stream, as the caller knows it.
+        slot: The subscription.
+        asked: By token and shard, the time at which the segment was begun, in Unix seconds.
+
+    Raises:
+        StreamLost: The stream has another epoch than the caller knows: it was lost, or removed.
+        UnknownSubscription: The subscription was dropped, or the store has lost it; then it is made anew.
+    """
+    own, places = keys.Stream(core.config.name, stream), list(asked)
+    tokens = list(dict.fromkeys(token for token, _ in places))
+    [[epoch, name], stored, instant, *replies] = yield [
+        command("HMGET", own.subscriptions, "epoch", f"slot:{slot}"),
+        stored_ttl(core),
+        Request(own.entries, ["TIME"]),
+        *(command("GET", own.marker(token)) for token in tokens),
+        *(command("HGET", core.shards[shard].staged(token, slot), "state") for token, shard in places),
+    ]
+    if epoch != external.epoch:
+        raise lost(stream)
+    if name is None:
+        raise (yield from subscribed.missing(core, stream, external.seen, slot))
+    at, ttl = milliseconds(instant), longest_ttl(core, stored)
+    announced, states = dict(zip(tokens, replies, strict=False)), replies[len(tokens) :]
+    over = dict[tuple[str, int], bool]()
+    for (token, shard), state in zip(places, states, strict=True):
+        if state is None:
+            old = at >= (asked[token, shard] + ttl + MARGIN) * 1000
+            over[token, shard] = old or not _is_for(slot, announced[token])
+        else:
+            over[token, shard] = not state.strip(b"2")
+    return over
+
+
+def _is_for(slot: int, announced: Reply) -> bool:
+    """False if a segment was announced for other subscriptions: the one of `slot` has joined later."""
+    return announced is None or b"%d" % slot in announced.split(b",")

@@ -1,0 +1,175 @@
+"""Segments on their way: rows that were stamped and are not emitted yet, and rows that were worked on.
+
+Terms: a tree is all that comes of one record; an anchor is the number of a tree; a segment is the rows of an
+external stream that one sender stamped together; a vector has a number for each tree, the XOR of tuple ids; a
+delta is the XOR of the ids that a call adds to a tree; a slot is the random number of a subscription; a chunk
+is a piece of a vector, applied by one call.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from acker.ledger import ids
+from acker.ledger.calls import encoding
+from acker.ledger.calls.core import Core
+from acker.ledger.calls.encoding import UpdateCall
+from acker.streams.log import segments
+from acker.streams.log.segments import Segment
+from acker.streams.staging.external import bits
+from acker.streams.staging.external.scripts import Announced, Received
+
+MOST_TREES = 1_000
+"""Trees of a segment after which another one is begun: one script emits all that it has in a shard."""
+
+_HASH = 250
+"""Bytes of a segment's hash in the store, beside its vectors."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """A segment of an external stream, and what was stamped of it so far.
+
+    Attributes:
+        token: Its name, 28 hexadecimal digits.
+        seed: Of its tuple ids.
+        begun: When it was begun by the store's clock, in Unix seconds.
+        rows: The anchors of each row, by its position.
+        unsent: Positions whose rows did not reach the transport, as far as that is known: its bit is set by
+            the flush. With a cause the row's trees fail.
+        trees: All anchors.
+        slots: The subscriptions that it is for; None before it is announced.
+        key: The number of the key that its stamps have; None for the one that new stamps have.
+    """
+
+    token: str
+    seed: int
+    begun: int
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    unsent: dict[int, bytes] = field(default_factory=dict)
+    trees: set[int] = field(default_factory=set)
+    slots: tuple[int, ...] | None = None
+    key: int | None = None
+
+    def announced(self, shards: Sequence[int]) -> Announced:
+        """Returns its announcement."""
+        own = Segment(self.token, len(self.rows), self.seed, self.weight(), tuple(shards), ())
+        return announced_of(own, self.begun)
+
+    def weight(self) -> int:
+        """Returns about the bytes of its vectors for one subscription."""
+        slabs, places = ids.split(np.fromiter(self.trees, dtype=np.int64))
+        order = np.argsort(slabs)
+        starts = np.flatnonzero(np.diff(slabs[order], prepend=slabs[order[0]] ^ np.uint64(1)))
+        counts = np.diff(starts, append=len(order))
+        highest = np.maximum.reduceat(places[order], starts)
+        # A slab's deltas are a vector up to the highest index, or pairs of an index and a delta.
+        return _HASH + int(np.minimum(8 * (highest + 1), 10 * counts).sum() + 10 * len(starts))
+
+    def shards(self, ackers: int) -> dict[int, "Here"]:
+        """Its shards, and which rows have anchors in each."""
+        lengths = np.fromiter(map(len, self.rows), dtype=np.int64)
+        anchors = np.fromiter((one for row in self.rows for one in row), dtype=np.int64)
+        places = np.repeat(np.arange(len(self.rows)), lengths)
+        of = ids.shards_of(ids.split(anchors)[0], ackers)
+        return {shard: Here(np.unique(places[of == shard])) for shard in np.unique(of).tolist()}
+
+    def vectors(self, slot: int, ackers: int) -> dict[int, list[UpdateCall]]:
+        """The XOR of its tuples' ids for a subscription, by shard, as chunks of one call."""
+        anchors = np.fromiter((one for row in self.rows for one in row), dtype=np.int64)
+        edges = segments.edge_ids(self.seed, slot, np.arange(len(anchors)))
+        return chunks_of(anchors, edges, ackers)
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The positions of a segment that have anchors in a shard."""
+
+    positions: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+    def fields(self, rows: int) -> dict[str, bytes | str]:
+        """Returns the fields of their hash in the shard."""
+        found: dict[str, bytes | str] = {"rows": str(len(self.positions)), "positions": str(rows)}
+        if len(self.positions) < rows:
+            flags = np.zeros(rows, dtype=np.uint8)
+            flags[self.positions] = 1
+            found["mask"] = np.packbits(flags).tobytes()
+        return found
+
+
+def chunks_of(anchors: ids.Ids, deltas: ids.Ids, ackers: int) -> dict[int, list[UpdateCall]]:
+    """Deltas of trees by shard, as chunks that one call may apply together."""
+    found = _by_shard(encoding.update_calls(anchors, deltas, ackers))
+    words = [sum(len(vector) for one in chunks for vector in one.vectors) // 8 for chunks in found.values()]
+    if max(words, default=0) <= encoding.CALL_WORDS and max(map(len, found.values()), default=0) <= 3:
+        return found
+    return _by_shard(encoding.update_calls(anchors, deltas, ackers, pairs=True))
+
+
+def _by_shard(calls: Iterable[UpdateCall]) -> dict[int, list[UpdateCall]]:
+    found: dict[int, list[UpdateCall]] = {}
+    for call in calls:
+        found.setdefault(call.shard, []).append(call)
+    return found
+
+
+def announced_of(segment: Segment, begun: int) -> Announced:
+    """The announcement of a segment, whatever slots it was staged for.
+
+    segment: Its `bytes` are about the bytes of its vectors for one subscription. begun: in Unix seconds.
+    """
+    before, after = _around_slots(replace(segment, slots=(), bytes=0).dump())
+    return Announced(segment.id, begun, segment.rows, segment.bytes, before, after)
+
+
+def _around_slots(record: str) -> tuple[str, str]:
+    """The record of a segment without slots, before and after the place of them."""
+    marker = ",[],"
+    at = record.index(marker) + 2  # the shards before it are never empty
+    return record[:at], record[at:]
+
+
+@dataclass(slots=True)
+class Worked:
+    """Rows of a segment in a shard that a subscription has worked on, and their fails."""
+
+    positions: set[int] = field(default_factory=set)
+    fails: dict[int, tuple[tuple[int, ...], bytes]] = field(default_factory=dict)
+
+    def parts(self, staged: bytes, most_fails: int) -> Iterable[Received]:
+        """Divides the rows into calls: each fails at most `most_fails` trees, or one row."""
+        positions, part, trees = set(self.positions), dict[int, tuple[tuple[int, ...], bytes]](), 0
+        for position, (anchors, cause) in self.fails.items():
+            if part and trees + len(anchors) > most_fails:
+                yield Received(staged, bits.pack(part), packed(part))
+                positions -= part.keys()
+                part, trees = {}, 0
+            part[position] = (anchors, cause)
+            trees += len(anchors)
+        yield Received(staged, bits.pack(positions), packed(part))
+
+
+def packed(fails: dict[int, tuple[tuple[int, ...], bytes]]) -> bytes:
+    """Fails of rows as lua/streams/includes/external.lua has them."""
+    pieces = []
+    for position, (anchors, cause) in fails.items():
+        trees = b"".join([ids.slab_of(one) + struct.pack("<H", ids.index_of(one)) for one in anchors])
+        pieces.append(
+            struct.pack("<HB", position, len(anchors)) + trees + struct.pack("<H", len(cause)) + cause
+        )
+    return b"".join(pieces)
+
+
+def unsent_of(core: Core, sent: Sent, shard: int, rows: Mapping[int, bytes]) -> Worked:
+    """Rows of a segment that did not reach the transport: their bits are set, and those with a cause fail."""
+    ackers = core.config.ackers
+    worked = Worked()
+    for position, cause in rows.items():
+        here = tuple(one for one in sent.rows[position] if ids.shard_of(ids.slab_of(one), ackers) == shard)
+        if here:
+            worked.positions.add(position)
+            if cause:
+                worked.fails[position] = (here, cause)
+    return worked

@@ -1,0 +1,85 @@
+"""The end of an external segment: its tuples are acked, or all its trees fail.
+
+Terms: a tree is all that comes of one record; a segment is the rows of an external stream that one sender
+stamped together; a vector has a number for each tree, the XOR of tuple ids; a chunk is a piece of a vector,
+applied by one call; staged rows are stored, but nobody sees them before a commit.
+"""
+
+import struct
+from collections.abc import Iterable
+
+import numpy as np
+
+from acker.ledger import ids
+from acker.ledger.calls.core import Core
+from acker.ledger.slabs.causes import Cause
+from acker.store.operation import Operation, command
+from acker.store.records import reading
+from acker.store.replies import pairs
+from acker.streams.staging import acks, vectors
+from acker.streams.staging.external import scripts
+from acker.streams.staging.external.declaring import MARGIN
+from acker.streams.staging.vectors import VectorKey
+
+
+def trees(core: Core, place: VectorKey) -> Operation[ids.Ids]:
+    """The trees that staged vectors are for; none where they are gone. UnreadableRecord."""
+    key, _ = place
+    [reply] = yield [command("HGETALL", key)]
+    found = list[int]()
+    with reading(f"the staged vectors {key!r}"):
+        fields = {name.decode(): value for name, value in pairs(reply).items()}
+        layout, names = fields.get("layout", b""), fields.get("slabs", b"")
+        counts = struct.unpack(f"<{len(layout) // 2}H", layout)
+        at = 0
+        for number, slabs in enumerate(counts):
+            own = [names[8 * (at + one) : 8 * (at + one) + 8] for one in range(slabs)]
+            at += slabs
+            found += _trees_of(fields, number, own)
+    return np.array(found, np.int64)
+
+
+def _trees_of(fields: dict[str, bytes], number: int, slabs: list[bytes]) -> list[int]:
+    """The trees of a chunk (lua/streams/staging/stage.lua)."""
+    sparse = np.frombuffer(fields[f"counts:{number}"], dtype="<u2").tolist()
+    indexes = np.frombuffer(fields[f"indexes:{number}"], dtype="<u2").tolist()
+    lengths = np.frombuffer(fields[f"lengths:{number}"], dtype="<u2").tolist()
+    words = np.frombuffer(fields[f"vectors:{number}"], dtype="<i8")
+    found, at = list[int](), 0
+    for slab, count in zip(slabs, sparse, strict=False):
+        found += [ids.anchor_at(slab, index) for index in indexes[at : at + count]]
+        at += count
+    at = 0
+    for slab, length in zip(slabs[len(sparse) :], lengths, strict=False):
+        found += [ids.anchor_at(slab, one) for one in np.flatnonzero(words[at : at + length]).tolist()]
+        at += length
+    return found + [ids.anchor_at(slab, 0) for slab in slabs[len(sparse) + len(lengths) :]]
+
+
+def fail(core: Core, place: VectorKey, reason: str) -> Operation[int]:
+    """Fails all trees that staged vectors are for, and drops the vectors; returns how many trees.
+
+    It can be called again: what was done is noted with the vectors, which go when all is. A tombstone of them
+    stays.
+    """
+    anchors = yield from trees(core, place)
+    if len(anchors):
+        yield from acks.fail_once(core, [place], anchors, [Cause(reason).text()] * len(anchors))
+    yield from bury(core, [place[0]])
+    return len(anchors)
+
+
+def bury(core: Core, staged: Iterable[bytes]) -> Operation[None]:
+    """Drops vectors whose trees are over; a tombstone stays, by which late copies of calls know them."""
+    yield [scripts.leave_tombstone(key, MARGIN) for key in staged]
+
+
+def finish(core: Core, looks: dict[VectorKey, str]) -> Operation[None]:
+    """Acks hashes that are full, and fails the trees of void ones. looks: what their shards said of them."""
+    full = [place for place, letter in looks.items() if letter == "f"]
+    if full:
+        yield from vectors.apply(core, full, "2")
+    for place in [place for place, letter in looks.items() if letter == "v"]:
+        yield from fail(
+            core, place, "tuples that rows of its segment were made into were dropped: they waited too long"
+        )

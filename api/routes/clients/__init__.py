@@ -1,0 +1,1 @@
+"""Routes of programs in any language: spouts, bolts, and steps over external streams."""

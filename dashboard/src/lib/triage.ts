@@ -1,0 +1,44 @@
+/** Triage: the severities of topologies in words, and where each trouble leads. */
+
+import type { Schemas } from "../api/client";
+import { count } from "./format";
+
+export type Level = Schemas["Health"]["severity"];
+type Trouble = Schemas["Trouble"];
+
+/** From the worst to the best, with their words for so many topologies. */
+export const LEVELS: readonly [Level, (number: number) => string][] = [
+  ["critical", () => "critical"],
+  ["look", (number) => (number === 1 ? "needs a look" : "need a look")],
+  ["muted", () => "muted"],
+  ["well", () => "well"],
+];
+
+/** "3 critical, 19 need a look, 183 well"; without what is zero. */
+export function inWords(counts: Schemas["Levels"]): string {
+  return LEVELS.filter(([level]) => counts[level] > 0)
+    .map(([level, words]) => `${count(counts[level])} ${words(counts[level])}`)
+    .join(", ");
+}
+
+/** The worst severity of any topology. */
+export function worst(counts: Schemas["Levels"]): Level {
+  return LEVELS.find(([level]) => counts[level] > 0)?.[0] ?? "well";
+}
+
+const PLACES: Partial<Record<Trouble["code"], [string, string]>> = {
+  full: ["/trees", "Trees in flight"],
+  "nearly-full": ["/trees", "Trees in flight"],
+  failing: ["/outcomes?status=failed", "Failures"],
+  expiring: ["/outcomes?status=expired", "Expirations"],
+  "no-bolt": ["/stuck", "In streams"],
+  behind: ["/stuck", "In streams"],
+  "dead-letters": ["/dead-letters", "Dead letters"],
+  "dead-letters-full": ["/dead-letters", "Dead letters"],
+};
+
+/** Where to look at a trouble of a topology, and what that is called. */
+export function place(topology: string, code: Trouble["code"]): { to: string; words: string } {
+  const [path, words] = PLACES[code] ?? ["", "Its page"];
+  return { to: `/t/${topology}${path}`, words };
+}

@@ -1,0 +1,20 @@
+-- Begins a call of a function, if there is room for it and no caller has begun it before.
+--
+-- KEYS  1 calls      hash: request -> its caller and the time of its begin (ms), as "<caller> <when>"
+--       2 deadlines  sorted set: request -> its deadline (ms)
+--       3 answer     string: of this request
+-- ARGV  1 request
+--       2 caller     random: identifies a repeated call
+--       3 time       ms until the deadline
+--       4 most       most unanswered calls
+-- Returns {'new'}, {'pending'} if another caller has begun it, {'full'}, or {'answered', answer}.
+local answer = redis.call('GET', KEYS[3])
+if answer then return {'answered', answer} end
+local known = redis.call('HGET', KEYS[1], ARGV[1])
+if known then return {string.match(known, '^%S*') == ARGV[2] and 'new' or 'pending'} end
+if redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[4]) then return {'full'} end
+local instant = redis.call('TIME')
+local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', now))
+redis.call('ZADD', KEYS[2], now + tonumber(ARGV[3]), ARGV[1])
+return {'new'}

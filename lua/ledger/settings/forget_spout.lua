@@ -1,8 +1,0 @@
--- Takes a spout from those of its topology.
---
--- KEYS  1 config  hash
--- ARGV  1 field   "spout:<name>"
--- Returns 1 where it was there, else 0.
-local there = redis.call('HDEL', KEYS[1], ARGV[1])
-if there == 1 then redis.call('HINCRBY', KEYS[1], 'spouts', -1) end
-return there

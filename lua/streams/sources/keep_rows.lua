@@ -1,0 +1,33 @@
+-- Keeps the rows of roots until their trees are settled: from now on an outcome leads to its row.
+--
+-- KEYS  keys of streams/includes/kept.lua, then
+--       1 rows    string: it has a time to live until it is kept
+-- ARGV  1 id
+--       2 record  of the roots
+--       3 number  of rows
+--       4 limit   most unsettled rows of this spout (max_spout_pending); 0 for none
+--       5 trees   of a slab, the last may have fewer
+--       6 slabs   8 bytes each
+-- Returns 1: kept now; 0: kept before, or settled since; -1: over the limit, nothing has changed.
+-- Bounded by the caller: at most 1,000 slabs a call.
+--- @chained reply >= 0
+--- @include "streams/includes/kept"
+local rows_key = KEYS[OWN]
+local id, rows, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local trees, names = tonumber(ARGV[5]), ARGV[6]
+if call('HEXISTS', KEPT, id) == 1 or call('TTL', rows_key) < 0 then return 0 end
+if limit > 0 and (tonumber(call('HGET', COUNTS, 'pending') or 0) or limit) + rows > limit then return -1 end
+call('PERSIST', rows_key)
+call('HSET', KEPT, id, ARGV[2])
+local instant = call('TIME')
+call('ZADD', TIMES, instant[1] * 1000 + math.floor(instant[2] / 1000), id)
+local fields, left = {}, rows
+for k = 0, #names / 8 - 1 do
+  fields[2 * k + 1] = sub(names, 8 * k + 1, 8 * k + 8)
+  fields[2 * k + 2] = struct.pack('<I4I2', k, math.min(trees, left)) .. id
+  left = left - trees
+end
+call('HSET', SLABS, unpack(fields))
+call('HSET', LEFT, id, #names / 8)
+raise(COUNTS, 'pending', rows)
+return 1

@@ -1,0 +1,299 @@
+"""A broker of Kafka for the tests: a real one in KRaft mode, or the mock one inside confluent-kafka.
+
+All workers of a test run share one real broker. The first that asks starts it, and a guard ends it when the
+last one is gone, in whichever way that ended.
+"""
+
+import base64
+import fcntl
+import gc
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from acker.embedded.java import ensure_java
+from acker.embedded.server import free_port
+from acker.kafka.partitions import answer_to, committed_offsets
+
+KAFKA = "4.1.1"
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>acker</groupId><artifactId>kafka</artifactId><version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+log.dirs={logs}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+log.cleaner.backoff.ms=100
+log.retention.check.interval.ms=100
+log.initial.task.delay.ms=100
+auto.create.topics.enable=false
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+"""
+# Holds the broker as long as any test process holds the shared lock.
+_GUARD = """\
+import fcntl, os, subprocess, sys
+users, address, log = sys.argv[1:4]
+with open(log, "ab") as out:
+    broker = subprocess.Popen(sys.argv[4:], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+with open(users) as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if os.path.exists(address):
+        os.unlink(address)
+    broker.terminate()
+    try:
+        broker.wait(15)
+    except subprocess.TimeoutExpired:
+        broker.kill()
+        broker.wait()
+"""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker that tests share. real: False for the mock one, which has no admin of topics."""
+
+    servers: str
+    real: bool
+    admin: AdminClient
+
+    def topic(self, partitions: int = 1, **config: str) -> str:
+        """A new topic of a name of its own. config: with `_` for `.`, as `cleanup_policy="compact"`."""
+        name = f"t-{secrets.token_hex(6)}"
+        self.create(name, partitions, **config)
+        return name
+
+    def create(self, name: str, partitions: int = 1, **config: str) -> None:
+        """Creates a topic of that name; in the mock broker it has 4 partitions and no settings."""
+        if not self.real:
+            Producer({"bootstrap.servers": self.servers}).list_topics(name, timeout=10)
+            return
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        made = self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
+        made[name].result(30)
+
+    def delete(self, name: str) -> None:
+        """Deletes a topic, and waits until the broker no longer has it."""
+        self.admin.delete_topics([name])[name].result(30)
+        deadline = time.monotonic() + 30
+        while name in self.admin.list_topics(timeout=10).topics:
+            assert time.monotonic() < deadline, f"topic {name} is still there"
+
+    def delete_before(self, topic: str, offset: int) -> None:
+        """Deletes the records of the first partition below an offset, as retention does."""
+        for answer in self.admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+            assert answer.result(30).low_watermark == offset
+
+    def produce(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: list[tuple[str, str | bytes | None]] | None = None,
+        timestamp: int = 0,
+    ) -> None:
+        """Writes values to a partition, and waits for them."""
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0})
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for value in values:
+            producer.produce(
+                topic, value, key, partition, on_delivery=delivered, timestamp=timestamp, headers=headers
+            )
+        assert producer.flush(30) == 0
+        producer.close()
+        assert not failed, failed
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> int:
+        """The committed offset of a group; a negative number if it has none."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group})
+        try:
+            [found] = answer_to(partial(committed_offsets, consumer, [TopicPartition(topic, partition)]))
+            return int(found.offset)
+        finally:
+            consumer.close()
+
+    def offsets(self, topic: str) -> list[int]:
+        """The offsets of the records that the first partition has."""
+        settings = {"group.id": "none", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        consumer, found = Consumer({"bootstrap.servers": self.servers, **settings}), list[int]()
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        try:
+            while True:
+                for message in consumer.consume(1, 10.0):
+                    if message.error() is not None:
+                        return found
+                    found.append(int(message.offset() or 0))
+        finally:
+            consumer.close()
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """The offset after the last one of a partition, markers included."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "none"})
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1])
+        finally:
+            consumer.close()
+
+
+def cache() -> Path:
+    """The directory of the broker's jars."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "acker" / f"kafka-{KAFKA}"
+
+
+def jars() -> Path | None:
+    """The broker's jars, fetched by Maven once; None where they are missing, and so is Maven."""
+    directory = cache()
+    if not (directory / "complete").exists() and shutil.which("mvn") is None:
+        return None
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / "complete").exists():
+            (directory / "pom.xml").write_text(_POM)
+            options = ["-q", "-B", "-f", str(directory / "pom.xml"), "-DincludeScope=runtime"]
+            subprocess.run(
+                ["mvn", *options, f"-DoutputDirectory={directory / 'jars'}", _PLUGIN],
+                check=True,  # Maven's own words say why it could not
+                timeout=600,
+            )
+            (directory / "complete").touch()
+    return directory / "jars"
+
+
+@contextmanager
+def broker(directory: Path) -> Iterator[Broker]:
+    """The broker of this test run. directory: all its processes share it.
+
+    Without Maven it is the mock broker; where CI is set, the test fails then.
+    """
+    found = jars()
+    if found is None:
+        message = "no Maven to fetch Kafka with (apt-get install maven)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        with mock() as made:
+            yield made
+        return
+    directory.mkdir(exist_ok=True)
+    with (directory / "users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        servers = _address(directory, found)
+        with AdminClient({"bootstrap.servers": servers}) as admin:
+            yield Broker(servers, True, admin)
+        gc.collect()  # clients in cycles: they would outlive the broker, and say so on stderr
+
+
+@contextmanager
+def mock() -> Iterator[Broker]:
+    """The mock broker inside confluent-kafka: it lives as long as the client that has it."""
+    owner = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1})
+    [one] = owner.list_topics(timeout=10).brokers.values()
+    servers = f"{one.host}:{one.port}"
+    with AdminClient({"bootstrap.servers": servers}) as admin:
+        yield Broker(servers, False, admin)
+    gc.collect()
+    owner.close()
+
+
+def _address(directory: Path, found: Path) -> str:
+    """The address of the broker, which is started unless another process has done so."""
+    address = directory / "address"
+    with (directory / "starting").open("w") as starting:
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        if not address.exists():
+            servers = _start(directory, found)
+            address.write_text(servers)
+        return address.read_text()
+
+
+def _start(directory: Path, found: Path) -> str:
+    place = directory / f"broker-{secrets.token_hex(4)}"
+    place.mkdir()
+    port, controller = free_port(), free_port()
+    properties = place / "server.properties"
+    properties.write_text(_PROPERTIES.format(port=port, controller=controller, logs=place / "logs"))
+    java = [str(ensure_java().home / "bin" / "java"), "-Xmx512m", "-cp", f"{found}/*"]
+    log = place / "broker.log"
+    name = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=").replace("-", "A")
+    subprocess.run(
+        [*java, "kafka.tools.StorageTool", "format", "--standalone", "-t", name, "-c", str(properties)],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    shared = [str(directory / "users"), str(directory / "address"), str(log)]
+    # Not a Popen: the guard outlives this process where another one still uses the broker.
+    guard = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-ISc", _GUARD, *shared, *java, "kafka.Kafka", str(properties)],
+        os.environ,
+        setsid=True,
+    )
+    servers = f"127.0.0.1:{port}"
+    _await(servers, guard, log)
+    return servers
+
+
+def _await(servers: str, guard: int, log: Path) -> None:
+    admin = AdminClient({"bootstrap.servers": servers, "reconnect.backoff.max.ms": 200}, logger=_quiet())
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            if admin.list_topics(timeout=1).brokers:
+                return
+        except KafkaException:
+            assert os.waitpid(guard, os.WNOHANG) == (0, 0), log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+
+
+def _quiet() -> Any:
+    logger = logging.getLogger("tests.kafka.starting")
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
+    return logger

@@ -1,0 +1,132 @@
+"""A step gets all rows of an external stream, and acks the rows that it was given."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from acker import FailedException, Topology
+from acker.spark import Acker
+from acker.spark.bolts.collector import Collector
+from tests.helpers.builders.pipeline import Pipeline
+
+ROWS = 200
+SCHEMA = "value string, _acker_stamp string"
+
+
+@pytest.fixture
+def acker(pipeline: Pipeline) -> Acker:
+    return Acker(pipeline.url, "t")
+
+
+@pytest.fixture
+def topology(pipeline: Pipeline) -> Iterator[Topology]:
+    with Topology(pipeline.url, "t", linger=None) as made:
+        made.incoming("items", subscription="count")
+        yield made
+
+
+@pytest.fixture
+def items(acker: Acker, topology: Topology, spark: SparkSession, tmp_path: Path) -> str:
+    """Rows in files, from a job that tracks them."""
+    where = str(tmp_path / "items")
+    with acker.job(spark, "parse") as collector:
+        numbers = spark.range(0, ROWS, 1, 3).selectExpr("string(id) value")
+        rows = acker.track(numbers, "src", message_id="value").select("value", "_acker")
+        collector.emit(rows, "items", to=lambda w: w.mode("append").parquet(where), segment_rows=20)
+    return where
+
+
+def test_a_job_acks_the_rows_that_it_was_given_and_a_second_one_changes_nothing(
+    spark: SparkSession, acker: Acker, topology: Topology, items: str
+) -> None:
+    for _ in range(2):
+        with acker.job(spark, "count") as collector:
+            rows = collector.receive(spark.read.parquet(items), "items")
+            assert rows.count() == ROWS
+            assert rows.filter("_acker != 0").count() in (ROWS, 0)
+        assert topology.counters()["acked"] == ROWS
+    assert topology.counters()["late"] == topology.counters()["orphaned"] == 0
+
+
+def test_rows_that_fail_fail_their_records_alone(
+    spark: SparkSession, acker: Acker, topology: Topology, items: str
+) -> None:
+    with acker.job(spark, "count") as collector:
+        rows = collector.receive(spark.read.parquet(items), "items")
+        collector.fail(rows.filter("value in ('7', '8')"), "odd")
+    assert topology.counters()["failed"] == 2
+    assert topology.counters()["acked"] == ROWS - 2
+
+
+def test_a_bolt_acks_the_rows_of_its_batches_and_a_query_that_leaves_out_rows_is_refused(
+    pipeline: Pipeline, acker: Acker, topology: Topology, items: str
+) -> None:
+    @acker.bolt("count", receives="items")
+    def count(batch: DataFrame, collector: Collector) -> None:
+        collector.fail(batch.filter("value = '7'"), "odd")
+
+    files = pipeline.spark.readStream.schema(SCHEMA).parquet(items)
+    with pytest.raises(PySparkException, match="explode_outer"):
+        pipeline.run_on(files.selectExpr("explode(array(value)) value", "_acker_stamp"), "exploded", count)
+    assert topology.counters()["failed"] == 0
+    pipeline.run_on(files, "count", count)
+    assert topology.counters()["failed"] == 1
+    assert topology.counters()["acked"] == ROWS - 1
+
+
+def test_a_batch_with_trees_of_its_own_receives_only_rows_of_elsewhere_and_fails_with_them(
+    pipeline: Pipeline, acker: Acker, topology: Topology, items: str
+) -> None:
+    spark = pipeline.spark
+
+    @acker.bolt("count")
+    def itself(batch: DataFrame, collector: Collector) -> None:
+        collector.receive(batch, "items")
+
+    @acker.bolt("count")
+    def dropped(batch: DataFrame, collector: Collector) -> None:
+        collector.receive(batch.drop("_acker"), "items")
+
+    @acker.bolt("count")
+    def elsewhere(batch: DataFrame, collector: Collector) -> None:
+        collector.receive(spark.read.parquet(items), "items")
+        raise FailedException("not today")
+
+    files = spark.readStream.schema(SCHEMA).parquet(items)
+    tracked = acker.track(files, "again", message_id="value", partitions=2)
+    for bolt, why in ((itself, "trees of their own"), (dropped, "a batch that has trees of its own")):
+        with pytest.raises(PySparkException, match=why):
+            pipeline.run_on(tracked, f"refused {why}", bolt)
+    assert topology.counters()["acked"] == topology.counters()["failed"] == 0
+    pipeline.run_on(tracked, "elsewhere", elsewhere)
+    assert topology.counters()["failed"] == 2 * ROWS  # records of the files, and of the query
+
+
+def test_a_row_fails_the_trees_that_its_stamp_does_not_have(
+    pipeline: Pipeline, acker: Acker, topology: Topology, items: str
+) -> None:
+    pipeline.spout(["7", "no item"], "orders")
+    with acker.job(pipeline.spark, "count") as collector:
+        orders = collector.take("orders")
+        rows = collector.receive(pipeline.spark.read.parquet(items), "items").drop("_acker")
+        joined = orders.join(rows, orders["line"] == rows["value"], "left")
+        collector.fail(joined.filter("value is null"), "no item")
+    assert topology.counters()["failed"] == 1
+    assert topology.counters()["acked"] == ROWS + 1
+
+
+def test_a_row_that_a_reader_drops_for_another_column_gets_no_bit(
+    spark: SparkSession, acker: Acker, topology: Topology, tmp_path: Path
+) -> None:
+    where = str(tmp_path / "csv")
+    with acker.job(spark, "parse") as collector:
+        numbers = spark.range(0, ROWS, 1, 1).selectExpr("if(id = 7, 'bad', string(id)) value")
+        rows = acker.track(numbers, "src", message_id="value").select("value", "_acker")
+        collector.emit(rows, "items", to=lambda w: w.mode("append").csv(where), segment_rows=1)
+    with acker.job(spark, "count") as collector:
+        read = spark.read.schema("value int, _acker_stamp string").option("mode", "DROPMALFORMED")
+        assert collector.receive(read.csv(where), "items").agg({"value": "count"}).head() == (ROWS - 1,)
+    assert topology.counters()["acked"] == ROWS - 1

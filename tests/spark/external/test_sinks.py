@@ -1,0 +1,69 @@
+"""Rows go to sinks of users: what counts as sent is what the sink has, or nothing of the batch is acked."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+
+from acker import Topology
+from acker.ledger.client import Ledger
+from acker.spark import Acker
+from acker.spark.bolts.collector import Collector
+
+ROWS, PARTS = 400, 4
+
+
+@pytest.fixture
+def acker(valkey_url: str, ledger: Ledger) -> Acker:
+    return Acker(valkey_url, "t")
+
+
+@pytest.fixture
+def topology(valkey_url: str, ledger: Ledger) -> Iterator[Topology]:
+    with Topology(valkey_url, "t", linger=None) as made:
+        made.incoming("items", subscription="count")
+        yield made
+
+
+def send(acker: Acker, spark: SparkSession, to: Callable[[DataFrameWriter], object], **how: Any) -> int:
+    """A job that tracks rows and sends them; returns how many."""
+
+    def emit(collector: Collector) -> int:
+        numbers = spark.range(0, ROWS, 1, PARTS).select(F.col("id").cast("string").alias("value"))
+        rows = acker.track(numbers, "src", message_id="value").select("value", "_acker")
+        return collector.emit(rows, "items", to=to, **how)
+
+    with acker.job(spark, "parse", run="monday") as collector:
+        return emit(collector)
+
+
+def persisted(spark: SparkSession) -> set[int]:
+    """The RDDs that the session keeps, of earlier tests too: these may go at any time."""
+    return {kept.id() for kept in spark.sparkContext._jsc.sc().getRDDStorageInfo()}
+
+
+def count(topology: Topology, rows: DataFrame) -> int:
+    """Acks the rows of a sink, all of them; returns how many have a tree that waits."""
+    items = topology.incoming("items", subscription="count")
+    found = items.read([row[0] for row in rows.select("_acker_stamp").collect()])
+    items.ack(found)
+    topology.flush()
+    return sum(row.tracked for row in found)
+
+
+def test_rows_in_files_are_acked_when_their_consumer_has_worked_on_all(
+    spark: SparkSession, acker: Acker, topology: Topology, tmp_path: Path
+) -> None:
+    where = str(tmp_path / "items")
+    before = persisted(spark)
+    assert send(acker, spark, lambda w: w.mode("append").parquet(where), segment_rows=30) == ROWS
+    assert persisted(spark) <= before  # nothing is persisted without need
+    rows = spark.read.parquet(where)
+    assert "_acker" not in rows.columns
+    assert topology.counters()["acked"] == 0
+    assert count(topology, rows) == ROWS
+    assert topology.counters()["acked"] == ROWS
+    assert topology.counters()["late"] == topology.counters()["orphaned"] == 0

@@ -1,0 +1,226 @@
+"""Commits that send and receive rows of external streams: their vectors once, their bits behind all emits."""
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from acker import Topology
+from acker.errors import StagingExpired
+from acker.ledger import ids
+from acker.store import keys
+from acker.store.operation import command
+from acker.streams import Stream
+from acker.streams.commits import commit as commits
+from acker.streams.commits.contents import Commit
+from acker.streams.log import segments
+from acker.streams.staging import staging
+from acker.streams.staging.external import bits, declaring
+from acker.streams.staging.external.rows import receipts, sending
+from acker.streams.staging.external.rows.receipts import Receipt
+from acker.streams.staging.external.rows.sending import Sending
+from acker.streams.staging.external.rows.stamps import Seal, Stamp
+from acker.streams.staging.external.segments import Sent
+from acker.streams.staging.staging import Staged
+from tests.helpers.builders.external import source, work
+from tests.helpers.builders.streaming import consume, stage
+from tests.helpers.faults.cuts import as_in_a_cluster, script_by_script
+from tests.helpers.faults.stepping import Stepping
+from tests.helpers.worlds.commits import pass_time
+
+pytestmark = pytest.mark.cluster(slow=True)
+ROWS = 6
+
+
+@pytest.fixture
+def topology(url: str) -> Iterator[Topology]:
+    with Topology(url, "t", ackers=3, message_timeout=600.0, linger=None) as made:
+        yield made
+
+
+class Batch:
+    """A batch of a step between `items` and `words`, of rows that a plain program has sent."""
+
+    def __init__(self, topology: Topology, *, tracked: bool = True) -> None:
+        self.topology, self.ledger = topology, topology.ledger
+        topology.incoming("items", subscription="split")
+        topology.incoming("words", subscription="count")
+        self.headers = source(topology, ROWS, rows=1)
+        if tracked:
+            topology.flush()
+
+    def anchors(self) -> list[int]:
+        return [anchor for stamp in self._stamps() for anchor in stamp.anchors]
+
+    def _stamps(self) -> list[Stamp]:
+        external = self.ledger.run(declaring.declare(self.ledger.core, "items"))
+        seal = Seal("t", "items", external.stamp_keys, external.number)
+        found = [seal.read(dict(headers)["acker-stamp"]) for headers in self.headers]
+        return [one for one in found if isinstance(one, Stamp)]
+
+    def received(self) -> str:
+        """Stages that all rows were worked on."""
+        core = self.ledger.core
+        external = self.ledger.run(declaring.declare(core, "items"))
+        [slot] = external.seen
+        worked = dict[tuple[str, int], set[int]]()
+        for stamp in self._stamps():
+            place = stamp.token, ids.shard_of_anchor(stamp.anchors[0], core.config.ackers)
+            worked.setdefault(place, set()).add(stamp.position)
+        staged_id = segments.new_hex_id()
+        fails: receipts.Fails = {}
+        bitmaps = {place: (bits.pack(positions), fails) for place, positions in worked.items()}
+        found = Receipt("items", slot, external.epoch.decode(), 1, {}, receipts.packed(bitmaps))
+        self.ledger.store.send([receipts.stage(core, staged_id, [found], 3600)])
+        return staged_id
+
+    def sent(self) -> tuple[Sending, list[str]]:
+        """Stages a segment of words, one of each row, as a task does; returns it, and its stamps."""
+        core = self.ledger.core
+        external = self.ledger.run(declaring.declare(core, "words"))
+        rows: list[tuple[int, ...]] = [(anchor,) for anchor in self.anchors()]
+        begun = external.now // 1000
+        trees = {anchor for row in rows for anchor in row}
+        sent = Sent(secrets.token_hex(14), segments.new_seed(), begun, rows, trees=trees)
+        segment, requests = sending.stage(core, sent, tuple(external.seen))
+        self.ledger.store.send(requests)
+        seal = Seal("t", "words", external.stamp_keys, external.number)
+        stamps = [seal.write(Stamp(sent.token, at, begun, anchors)) for at, anchors in enumerate(rows)]
+        return Sending("words", external.number, external.key, ((segment, begun),)), stamps
+
+    def work(self) -> tuple[Commit, list[str]]:
+        sent, stamps = self.sent()
+        return Commit(sent=(sent,), received=(self.received(),)), stamps
+
+    def failed(self) -> tuple[Staged, int]:
+        """Stages that the first row's tree fails, and the number of rows in its shard."""
+        core, anchors = self.ledger.core, self.anchors()
+        here = [ids.shard_of_anchor(anchor, core.config.ackers) for anchor in anchors]
+        of = staging.stage_failures(core, 3600, np.array(anchors[:1], dtype=np.int64), ["bad"])
+        return Staged("", failures=tuple(self.ledger.run(of))), here.count(here[0])
+
+    def acked(self) -> int:
+        return self.topology.counters()["acked"]
+
+    def count(self, stamps: list[str]) -> None:
+        """A step that acks words."""
+        work(self.topology, [[("acker-stamp", stamp)] for stamp in stamps], stream="words")
+        self.topology.flush()
+
+
+@pytest.fixture
+def batch(topology: Topology) -> Batch:
+    return Batch(topology)
+
+
+def test_its_rows_are_in_the_trees_before_what_it_received_is_acked(batch: Batch) -> None:
+    found, stamps = batch.work()
+    assert batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+    assert batch.acked() == 0
+    batch.count(stamps[:-1])
+    assert batch.acked() == 0  # a segment is acked when all of its rows were worked on
+    batch.count(stamps[-1:])
+    assert batch.acked() == ROWS
+    assert batch.topology.counters()["late"] == batch.topology.counters()["orphaned"] == 0
+
+
+def test_words_that_were_counted_before_the_commit_count(batch: Batch) -> None:
+    found, stamps = batch.work()
+    batch.count(stamps)
+    assert batch.acked() == 0
+    assert batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+    assert batch.acked() == ROWS
+
+
+@pytest.mark.parametrize("cut", [script_by_script, as_in_a_cluster])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_commit_that_is_cut_anywhere_is_finished_by_another_process(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, cut: Callable[[pytest.MonkeyPatch], None], early: bool
+) -> None:
+    cut(monkeypatch)
+    core, ended, number = batch.ledger.core, False, 0
+    while not ended:
+        found, stamps = batch.work()
+        before = batch.acked()
+        if early:
+            batch.count(stamps)
+        going = Stepping(batch.ledger, commits.commit(core, "w", number, found))
+        going.go_on(number)
+        ended = going.ended
+        other, others = batch.work()  # the batch runs again, with other segments
+        mine = batch.ledger.run(commits.commit(core, "w", number, other))
+        counted = others if mine else stamps
+        if not early or mine:
+            assert batch.acked() == before, number
+            batch.count(counted)
+        batch.count([*stamps, *others])  # rows that do not count change nothing
+        assert batch.acked() == before + ROWS, number
+        assert batch.topology.counters()["late"] == 0
+        batch.headers = source(batch.topology, ROWS, rows=1)
+        batch.topology.flush()
+        number += 1
+    assert number > 5
+
+
+def test_a_stream_that_was_removed_takes_nothing_and_nothing_is_acked(batch: Batch) -> None:
+    found, _ = batch.work()
+    subscriptions = keys.Stream("t", "words").subscriptions
+    batch.ledger.store.send([command("HSET", subscriptions, "stamp_key:0", "00" * 32)])
+    assert batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+    assert batch.acked() == 0
+
+
+def test_a_subscription_that_was_dropped_meanwhile_owes_nothing(batch: Batch) -> None:
+    batch.topology.incoming("words", subscription="other")
+    found, stamps = batch.work()
+    Stream(batch.ledger, "words").unsubscribe("other")
+    assert batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+    batch.count(stamps)
+    assert batch.acked() == ROWS
+
+
+def test_segments_of_which_only_bits_are_left_are_refused(batch: Batch) -> None:
+    found, stamps = batch.work()
+    places = sending.places(batch.ledger.core, found.sent)
+    batch.ledger.store.send([command("UNLINK", key) for key, _ in places])
+    batch.count(stamps)
+    with pytest.raises(StagingExpired):
+        batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+    assert batch.acked() == 0
+
+
+def test_a_fail_by_tree_waits_for_a_track_as_long_as_the_bits_beside_it(topology: Topology) -> None:
+    early = Batch(topology, tracked=False)
+    failed, _ = early.failed()
+    done = Commit((failed,), received=(early.received(),))
+    assert early.ledger.run(commits.commit(early.ledger.core, "w", 0, done))
+    for _ in range(4):
+        pass_time(early.ledger)
+    topology.flush()
+    assert (early.acked(), topology.counters()["failed"]) == (ROWS - 1, 1)
+
+
+def test_rows_beside_a_fail_that_has_no_room_are_not_acked(url: str) -> None:
+    with Topology(url, "t", ackers=3, message_timeout=600.0, linger=None, waiting_bytes=0) as topology:
+        early = Batch(topology, tracked=False)
+        failed, beside = early.failed()
+        done = Commit((failed,), received=(early.received(),))
+        assert early.ledger.run(commits.commit(early.ledger.core, "w", 0, done))
+        for _ in range(4):
+            pass_time(early.ledger)
+        topology.flush()
+        assert (early.acked(), topology.counters()["failed"]) == (ROWS - beside, 0)
+
+
+def test_rows_of_a_managed_stream_wait_for_a_track_as_long_as_bits(topology: Topology) -> None:
+    early = Batch(topology, tracked=False)
+    lines = stage(early.ledger, np.array(early.anchors(), dtype=np.int64), stream="lines")
+    done = Commit((lines,), received=(early.received(),))
+    assert early.ledger.run(commits.commit(early.ledger.core, "w", 0, done))
+    for _ in range(4):
+        pass_time(early.ledger)
+    topology.flush()
+    assert early.acked() == 0
+    consume(early.ledger, "lines")
+    assert early.acked() == ROWS

@@ -1,0 +1,143 @@
+"""A stamp says what was written, or why it cannot be read; whatever a row carries, nothing is raised."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from acker.errors import ValidationError
+from acker.streams.staging.external.bits import MOST_POSITIONS, pack, unpack
+from acker.streams.staging.external.rows import carriers
+from acker.streams.staging.external.rows.stamps import MOST_ANCHORS, VERSION, Seal, Stamp
+
+KEY = bytes(range(32))
+SEAL = Seal("t", "s", {0: KEY}, 0)
+anchors = st.integers(-(1 << 62), (1 << 62) - 1).map(lambda number: 2 * number + 1)
+stamps = st.builds(
+    Stamp,
+    st.binary(min_size=14, max_size=14).map(bytes.hex),
+    st.integers(0, MOST_POSITIONS - 1),
+    st.integers(0, (1 << 32) - 1),
+    st.lists(anchors, min_size=1, max_size=4).map(tuple),
+)
+junk: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.binary(), st.text(), st.integers(), st.lists(st.integers()), st.floats(),
+    st.binary().map(lambda some: VERSION.encode() + some), st.text().map(lambda some: VERSION + some),
+)  # fmt: skip
+
+
+@given(stamps)
+def test_a_stamp_says_what_was_written(stamp: Stamp) -> None:
+    text = SEAL.write(stamp)
+    assert SEAL.read(text) == SEAL.read(text.encode()) == stamp
+
+
+def test_a_stamp_of_one_tree_has_some_fifty_characters() -> None:
+    assert len(SEAL.write(Stamp("00" * 14, 1, 1, (1,)))) == 51
+
+
+@given(st.lists(st.one_of(stamps.map(SEAL.write), junk), max_size=8))
+@example(["a1-", "a1-A", "a2-x", "a1-" + "A" * 48, None, b"a1-" + b"A" * 38])
+def test_many_are_read_as_each_alone(texts: list[Any]) -> None:
+    assert SEAL.read_many(texts) == [SEAL.read(text) for text in texts]
+
+
+@given(st.lists(anchors, min_size=1, max_size=50))
+def test_many_are_written_as_each_alone(of: list[int]) -> None:
+    token, places = "0a" * 14, np.arange(len(of)) * 1000
+    each = [SEAL.write(Stamp(token, 1000 * place, 77, (one,))) for place, one in enumerate(of)]
+    assert SEAL.write_many(token, 77, places, np.array(of, np.int64)) == each
+
+
+@given(stamps, st.data())
+def test_an_edited_stamp_is_none(stamp: Stamp, data: st.DataObject) -> None:
+    text = SEAL.write(stamp)
+    at = data.draw(st.integers(0, len(text) - 1))
+    other = data.draw(st.characters(max_codepoint=300).filter(lambda one: one != text[at]))
+    assert isinstance(SEAL.read(text[:at] + other + text[at + 1 :]), str)
+    assert isinstance(SEAL.read(text[:at]), str)
+    assert isinstance(SEAL.read(text + other), str)
+
+
+@given(stamps)
+def test_a_stamp_of_another_stream_key_or_topology_is_foreign(stamp: Stamp) -> None:
+    text = SEAL.write(stamp)
+    others = [Seal("t", "s", {0: bytes(32)}, 0), Seal("t", "r", {0: KEY}, 0), Seal("u", "s", {0: KEY}, 0)]
+    others.append(Seal("t", "s", {1: KEY}, 1))
+    assert [one.read(text) for one in others] == ["foreign"] * 4
+
+
+def test_two_keys_are_known_and_the_newer_is_written() -> None:
+    both = Seal("t", "s", {0: KEY, 1: bytes(32)}, 1)
+    stamp = Stamp("00" * 14, 1, 1, (1,))
+    assert both.read(SEAL.write(stamp)) == both.read(both.write(stamp)) == stamp
+    assert SEAL.read(both.write(stamp)) == "foreign"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (None, "unstamped"), ("", "damaged"), ("a2-AAAA", "newer"), (b"a17-", "newer"),
+        ("a0-AAAA", "damaged"), ("b1-", "damaged"), (7, "damaged"), ("a" * 4000, "damaged"),
+        ("a1-" + "x" * (1 << 20), "damaged"), ("a" + "1" * 2000 + "-", "newer"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_named(text: Any, fault: str) -> None:
+    assert SEAL.read(text) == fault
+    assert SEAL.read_many([text]) == [fault]
+
+
+def test_a_row_has_at_most_255_anchors() -> None:
+    most = Stamp("00" * 14, 0, 0, tuple(range(1, 2 * MOST_ANCHORS, 2)))
+    assert SEAL.read(SEAL.write(most)) == most
+    for count in (0, MOST_ANCHORS + 1):
+        with pytest.raises(ValidationError, match=f"expected 1 to 255 anchors, got {count}"):
+            SEAL.write(most._replace(anchors=(1,) * count))
+
+
+@given(st.lists(st.integers(0, MOST_POSITIONS - 1)))
+def test_a_bitmap_has_each_position_once(positions: list[int]) -> None:
+    bitmap = pack(positions)
+    assert unpack(bitmap) == sorted(set(positions))
+    assert not bitmap.endswith(b"\0")
+
+
+def test_a_bitmap_is_bounded() -> None:
+    for strange in (-1, MOST_POSITIONS):
+        with pytest.raises(ValidationError, match=f"expected 0 to 65,535, got {strange}"):
+            pack([1, strange])
+    with pytest.raises(ValidationError, match="at most 8,192 bytes"):
+        unpack(bytes(8193))
+
+
+class Hostile(dict[str, Any]):
+    """Headers that raise."""
+
+    def get(self, *_: Any) -> Any:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    "headers", [7, [1], [("a",)], [("a", "b", "c")], Hostile(), iter([None]), "acker-stamp"]
+)
+def test_headers_that_are_none_hold_a_damaged_stamp(headers: Any) -> None:
+    assert SEAL.read(carriers.find(headers)) == "damaged"
+
+
+@pytest.mark.parametrize("form", [list, dict])
+def test_a_stamp_takes_the_place_of_the_one_before_and_leaves_the_rest(form: Any) -> None:
+    headers = form([("traceparent", b"00-1"), ("acker-stamp", b"old"), ("ce_id", b"9")])
+    made = carriers.put(headers, "new")
+    assert dict(made) == {"traceparent": b"00-1", "ce_id": b"9", "acker-stamp": b"new"}
+    assert isinstance(made, form)
+    assert carriers.find(made) == b"new"
+    assert dict(carriers.put(made, None)) == {"traceparent": b"00-1", "ce_id": b"9"}
+    assert carriers.find(carriers.put(None, None)) is None
+
+
+def test_the_last_of_several_headers_counts() -> None:
+    pairs = [("acker-stamp", b"old"), ("a", b""), ("a", b"1"), ("acker-stamp", b"new")]
+    assert carriers.find(pairs) == b"new"
+    assert carriers.put(pairs, "x") == [("a", b""), ("a", b"1"), ("acker-stamp", b"x")]
