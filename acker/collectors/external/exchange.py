@@ -11,8 +11,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import numpy as np
-
 from acker.collectors import process_end
 from acker.collectors.tuples import Edge, Owner, Taken, Tuple, ending, is_ending
 from acker.errors import (
@@ -25,7 +23,6 @@ from acker.errors import (
     shown,
 )
 from acker.ledger import ids
-from acker.ledger.calls import idempotence
 from acker.ledger.calls.core import Core
 from acker.ledger.steps.registration import SECONDS, AtWork
 from acker.store.operation import Operation
@@ -375,15 +372,14 @@ class Exchange:
     def _send(self, commit: ExternalCommit) -> Operation[None]:
         asked, core = time.monotonic(), self.core
         try:
-            if not commit.done:  # its notes are dropped by the next carrying out
-                ended = yield from commits.carry_out(core, commit, self._spent)
-                self._spent, commit.done = ended.spent, True
-                if ended.now:
-                    self.note_time(ended.now, asked)
-            if commit.fails:
-                anchors = np.array([one for trees, _ in commit.fails for one in trees], np.int64)
-                causes = [cause for trees, cause in commit.fails for _ in trees]
-                yield from idempotence.send(core, core.fail_each(anchors, causes))
+            yield from commits.fail_rows(
+                core, [(tree, cause) for trees, cause in commit.fails for tree in trees]
+            )
+            # Its notes are dropped by the next carrying out.
+            ended = yield from commits.carry_out(core, commit, self._spent)
+            self._spent = ended.spent
+            if ended.now:
+                self.note_time(ended.now, asked)
         except (StampsExpired, StreamLost) as error:
             self.refuse(error)
             raise

@@ -222,10 +222,15 @@ class Core:
         """Fails trees, for one cause (`acker.ledger.slabs.causes`). by: the failing step."""
         return self.fail_each(anchors, [cause], by)
 
-    def fail_each(self, anchors: Ids, causes: Sequence[bytes], by: Mark | None = None) -> Submission[Failed]:
-        """Fails trees, each for a separate cause."""
+    def fail_each(
+        self, anchors: Ids, causes: Sequence[bytes], by: Mark | None = None, stay: int = 0
+    ) -> Submission[Failed]:
+        """Fails trees, each for a separate cause.
+
+        stay: ms for which fails wait for the track of their trees; 0 for three rotations.
+        """
         calls = [
-            scripts.fail(self.config, self.shards[call.shard], call, by=by)
+            scripts.fail(self.config, self.shards[call.shard], call, by=by, stay=stay)
             for call in encoding.fail_calls(anchors, causes, max(1, self.config.ackers))
         ]
         return Submission(calls, lambda calls: Failed(*sums(calls, 3)))

@@ -75,13 +75,13 @@ def fail(
     """Fails trees, as `acker.ledger.calls.encoding.fail_calls` cuts them. by: the failing step.
 
     staged, applied, number: of a commit, which has `applied` only where its inputs are acked.
-    stay: ms for which its fails wait for their track; 0 for three rotations.
+    stay: ms for which the fails wait for their track; 0 for three rotations.
     """
     keys = [] if by is None else [shard.step_counts]
     keys += shard.vectors(part.slabs) + [key for key in (staged, applied) if key is not None]
     args: list[Word] = [config.waiting_bytes, part.reasons, part.why, part.counts, part.indexes]
     args += [config.outcomes_kept, b"" if by is None else by.packed()]
-    args += [] if number is None else [number, stay]
+    args += [] if number is None and not stay else [b"" if number is None else number, stay]
     return Call(shard.number, scripts.get("fail"), keys, args)
 
 

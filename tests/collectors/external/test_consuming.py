@@ -156,7 +156,7 @@ def test_a_loop_ends_when_another_one_begins_over_its_consumer(make: Make) -> No
     next(left)  # something holds the loop
     for row in items.consume(client, seconds=60.0, running=lambda: client.messages):
         items.ack(row)
-    with pytest.raises(AckerError, match="another loop has begun over the consumer"):
+    with pytest.raises(AckerError, match="another loop uses the consumer: this loop has ended"):
         next(left)
     assert client.calls == ["subscribe ['items']", "unsubscribe", "subscribe ['items']", "commit 2, 1 acked"]
 

@@ -103,9 +103,24 @@ def _fail_unheard(core: Core, commit: ExternalCommit) -> Operation[None]:
         for position, cause in sent.unsent.items()
         for anchor in (sent.rows[position] if cause else ())
     ]
-    if fails:
-        anchors = np.array([anchor for anchor, _ in fails], np.int64)
-        yield from idempotence.send(core, core.fail_each(anchors, [cause for _, cause in fails]))
+    yield from fail_rows(core, fails)
+
+
+def fail_rows(core: Core, fails: Sequence[tuple[int, bytes]]) -> Operation[None]:
+    """Fails trees of rows that were not delivered, which may wait for their track as long as bits do.
+
+    It comes before any bit of these rows: a bit may complete a tree that is to fail.
+
+    Raises:
+        StreamFull: Too much waits in a shard for its track; some of the trees may have failed.
+    """
+    if not fails:
+        return
+    anchors = np.array([anchor for anchor, _ in fails], np.int64)
+    failing = core.fail_each(anchors, [cause for _, cause in fails], stay=1000 * core.config.stamp_ttl)
+    orphaned = (yield from idempotence.send(core, failing)).orphaned
+    if orphaned:
+        raise receiving.full(core, f"FULL {orphaned:,} failed trees found no room to wait for their track")
 
 
 @dataclass(frozen=True, slots=True)

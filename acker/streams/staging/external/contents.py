@@ -47,7 +47,6 @@ class ExternalCommit:
         taken_at: The time at which the first of these was taken over, in Unix seconds of the store.
         unsent: By token, slot and shard, rows of earlier commits that did not reach the transport.
         fails: Trees of rows whose segments are no longer known, and their causes.
-        done: True when it is carried out; `fails` may be left.
     """
 
     name: str
@@ -57,4 +56,3 @@ class ExternalCommit:
     taken_at: int = 0
     unsent: dict[tuple[str, int, int], Worked] = field(default_factory=dict)
     fails: list[tuple[tuple[int, ...], bytes]] = field(default_factory=list)
-    done: bool = False

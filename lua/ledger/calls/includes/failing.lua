@@ -5,8 +5,8 @@ local failing = lazy(function(failing)
 
   -- trees: packed indexes (u16). reasons: of each of them; nil if `reason` is the reason of all. ended:
   -- packed index -> true for trees that the commit has failed before, nil for none. noted: key of the
-  -- commit's progress (applied.lua), or nil. stay: ms for which fails of the commit wait for their track, or
-  -- 0. With it they are noted as its emits are, because its bits count only beside them (receive.lua).
+  -- commit's progress (applied.lua), or nil. stay: ms for which fails wait for their track; 0 or nil for three
+  -- rotations. Those of a commit are noted as its emits are: its bits count only beside them (receive.lua).
   -- Bounded by the caller: at most 250 trees a call.
   function failing.slab(key, slab, trees, reasons, reason, ended, noted, stay)
     local one = vectors.is_one(slab)
@@ -53,6 +53,9 @@ local failing = lazy(function(failing)
       local lost = waiting.fail(slab, early_at, early_reasons)
       if lost then failing.orphaned = failing.orphaned + lost else slabs.refuse(slab) end
       dropped = lost ~= 0
+      if stay and stay > 0 and lost == 0 then
+        waiting.stay(slab, call('HGET', SLABS, slab), now + stay)
+      end
     end
     if noted and stay > 0 and (dropped or #early_at > 0) then
       applied.emitted(noted, {slab}, dropped, now + stay)
