@@ -106,11 +106,10 @@ class Bolt(Shipped):
             collector = self._collector(batch.sparkSession, at)
             with committing.discarding(ledger, collector), reads.same_rows():
                 failed = committing.failure(
-                    self.name,
+                    collector,
                     at.number,
                     lambda: bolt_function.call(self._given, self.name, batch, collector),
                 )
-                collector.life.end(wait=failed is None)
                 inputs = reads.read(
                     failed=failed is not None,
                     staged=bool(collector.staged),

@@ -46,12 +46,17 @@ def discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
         collector.release()
 
 
-def failure(step: str, batch: int, call: Callable[[], object]) -> str | None:
-    """Returns the cause, as text, for which a batch failed as a whole; None if it did not."""
+def failure(collector: Collector, batch: int, call: Callable[[], object]) -> str | None:
+    """Returns the cause, as text, for which a batch failed as a whole; None if it did not.
+
+    The life of the collector is over then. Raises AckerError if one of its calls has failed otherwise.
+    """
     try:
         call()
+        collector.life.end()
     except FailedException as error:
-        return cause(step, error, batch)
+        collector.life.end(wait=False)
+        return cause(collector.name, error, batch)
     return None
 
 

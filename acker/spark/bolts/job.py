@@ -90,11 +90,12 @@ def job(
         try:
             with microbatches.of_job(spark, topology):
                 yield collector
+            collector.life.end()
         except FailedException as error:
             failed = committing.cause(name, error)
+            collector.life.end(wait=False)
         finally:
             AT_WORK.reset(outer)
-        collector.life.end(wait=failed is None)
         tracked = batch_roots.registered(ledger, at)
     work = replace(
         committing.commit_of(ledger, collector, at, tracked, failed),

@@ -113,6 +113,7 @@ def working(
     ledger, failed = options.observed_ledger(), None
     try:
         yield collector
+        collector.life.end()
     except FailedException as error:
         failed = committing.cause(collector.name, error, -1 if job else at.number)
         _log.warning(
@@ -121,7 +122,6 @@ def working(
         )  # fmt: skip
     finally:
         collector.release()
-    collector.life.end(wait=failed is None)
     step = Step(
         collector.name, "job" if job else "bolt", query_id="" if job else at.query,
         query="" if job else at.name, batch=-1 if job else at.number,

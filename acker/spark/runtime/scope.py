@@ -11,7 +11,7 @@ from logging import getLogger
 from threading import Condition
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from acker.errors import AckerError, class_name, text_of
+from acker.errors import AckerError, FailedException, class_name, text_of
 
 _log = getLogger(__name__)
 P = ParamSpec("P")
@@ -71,9 +71,14 @@ class Life:
             self.check()
 
     def check(self) -> None:
-        """Raises AckerError if a call has failed, or came too late."""
+        """Raises AckerError if a call has failed, or came too late; the error of a call that fails the batch.
+
+        Another run of the batch would come to the same end: its records are to be replayed.
+        """
         if self._failed is not None:
             name, error = self._failed
+            if isinstance(error, FailedException):
+                raise error
             raise AckerError(
                 f"{self._batch} is not committed, for collector.{name} has failed in it and the function "
                 f"went on: let the exception end the function, and the batch can run again. "

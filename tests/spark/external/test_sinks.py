@@ -1,6 +1,7 @@
 """Rows go to sinks of users: what counts as sent is what the sink has, or nothing of the batch is acked."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
-from acker import Topology
+from acker import FailedException, Topology
 from acker.ledger.client import Ledger
 from acker.spark import Acker
 from acker.spark.bolts.collector import Collector
+from tests.helpers.builders.pipeline import Pipeline
 
 ROWS, PARTS = 400, 4
 
@@ -67,3 +69,20 @@ def test_rows_in_files_are_acked_when_their_consumer_has_worked_on_all(
     assert count(topology, rows) == ROWS
     assert topology.counters()["acked"] == ROWS
     assert topology.counters()["late"] == topology.counters()["orphaned"] == 0
+
+
+def test_a_batch_fails_where_its_function_goes_on_without_rows_that_may_be_in_the_sink(
+    pipeline: Pipeline, acker: Acker, topology: Topology
+) -> None:
+    @acker.bolt("parse")
+    def parse(batch: DataFrame, collector: Collector) -> None:
+        with suppress(FailedException):
+            collector.emit(batch, "items", to=lambda _: None)
+
+    pipeline.run_on(pipeline.tracked(pipeline.files(["a", "b"])), "parse", parse)
+    assert topology.counters()["failed"] == 2
+    pipeline.spout(["c"], "orders")
+    with acker.job(pipeline.spark, "parse") as collector, suppress(FailedException):
+        collector.emit(collector.take("orders"), "items", to=lambda _: None)
+    assert topology.counters()["failed"] == 3
+    assert topology.counters()["acked"] == 0
