@@ -16,7 +16,7 @@
 --       11 call      of a commit: the number of this call. It takes effect once. It has no effect if the
 --                    staged trees are gone: they are deleted after all calls were made
 --                    empty for fails of none
---       12 stay      ms for which fails wait for their track, however many rotations come; 0 for three of them
+--       12 stay      ms for which fails wait for their track, through all rotations; 0 for three rotations
 -- Returns "failed late orphaned", and after that the slabs that were refused, 16 hexadecimal digits each:
 --       their record cannot be read. An untracked tree waits as failed, and its track reports it.
 -- Tells the spouts: failed.

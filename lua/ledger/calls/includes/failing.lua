@@ -5,8 +5,8 @@ local failing = lazy(function(failing)
 
   -- trees: packed indexes (u16). reasons: of each of them; nil if `reason` is the reason of all. ended:
   -- packed index -> true for trees that the commit has failed before, nil for none. noted: key of the
-  -- commit's progress (applied.lua), or nil. stay: ms for which fails wait for their track; 0 or nil for three
-  -- rotations. Those of a commit are noted as its emits are: its bits count only beside them (receive.lua).
+  -- commit's progress (applied.lua), or nil. stay: ms for which fails wait for their track; 0 or nil: for
+  -- three rotations. Waiting fails of a commit are noted as its emits are: bits count only beside them.
   -- Bounded by the caller: at most 250 trees a call.
   function failing.slab(key, slab, trees, reasons, reason, ended, noted, stay)
     local one = vectors.is_one(slab)
