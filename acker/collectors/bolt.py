@@ -131,10 +131,10 @@ class Bolt:
         """
         outbox, owner = self.topology.outbox, self.topology.owner
         if not isinstance(tuples, TupleVector):
-            for one in tuples:
-                _check_tuple(one)
-                if not one.ended:
-                    self.ack(one)
+            for tuple_ in tuples:
+                _check_tuple(tuple_)
+                if not tuple_.ended:
+                    self.ack(tuple_)
             return
         if tuples.owner != owner:
             raise TupleError(f"tuples of topology {tuples.owner[1]!r} cannot be acked in {owner[1]!r}")

@@ -216,10 +216,10 @@ class Inbox:
         named = {outcome.slab for entry, _ in self._entries for outcome in entry.slabs}
         with self._outbox.lock:
             unknown = [name for name in named if self.pending.find(name) is None]
-        found = ledger.message_ids(unknown) if unknown else {}
+        message_ids = ledger.message_ids(unknown) if unknown else {}
         with self._outbox.lock:
             for entry, unconfirmed in self._entries:
-                self._report(entry, unconfirmed, found)
+                self._report(entry, unconfirmed, message_ids)
             self._entries = []
             self._outbox.changed.notify_all()
         return read

@@ -300,11 +300,11 @@ class TupleVector(Sequence[Tuple]):
         edges: The tuple's own id in each.
     """
 
-    __slots__ = ("_anchors", "_edges", "_ended", "_made", "_owner")
+    __slots__ = ("_anchors", "_edges", "_ended", "_owner", "_tuples")
 
     def __init__(self, owner: Owner, anchors: Ids, edges: Ids) -> None:
         self._owner, self._anchors, self._edges = owner, anchors, edges
-        self._made: dict[int, Tuple] = {}
+        self._tuples: dict[int, Tuple] = {}
         self._ended = ""
 
     def __len__(self) -> int:
@@ -320,13 +320,13 @@ class TupleVector(Sequence[Tuple]):
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
         place = range(len(self))[place]
-        made = self._made.get(place)
-        if made is None:
+        tuple_ = self._tuples.get(place)
+        if tuple_ is None:
             anchor = int(self._anchors[place])
-            made = Tuple.from_edges(self._owner, {anchor: int(self._edges[place])} if anchor else {})
-            made.ended = self._ended
-            self._made[place] = made
-        return made
+            tuple_ = Tuple.from_edges(self._owner, {anchor: int(self._edges[place])} if anchor else {})
+            tuple_.ended = self._ended
+            self._tuples[place] = tuple_
+        return tuple_
 
     def __iter__(self) -> Iterator[Tuple]:
         return map(self.__getitem__, range(len(self)))
@@ -346,19 +346,19 @@ class TupleVector(Sequence[Tuple]):
         """
         if self._ended:
             return
-        still = [(place, one) for place, one in self._made.items() if not one.ended]
+        still = [(place, tuple_) for place, tuple_ in self._tuples.items() if not tuple_.ended]
         anchors, deltas = self._anchors, self._edges
-        if self._made:
+        if self._tuples:
             deltas = deltas.copy()
-            for place, one in still:
-                for delta in one.deltas().values():
+            for place, tuple_ in still:
+                for delta in tuple_.deltas().values():
                     deltas[place] = delta
-            ended = [place for place, one in self._made.items() if one.ended]
+            ended = [place for place, tuple_ in self._tuples.items() if tuple_.ended]
             anchors, deltas = np.delete(anchors, ended), np.delete(deltas, ended)
         tracked = anchors != 0
         if not tracked.all():
             anchors, deltas = anchors[tracked], deltas[tracked]
-        any(map(setattr, [one for _, one in still], repeat("ended"), repeat("acked")))
+        any(map(setattr, [tuple_ for _, tuple_ in still], repeat("ended"), repeat("acked")))
         self._ended = "acked"
         if len(anchors):
             outbox.ack_vector(step, anchors, deltas)

@@ -105,8 +105,8 @@ def _answer(core: Core, function: Description, outcomes: Sequence[tuple[int, str
     yield [calls.answer(core, function, request, text, str(anchor)) for anchor, request, text in without]
 
 
-def _without_section(what: Description, reason: str) -> str:
+def _without_section(function: Description, reason: str) -> str:
     """Returns the reason of a failed call for its caller: the step is named, not the section."""
-    for place in range(len(what.steps)):
-        reason = reason.removeprefix(f"in section {what.stream(place)}: ")
+    for place in range(len(function.steps)):
+        reason = reason.removeprefix(f"in section {function.stream(place)}: ")
     return reason

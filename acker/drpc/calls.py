@@ -72,10 +72,14 @@ def ended(answer: bytes) -> Seen:
 
 def see(core: Core, function: Description, request: str) -> Operation[Seen | None]:
     """Returns a call of a function; None if the store has no such call, or has forgotten it."""
-    own = function_keys.Function(core.config.name, function.name)
-    calls = [command("HEXISTS", own.calls, request), command("ZSCORE", own.deadlines, request)]
+    keys_of_function = function_keys.Function(core.config.name, function.name)
+    calls = [
+        command("HEXISTS", keys_of_function.calls, request),
+        command("ZSCORE", keys_of_function.deadlines, request),
+    ]
     [waits, deadline] = yield calls
-    [answer] = yield [command("GET", own.answer(request))]  # after: it may have been answered in between
+    # The answer last: it may have come in between.
+    [answer] = yield [command("GET", keys_of_function.answer(request))]
     if answer is not None:
         return ended(answer)
     if not waits:
@@ -86,19 +90,19 @@ def see(core: Core, function: Description, request: str) -> Operation[Seen | Non
     return Seen(Status.PENDING, deadline=until, steps=tuple(steps))
 
 
-def waits_for(core: Core, what: Description, anchor: int) -> Operation[list[str]]:
+def waits_for(core: Core, function: Description, anchor: int) -> Operation[list[str]]:
     """Returns the steps of the first section of a request that is not over; none if all are."""
-    own = np.array([anchor], np.int64)
-    for section, steps in enumerate(what.sections(), 1):
-        tree = yield from ledger_trees.tree(core, int(sections.within(own, section)[0]))
+    anchors = np.array([anchor], np.int64)
+    for section, steps in enumerate(function.sections(), 1):
+        tree = yield from ledger_trees.tree(core, int(sections.within(anchors, section)[0]))
         if tree is not None and tree.state == "pending":
             return steps
     return []
 
 
-def cancel(core: Core, what: Description, request: str) -> Operation[bool]:
+def cancel(core: Core, function: Description, request: str) -> Operation[bool]:
     """Fails a call without answer; returns True if it had none. Workers of the function drop its rows."""
-    [first] = yield [answer(core, what, request, "f it was cancelled")]
+    [first] = yield [answer(core, function, request, "f it was cancelled")]
     return bool(first)
 
 
@@ -121,12 +125,14 @@ def answer(
 
 def overdue(core: Core, function: Description) -> Operation[int]:
     """Answers requests after their deadline; returns their number."""
-    own = function_keys.Function(core.config.name, function.name)
-    [instant] = yield [Request(own.deadlines, ["TIME"])]
-    [found] = yield [command("ZRANGEBYSCORE", own.deadlines, "-inf", milliseconds(instant), "LIMIT", 0, PAGE)]
-    if not found:
+    keys_of_function = function_keys.Function(core.config.name, function.name)
+    [instant] = yield [Request(keys_of_function.deadlines, ["TIME"])]
+    [due] = yield [
+        command("ZRANGEBYSCORE", keys_of_function.deadlines, "-inf", milliseconds(instant), "LIMIT", 0, PAGE)
+    ]
+    if not due:
         return 0
-    late = [request.decode("utf-8", "replace") for request in found]
+    late = [request.decode("utf-8", "replace") for request in due]
     waiting = yield from _waiting(core, function, set(late))
     alone = yield from idle(core, function)
     answers = []
@@ -152,12 +158,12 @@ def _waiting(core: Core, function: Description, late: set[str]) -> Operation[dic
     return steps_of
 
 
-def in_flight(core: Core, what: Description) -> Operation[dict[bytes, list[str]]]:
+def in_flight(core: Core, function: Description) -> Operation[dict[bytes, list[str]]]:
     """Returns the slabs of kept requests, and the requests of each."""
-    own, cursor = keys.Spout(core.config.name, what.name), b"0"
+    spout_keys, cursor = keys.Spout(core.config.name, function.name), b"0"
     requests: dict[bytes, list[str]] = {}
     while True:
-        [(cursor, stored)] = yield [command("HSCAN", own.slabs, cursor, "COUNT", PAGE)]
+        [(cursor, stored)] = yield [command("HSCAN", spout_keys.slabs, cursor, "COUNT", PAGE)]
         slabs = list(pairs(stored))
         names = yield from outcomes.message_ids(core, slabs)
         requests |= {slab: [one.decode("utf-8", "replace") for one in there] for slab, there in names.items()}
@@ -165,9 +171,9 @@ def in_flight(core: Core, what: Description) -> Operation[dict[bytes, list[str]]
             return requests
 
 
-def workers(core: Core, what: Description) -> Operation[list[int]]:
+def workers(core: Core, function: Description) -> Operation[list[int]]:
     """Returns the number of living workers of each step, without steps of Spark jobs."""
-    return (yield from abreast([_alive(core, what, place) for place in range(len(what.steps))]))
+    return (yield from abreast([_alive(core, function, place) for place in range(len(function.steps))]))
 
 
 def _alive(core: Core, function: Description, place: int) -> Operation[int]:
@@ -178,7 +184,7 @@ def _alive(core: Core, function: Description, place: int) -> Operation[int]:
     return (yield from leases.alive(core, function.stream(place), slot))
 
 
-def idle(core: Core, what: Description) -> Operation[set[str]]:
+def idle(core: Core, function: Description) -> Operation[set[str]]:
     """Returns the steps without a worker, except steps of Spark jobs, for which that is unknown."""
-    alive = yield from workers(core, what)
-    return {one.name for one, count in zip(what.steps, alive, strict=True) if not (one.spark or count)}
+    alive = yield from workers(core, function)
+    return {step.name for step, count in zip(function.steps, alive, strict=True) if not (step.spark or count)}

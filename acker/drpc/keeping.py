@@ -61,22 +61,22 @@ def look_after(core: Core, function: Description) -> Operation[int]:
 
     Returns the number of kept slabs.
     """
-    own, kept = (
+    keys_of_function, kept = (
         function_keys.Function(core.config.name, function.name),
         keys.Spout(core.config.name, function.name).slabs,
     )
     cursor, sent = b"0", 0
     while True:
         [(cursor, stored)] = yield [command("HSCAN", kept, cursor, "COUNT", _PAGE)]
-        found = yield from outcomes.message_ids(core, list(pairs(stored)))
-        names = {slab: its for slab, its in found.items() if its}
-        waited = yield [command("HMGET", own.calls, *its) for its in names.values()]
+        by_slab = yield from outcomes.message_ids(core, list(pairs(stored)))
+        names = {slab: its for slab, its in by_slab.items() if its}
+        waited = yield [command("HMGET", keys_of_function.calls, *its) for its in names.values()]
         alive: dict[int, set[bytes]] = {}
         over: dict[bytes, list[int]] = {}
         for slab, callers in zip(names, waited, strict=True):
-            if any(one is not None for one in callers):
+            if any(caller is not None for caller in callers):
                 alive.setdefault(ids.shard_of(slab, core.config.ackers), set()).add(slab)
-            if ended := [index for index, one in enumerate(callers) if one is None]:
+            if ended := [index for index, caller in enumerate(callers) if caller is None]:
                 over[slab] = ended
         sent += yield from downtime.send_back(core, alive, 2)
         yield from _end(core, function, over)

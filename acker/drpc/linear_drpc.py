@@ -341,9 +341,9 @@ class LinearDRPC:
 
     def _check(self, ledger: Ledger) -> None:
         """Raises FunctionConflict if the registration differs; records a lost version again."""
-        what = self.description(ledger.config.name)
-        ledger.run(registry.check(what))
-        ledger.run(registry.mark(ledger.core, what))
+        function = self.description(ledger.config.name)
+        ledger.run(registry.check(function))
+        ledger.run(registry.mark(ledger.core, function))
 
     @contextmanager
     def work(self, topology: HasLedger, threads: int = 1) -> Iterator[threading.Event]:
@@ -365,10 +365,10 @@ class LinearDRPC:
         check_threads(threads)
         line = self.register(topology)
         answering = Threads()
-        what = self.description(topology.ledger.config.name)
+        function = self.description(topology.ledger.config.name)
         with line.working(threads, answering.stop):
             try:
-                answering.start(answers.run, line.ledger, what, answering.stop)
+                answering.start(answers.run, line.ledger, function, answering.stop)
                 yield answering.stop
             finally:
                 answering.end()

@@ -65,10 +65,10 @@ class Description(Record, what="a function"):
     def sections(self) -> list[list[str]]:
         """Returns the names of the steps of each section; a gathering step begins a section."""
         sections: list[list[str]] = [[]]
-        for one in self.steps:
-            if one.gathers:
+        for step in self.steps:
+            if step.gathers:
                 sections.append([])
-            sections[-1].append(one.name)
+            sections[-1].append(step.name)
         return sections
 
 

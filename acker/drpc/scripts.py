@@ -12,29 +12,29 @@ MOST_ANSWERS = 10_000
 
 
 def begin_call(
-    config: TopologyConfig, own: Function, request: str, caller: str, time: int, most: int
+    config: TopologyConfig, function: Function, request: str, caller: str, time: int, most: int
 ) -> Request:
     """Begins a call."""
-    keys = [own.calls, own.deadlines, own.answer(request)]
+    keys = [function.calls, function.deadlines, function.answer(request)]
     return script("begin_call", keys, [request, caller, time, most], config.wait)
 
 
-def check_caller(own: Function, caller: str, requests: Sequence[str]) -> Request:
+def check_caller(function: Function, caller: str, requests: Sequence[str]) -> Request:
     """Checks that calls still belong to a caller."""
-    return script("check_caller", [own.calls], [caller, *requests])
+    return script("check_caller", [function.calls], [caller, *requests])
 
 
 def withdraw_calls(
-    config: TopologyConfig, own: Function, caller: str, forget: bool, requests: Sequence[str]
+    config: TopologyConfig, function: Function, caller: str, forget: bool, requests: Sequence[str]
 ) -> Request:
     """Takes calls from their caller, or forgets them."""
-    keys = [own.calls, own.deadlines]
+    keys = [function.calls, function.deadlines]
     return script("withdraw_calls", keys, [caller, int(forget), *requests], config.wait)
 
 
 def answer_call(
     config: TopologyConfig,
-    own: Function,
+    function: Function,
     request: str,
     anchor: str,
     answer: str,
@@ -44,7 +44,14 @@ def answer_call(
     sure: bool,
 ) -> Request:
     """Answers a request. without: the answers for no result, and for two results."""
-    keys = [own.calls, own.deadlines, own.answers, own.answer(request), own.result(anchor), own.counted]
+    keys = [
+        function.calls,
+        function.deadlines,
+        function.answers,
+        function.answer(request),
+        function.result(anchor),
+        function.counted,
+    ]
     return script(
         "answer_call", keys, [request, answer, ttl, MOST_ANSWERS, *without, cause, int(sure)], config.wait
     )

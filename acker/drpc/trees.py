@@ -24,15 +24,15 @@ def tree(core: Core, function: Description, request: str) -> Operation[Tree | No
 
     Searches up to 20,000 groups of calls without answer.
     """
-    own, cursor, trees = keys.Spout(core.config.name, function.name), b"0", list[Tree]()
+    spout_keys, cursor, trees = keys.Spout(core.config.name, function.name), b"0", list[Tree]()
     for _ in range(_PAGES):
-        [(cursor, stored)] = yield [command("HSCAN", own.slabs, cursor, "COUNT", _PAGE)]
+        [(cursor, stored)] = yield [command("HSCAN", spout_keys.slabs, cursor, "COUNT", _PAGE)]
         anchors = yield from _named(core, list(pairs(stored)), request.encode())
         trees += yield from trees_at(core, anchors)
-        if cursor == b"0" or any(one.state == "pending" for one in trees):
+        if cursor == b"0" or any(attempt.state == "pending" for attempt in trees):
             break
-    own_trees = [one for one in trees if one.spout == function.name]
-    return max(own_trees, key=lambda one: one.tracked_at, default=None)
+    own_trees = [attempt for attempt in trees if attempt.spout == function.name]
+    return max(own_trees, key=lambda attempt: attempt.tracked_at, default=None)
 
 
 def _named(core: Core, slabs: Sequence[bytes], request: bytes) -> Operation[list[int]]:

@@ -156,19 +156,19 @@ class MissingRights(StoreError):
         user: Name of the user.
         commands: Commands that the user may not run, in capitals; empty where a key is refused.
         key: One of the call's keys.
-        what: The script or command that was sent; "" on connecting.
+        call: The script or command that was sent; "" on connecting.
         said: The server's message, if there is one.
     """
 
     def __init__(
-        self, place: str, user: str, commands: Sequence[str], key: str = "", what: str = "", said: str = ""
+        self, place: str, user: str, commands: Sequence[str], key: str = "", call: str = "", said: str = ""
     ) -> None:
         self.place, self.user, self.commands = place, user, tuple(commands)
-        self.key, self.what, self.said = key, what, said
+        self.key, self.call, self.said = key, call, said
         lacks = f"run {', '.join(self.commands)}" if self.commands else "use a key that is needed"
         if key:
             lacks += f" (a key of the call is {key!r})"
-        wanted = f", which {what!r} needs" if what else ""
+        wanted = f", which {call!r} needs" if call else ""
         grant = " ".join(f"+{name.lower()}" for name in self.commands) or "~acker:* (%R~acker:* to read only)"
         super().__init__(
             f"{place} refuses this client: user {user!r} has no permission to {lacks}{wanted}. "
@@ -176,7 +176,7 @@ class MissingRights(StoreError):
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.place, self.user, self.commands, self.key, self.what, self.said)
+        return type(self), (self.place, self.user, self.commands, self.key, self.call, self.said)
 
 
 class WritersFull(StoreError):
@@ -359,9 +359,11 @@ class CommitOrderError(AckerError):
 
 
 @contextmanager
-def needing_pyarrow(what: str) -> Iterator[None]:
+def needing_pyarrow(feature: str) -> Iterator[None]:
     """Raises NotInstalled where the imports of its block miss pyarrow, which reads rows."""
     try:
         yield
     except ImportError as error:
-        raise NotInstalled(f"{what} takes pyarrow: install acker with its extra 'spark' ({error})") from error
+        raise NotInstalled(
+            f"{feature} takes pyarrow: install acker with its extra 'spark' ({error})"
+        ) from error

@@ -146,20 +146,20 @@ class Ledger:
             ValidationError: An argument is not valid.
         """
         encoded = causes.checked(reason, retry=retry)
-        found = as_ids(anchors, "anchors")
+        anchor_ids = as_ids(anchors, "anchors")
         if not self.config.ackers:
             return Failed()
-        return self.send(self.core.fail(found, encoded))
+        return self.send(self.core.fail(anchor_ids, encoded))
 
     def reset_timeout(self, anchors: IdsLike) -> int:
         """Gives all trees of the slabs of anchors the whole timeout again; returns the number of slabs.
 
         Storm's OutputCollector.resetTimeout; the unit is the slab. Finished trees are passed over.
         """
-        found = as_ids(anchors, "anchors")
+        anchor_ids = as_ids(anchors, "anchors")
         if not self.config.ackers:
             return 0
-        return self.send(self.run(self.core.resetting(found)))
+        return self.send(self.run(self.core.resetting(anchor_ids)))
 
     def tick(self, force: bool = False) -> Ticked:
         """Rotates the buckets of due shards (`force`: of all), and drains the expired trees."""

@@ -199,10 +199,10 @@ def _writer(kind: type) -> Writer:
             alone.append((field.name, field.read, write))
 
     def written(value: object) -> dict[str, Any]:
-        made = {name: read(value) if write is None else write(read(value)) for name, read, write in alone}
+        members = {name: read(value) if write is None else write(read(value)) for name, read, write in alone}
         for read, write in spread:
-            made.update(write(read(value)))
-        return made
+            members.update(write(read(value)))
+        return members
 
     return written
 

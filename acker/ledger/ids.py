@@ -47,7 +47,7 @@ _FEW = 16
 """Most ids that Python makes one by one in less time than numpy."""
 
 
-def as_ids(values: IdsLike, what: str = "ids") -> Ids:
+def as_ids(values: IdsLike, label: str = "ids") -> Ids:
     """One-dimensional int64 array of `values`, without a copy where it is one already.
 
     Raises ValidationError for any other value than a vector of signed 64-bit numbers.
@@ -58,17 +58,17 @@ def as_ids(values: IdsLike, what: str = "ids") -> Ids:
         if values.ndim == 1 and values.dtype.kind == "i":
             return values.astype(np.int64)
         raise ValidationError(
-            f"{what}: expected a vector of int64, got {values.dtype} of shape {values.shape}"
+            f"{label}: expected a vector of int64, got {values.dtype} of shape {values.shape}"
         )
-    return np.fromiter((check_id(value, what) for value in values), dtype=np.int64)
+    return np.fromiter((check_id(value, label) for value in values), dtype=np.int64)
 
 
-def check_id(value: object, what: str = "id") -> int:
+def check_id(value: object, label: str = "id") -> int:
     """Returns `value` if it is a signed 64-bit number; raises ValidationError if not."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ValidationError(f"{what}: expected a whole number, got {shown(value)}")
+        raise ValidationError(f"{label}: expected a whole number, got {shown(value)}")
     if not LOWEST <= int(value) <= HIGHEST:
-        raise ValidationError(f"{what}: expected a signed 64-bit number, got {shown(value)}")
+        raise ValidationError(f"{label}: expected a signed 64-bit number, got {shown(value)}")
     return int(value)
 
 

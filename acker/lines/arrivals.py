@@ -87,13 +87,13 @@ def arrived(core: Core, entries: Sequence[Entry], lines: dict[int, Definition]) 
         for outcome in entry.slabs:
             by_slab.setdefault(outcome.slab, []).append((entry, outcome))
     looks: list[Operation[Any]] = [definition.lines(core), _headers(core, list(by_slab))]
-    known, headers = yield from abreast(looks)
+    definitions, headers = yield from abreast(looks)
     lines.clear()
-    lines.update(known)
+    lines.update(definitions)
     arrivals = []
     for (slab, ended), stored in zip(by_slab.items(), headers, strict=True):
         number, section = sections.place_of(slab)
-        header, line = slabs.read(stored), known.get(number)
+        header, line = slabs.read(stored), definitions.get(number)
         if header is None or not header.count or line is None or section > len(line.gathers):
             continue
         over, acked, causes = [], [], []
@@ -121,15 +121,15 @@ def header_of(core: Core, slab: bytes) -> Request:
     return command("HGET", core.shards[ids.shard_of(slab, core.config.ackers)].slabs, slab)
 
 
-def progress(core: Core, one: Place) -> bytes:
+def progress(core: Core, place: Place) -> bytes:
     """Returns the key of a group's progress (lua/lines/note_arrivals.lua)."""
-    return keys.Stream(core.config.name, one.stream).progress(one.group)
+    return keys.Stream(core.config.name, place.stream).progress(place.group)
 
 
-def noting(core: Core, one: Arrived) -> Request:
+def noting(core: Core, group: Arrived) -> Request:
     """Returns a request that records arrivals."""
-    masks = _mask(one.over, one.count), _mask(one.acked, one.count)
-    return scripts.note_arrivals(core.config, progress(core, one), one.count, *masks, _PROGRESS_TTL)
+    masks = _mask(group.over, group.count), _mask(group.acked, group.count)
+    return scripts.note_arrivals(core.config, progress(core, group), group.count, *masks, _PROGRESS_TTL)
 
 
 def _mask(indexes: Ids, count: int) -> bytes:
@@ -178,12 +178,12 @@ def noted(core: Core, entries: Sequence[Entry], groups: Sequence[Arrived]) -> Op
     for part in parts:  # its outcomes stand in no more shards than it has groups: 128 scripts at most
         checks.append(looks_of(core, entries, part))
     both = list(zip(checks, parts, strict=True))
-    found = yield [
-        chain([*looks_of_shard, *(noting(core, one) for one in part)]) for looks_of_shard, part in both
+    chained = yield [
+        chain([*looks_of_shard, *(noting(core, group) for group in part)]) for looks_of_shard, part in both
     ]
-    for (looks_of_shard, part), replies in zip(both, found, strict=True):
+    for (looks_of_shard, part), replies in zip(both, chained, strict=True):
         if replies is None:  # a cluster
-            notes += yield [noting(core, one) for one in part]
+            notes += yield [noting(core, group) for group in part]
         elif len(replies) < len(looks_of_shard) + len(part):
             return None
         else:
@@ -193,10 +193,10 @@ def noted(core: Core, entries: Sequence[Entry], groups: Sequence[Arrived]) -> Op
 
 def are_over(core: Core, groups: Sequence[Arrived]) -> Operation[list[bool]]:
     """Returns for each group True if the ledger has all its requests over in a section."""
-    asked = [one for one in groups if not one.whole]  # of the others, the outcomes that arrive say it all
-    replies = yield [_ended(core, one) for one in asked]
-    pending = {one.slab for one, reply in zip(asked, replies, strict=True) if reply != 1}
-    return [one.slab not in pending for one in groups]
+    asked = [group for group in groups if not group.whole]  # for the others, the arriving outcomes suffice
+    replies = yield [_ended(core, group) for group in asked]
+    pending = {group.slab for group, reply in zip(asked, replies, strict=True) if reply != 1}
+    return [group.slab not in pending for group in groups]
 
 
 def still(core: Core, going: Sequence[tuple[Arrived, Ids]]) -> list[Request]:
@@ -234,6 +234,6 @@ def wholes(entries: Sequence[Entry], lines: Mapping[int, Definition]) -> list[Pl
     return [Place(line, section, slab) for line, section, slab in found if section <= len(line.gathers)]
 
 
-def _ended(core: Core, one: Arrived) -> Request:
-    own = core.shards[ids.shard_of(one.slab, core.config.ackers)]
-    return ledger_lua.check_over(own.slabs, own.vector(one.slab), one.slab)
+def _ended(core: Core, group: Arrived) -> Request:
+    shard = core.shards[ids.shard_of(group.slab, core.config.ackers)]
+    return ledger_lua.check_over(shard.slabs, shard.vector(group.slab), group.slab)

@@ -125,10 +125,12 @@ def _go_on(
         _waiting(core, guessed),
         arrivals.known(core, guessed),
     ]
-    arrived, there, waits, known = yield from abreast(looks)
+    arrived, there, waits, recorded = yield from abreast(looks)
     if not there:
         return False
-    fresh = [not noted and group.line in lines.values() for group, noted in zip(guessed, known, strict=True)]
+    fresh = [
+        not noted and group.line in lines.values() for group, noted in zip(guessed, recorded, strict=True)
+    ]
     new = {group.slab for group, first in zip(guessed, fresh, strict=True) if first}
     # A group that ends as a whole needs no record: there are no parts to remember.
     at_once = all(group.whole and group.slab in new for group in arrived)
@@ -232,10 +234,10 @@ def _fail_others(core: Core, arrived: Sequence[Arrived]) -> Operation[None]:
                     anchors = group.anchors(indexes, section)
                     failing.append((ids.slab_of(int(anchors[0])), anchors, cause))
     there = yield [arrivals.header_of(core, slab) for slab, _, _ in failing]
-    known = [group for group, header in zip(failing, there, strict=True) if header is not None]
-    if known:
-        causes = [text for _, anchors, cause in known for text in [cause.encode()] * len(anchors)]
-        every = np.concatenate([anchors for _, anchors, _ in known])
+    present = [group for group, header in zip(failing, there, strict=True) if header is not None]
+    if present:
+        causes = [text for _, anchors, cause in present for text in [cause.encode()] * len(anchors)]
+        every = np.concatenate([anchors for _, anchors, _ in present])
         yield from idempotence.submit(core, core.fail_each(every, causes).calls)
 
 
@@ -251,10 +253,10 @@ def _waiting(core: Core, ready: Sequence[Place]) -> Operation[_Waits]:
     streams = list(dict.fromkeys(place.stream for place in ready))
     looks: list[Operation[Any]] = [_lengths(core, ready)]
     looks += [subscriptions.staged_for(core, stream) for stream in streams]
-    waits, *found = yield from abreast(looks)
+    waits, *staged_for = yield from abreast(looks)
     lengths = iter(waits)
     by_slab = {place.slab: [next(lengths) for _ in range(place.tasks)] for place in ready}
-    return _Waits(by_slab, dict(zip(streams, found, strict=True)))
+    return _Waits(by_slab, dict(zip(streams, staged_for, strict=True)))
 
 
 def _release(
@@ -310,10 +312,10 @@ def _release(
 def _lengths(core: Core, ready: Sequence[Place]) -> Operation[list[int]]:
     """Returns the number of waiting segments of each group, task by task."""
     lengths: list[int] = yield [
-        command("XLEN", own.gathered(one.group, task))
-        for one in ready
-        for own in [keys.Stream(core.config.name, one.stream)]
-        for task in range(one.tasks)
+        command("XLEN", stream_keys.gathered(place.group, task))
+        for place in ready
+        for stream_keys in [keys.Stream(core.config.name, place.stream)]
+        for task in range(place.tasks)
     ]
     return lengths
 

@@ -134,10 +134,10 @@ class Line:
         Raises:
             ValidationError: An argument is invalid, or the stream does not gather.
         """
-        if reads not in [one.stream for one in self.definition.gathers]:
+        if reads not in [gather.stream for gather in self.definition.gathers]:
             raise ValidationError(
                 f"reads: expected one of the streams of line {self.name!r} that gather, "
-                f"{', '.join(one.stream for one in self.definition.gathers)}, got {shown(reads)}"
+                f"{', '.join(gather.stream for gather in self.definition.gathers)}, got {shown(reads)}"
             )
 
         def add(make: F) -> F:
@@ -181,10 +181,10 @@ class Line:
             FunctionConflict: The function of the line is now registered otherwise.
         """
         ledger = self.ledger
-        found = remake(ledger)
-        if found is not ledger:
-            _log.warning("line %s goes on with the topology as it is now: %s", self.name, found.config)
-            ledger.core = found.core
+        remade = remake(ledger)
+        if remade is not ledger:
+            _log.warning("line %s goes on with the topology as it is now: %s", self.name, remade.config)
+            ledger.core = remade.core
         [there] = ledger.store.send([command("HEXISTS", keys.lines(ledger.config.name), self.name)])
         if not there:
             _log.warning("line %s is declared again: the store has lost it, or it was removed", self.name)

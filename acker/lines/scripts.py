@@ -11,10 +11,10 @@ from acker.store.operation import Request, script
 
 
 def declare_line(
-    topology: str, name: str, record: str, most: int, own: int, others: Sequence[int]
+    topology: str, name: str, record: str, most: int, number: int, others: Sequence[int]
 ) -> Request:
     """Declares a line. own: the number that its streams gather by, or 0; others: numbers of other streams."""
-    return script("declare_line", [keys.lines(topology)], [name, record, most, own, *others])
+    return script("declare_line", [keys.lines(topology)], [name, record, most, number, *others])
 
 
 def note_arrivals(

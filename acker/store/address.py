@@ -18,10 +18,10 @@ from acker.errors import ValidationError
 
 def parse_flag(text: str) -> bool:
     """true or false"""  # noqa: D403, D415 - the expected values, for messages
-    known = {"true": True, "false": False}
-    if text.lower() not in known:
+    flags = {"true": True, "false": False}
+    if text.lower() not in flags:
         raise ValueError(f"expected true or false, got {text!r}")
-    return known[text.lower()]
+    return flags[text.lower()]
 
 
 Node: TypeAlias = tuple[str, int]

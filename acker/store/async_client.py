@@ -95,10 +95,10 @@ class AsyncStore:
         """The running loop's client for the store's address."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            own = self._clients.get(loop)
-            if own is None:
-                own = self._clients[loop] = _Client(self._settings)
-        return own
+            client = self._clients.get(loop)
+            if client is None:
+                client = self._clients[loop] = _Client(self._settings)
+        return client
 
     async def aclose(self) -> None:
         """Closes the running loop's connections; the next call opens new ones."""

@@ -220,7 +220,7 @@ class Connections:
         self._closed = True
         while self._idle:
             try:
-                one = self._idle.pop()
+                connection = self._idle.pop()
             except IndexError:
                 return  # another thread has taken it
-            self.drop(one)
+            self.drop(connection)

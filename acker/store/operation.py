@@ -137,10 +137,10 @@ def abreast(operations: Sequence[Operation[T]]) -> Operation[list[T]]:
         replies = yield [request for _, _, requests in running for request in requests]
         asked, running, first = running, [], 0
         for place, operation, requests in asked:
-            own = replies[first : first + len(requests)]
+            answers = replies[first : first + len(requests)]
             first += len(requests)
             try:
-                running.append((place, operation, operation.send(own)))
+                running.append((place, operation, operation.send(answers)))
             except StopIteration as end:
                 results[place] = end.value
     return results

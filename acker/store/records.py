@@ -321,10 +321,10 @@ def _collection(kind: Callable[[list[Any]], Any], item: _Form, bounds: Bounds) -
 
     def read(value: Any) -> Any:
         values = [item.read(member) for member in check(_listed(value))]
-        made = kind(values)
-        if len(made) != len(values) or (kind is frozenset and values != sorted(values)):
+        collection = kind(values)
+        if len(collection) != len(values) or (kind is frozenset and values != sorted(values)):
             raise ValueError("expected each value once, in order")
-        return made
+        return collection
 
     return _Form(write, read)
 

@@ -26,8 +26,8 @@ def seconds(time: Reply) -> float:
     return int(time[0]) + int(time[1]) / 1e6
 
 
-def whole(value: bytes | None, what: str, default: int = 0) -> int:
-    """A whole number of 64 bits; `default` where there is none. UnreadableRecord names `what`."""
+def whole(value: bytes | None, label: str, default: int = 0) -> int:
+    """A whole number of 64 bits; `default` where there is none. UnreadableRecord names `label`."""
     if value is None:
         return default
     try:
@@ -35,12 +35,12 @@ def whole(value: bytes | None, what: str, default: int = 0) -> int:
     except ValueError:
         number = _MOST
     if not -_MOST <= number < _MOST:
-        raise UnreadableRecord(f"{what}: expected a whole number of 64 bits, got {value!r:.100}")
+        raise UnreadableRecord(f"{label}: expected a whole number of 64 bits, got {value!r:.100}")
     return number
 
 
-def positive(value: bytes | None, what: str, default: float) -> float:
-    """A number from 0; `default` where there is none. Raises UnreadableRecord, which names `what`."""
+def positive(value: bytes | None, label: str, default: float) -> float:
+    """A number from 0; `default` where there is none. Raises UnreadableRecord, which names `label`."""
     if value is None:
         return default
     try:
@@ -48,5 +48,5 @@ def positive(value: bytes | None, what: str, default: float) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise UnreadableRecord(f"{what}: expected a number from 0, got {value!r:.100}")
+        raise UnreadableRecord(f"{label}: expected a number from 0, got {value!r:.100}")
     return number

@@ -66,10 +66,10 @@ def missing(error: object) -> bool:
     )
 
 
-def lacking(url: str, error: Exception, what: str = "", key: bytes = b"") -> MissingRights:
+def lacking(url: str, error: Exception, call: str = "", key: bytes = b"") -> MissingRights:
     """The error for a reply that a right is missing.
 
-    what: The script or command that was sent, if it is known. key: One of its keys.
+    call: The script or command that was sent, if it is known. key: One of its keys.
     """
     text = str(error)
     denied: tuple[str, ...] = ()
@@ -79,4 +79,4 @@ def lacking(url: str, error: Exception, what: str = "", key: bytes = b"") -> Mis
         denied = (found[1].upper(),)
     sample = key[:200].decode("utf-8", "backslashreplace")
     user = parse(url).settings["username"] or "default"
-    return MissingRights(shown(url), user, denied, sample, what, text[:300])
+    return MissingRights(shown(url), user, denied, sample, call, text[:300])

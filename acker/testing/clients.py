@@ -38,10 +38,10 @@ class MemoryConsumer:
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """The next messages that are at hand. Raises Drained where all are committed."""
-        found = list[Message]()
-        while len(found) < num_messages and (message := self.poll(0 if found else timeout)) is not None:
-            found.append(message)
-        return found
+        messages = list[Message]()
+        while len(messages) < num_messages and (message := self.poll(0 if messages else timeout)) is not None:
+            messages.append(message)
+        return messages
 
     def commit(self, message: Message | None = None, offsets: Any = None, asynchronous: bool = True) -> None:
         """Commits all messages that were given, or these up to a message, or below offsets.

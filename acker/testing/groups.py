@@ -105,11 +105,11 @@ class Group:
         for name in topics:
             topic = self._planned(name)
             if topic.position == len(topic.given):
-                ready = [one for one in topic.due if one.poll <= self._polls]
+                ready = [row for row in topic.due if row.poll <= self._polls]
                 if not ready:
                     continue
-                first = min(ready, key=lambda one: one.place)
-                topic.due = [one for one in topic.due if one is not first]
+                first = min(ready, key=lambda row: row.place)
+                topic.due = [row for row in topic.due if row is not first]
                 topic.given.append(replace(first.record, offset=topic.position))
             topic.position += 1
             self._since = time.monotonic()

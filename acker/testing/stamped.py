@@ -108,13 +108,13 @@ class Stamped:
         from acker.streams.staging.external.rows import carriers
         from acker.streams.staging.external.rows.stamps import Stamp
 
-        seal, found = self._topology.outgoing(stream)._seal, list[tuple[bytes, list[bytes]]]()
+        seal, sent_rows = self._topology.outgoing(stream)._seal, list[tuple[bytes, list[bytes]]]()
         for message in self._transport.sent(topic or stream):
             stamp = seal.read(carriers.find(message.headers())) if seal is not None else None
             anchors = stamp.anchors if isinstance(stamp, Stamp) else ()
-            places = sorted({self._places[one] for one in anchors if one in self._places})
-            found.append((message.value() or b"", [self._values[place] for place in places]))
-        return found
+            places = sorted({self._places[anchor] for anchor in anchors if anchor in self._places})
+            sent_rows.append((message.value() or b"", [self._values[place] for place in places]))
+        return sent_rows
 
     def _ended(self) -> "list[tuple[int, Outcome]]":
         """The outcomes that are there by now, by place."""

@@ -258,10 +258,10 @@ def _end_begun(
         pass  # a store that was rolled back has forgotten it since, with its effects
     claimed = Range(stream, slot, reader, start, last)
     while deliveries := (yield from subscriptions.delivered(core, claimed)):
-        for one in deliveries:  # a segment at a time: they may be large
-            [payload] = yield from payload_of(ledger, stream, [one.segment])
+        for delivery in deliveries:  # a segment at a time: they may be large
+            [payload] = yield from payload_of(ledger, stream, [delivery.segment])
             if payload is not None:
-                rows = yield from acks.rows(core, stream, one.segment, slot, payload)
+                rows = yield from acks.rows(core, stream, delivery.segment, slot, payload)
                 anchors = [np.unique(segments.edges(batch.column(ANCHORS))[0]) for batch in rows]
                 for part in anchors:
                     yield from idempotence.submit(core, core.fail(part[part != 0], cause.encode()).calls)

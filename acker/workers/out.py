@@ -69,10 +69,10 @@ class Emitting:
             stream: The name of the stream.
             row: A dict of values by column.
         """
-        own = {**row, ANCHORS: self.anchor}  # a mapping is the user's, and may take its time
+        copy = {**row, ANCHORS: self.anchor}  # a mapping is the user's, and may take its time
         with self._lock:
             self.check_open()
-            self.rows.setdefault(stream, []).append(own)
+            self.rows.setdefault(stream, []).append(copy)
 
     def of(self, anchor: Anchor) -> Self:
         """Returns an object for one call: until its `end`, rows that it emits belong to these trees.

@@ -101,10 +101,10 @@ class Careful:
                 self._begin(f"{segment_id} {part[0]} {part[-1]}")
                 yield [call for tree in part for call in by_tree[tree]]
 
-    def _begin(self, what: str) -> None:
+    def _begin(self, rows: str) -> None:
         try:
             if self._note is not None:
-                self._note(f"{_MARK}{what}")
+                self._note(f"{_MARK}{rows}")
         except ReaderFenced:  # others have begun it: the first to end wins
             self._note = None
 

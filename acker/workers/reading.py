@@ -45,16 +45,16 @@ def by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[Ack
     of its whole bundle: the bundle is not worked on again. If only some segments have no vectors, the store
     may as well have lost these: such a bundle is not whole.
     """
-    found: list[Acked] = []
+    bundles: list[Acked] = []
     bundle, left = Acked(), set[int]()
     for segment, shards in zip(members, acked, strict=True):
         bundle.all |= shards
         left |= {*segment.shards} - shards
         bundle.some = frozenset(bundle.all & left)
-        found.append(bundle)
+        bundles.append(bundle)
         if not segment.to or segment.to.startswith(LAST):
             bundle, left = Acked(), set[int]()
-    return found
+    return bundles
 
 
 def left_out(rows: Sequence[pa.RecordBatch], shards: Set[int], ackers: int) -> Left:

@@ -42,10 +42,10 @@ def take_over(
         stream.delivered(slot, reader),
         stream.readers(slot),
     ]
-    names += [key for one in others for key in (stream.delivered(slot, one), stream.fences(slot, one))]
+    names += [key for other in others for key in (stream.delivered(slot, other), stream.fences(slot, other))]
     names += [stream.unacked(segment_id) for segment_id in segment_ids]
     args: list[Word] = [slot, reader, ttl, name, version, len(others)]
-    return script("take_over", names, [*args, *(word for one in places for word in one)])
+    return script("take_over", names, [*args, *(word for place in places for word in place)])
 
 
 def check_stream(stream: Stream, slots: Sequence[int], gather: bytes, fair: bytes, schema: str) -> Request:

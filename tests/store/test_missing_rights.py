@@ -148,7 +148,7 @@ async def test_the_asyncio_twin_says_the_same_and_loses_as_little(user: User) ->
         with pytest.raises(MissingRights, match="BITPOS, XADD") as caught:
             await ledger.send(sent)
         assert user.everything() == before
-        assert (caught.value.user, caught.value.what) == ("limited", "update")
+        assert (caught.value.user, caught.value.call) == ("limited", "update")
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
         user.set("+xadd", "+bitpos")
         assert (await ledger.send(sent)).late == 0

@@ -173,17 +173,17 @@ class Exchange:
 
     def received(self, stream: str, slot: int) -> In:
         """Returns the received rows of a stream that the next flush reports."""
-        found = self._current.received.get((stream, slot))
-        if found is None:
-            found = self._current.received[stream, slot] = In(self.streams[stream])
-        return found
+        received = self._current.received.get((stream, slot))
+        if received is None:
+            received = self._current.received[stream, slot] = In(self.streams[stream])
+        return received
 
     def sent(self, stream: str) -> Out:
         """Returns the rows that the next flush sends to a stream."""
-        found = self._current.out.get(stream)
-        if found is None:
-            found = self._current.out[stream] = Out(self.streams[stream], [])
-        return found
+        out = self._current.out.get(stream)
+        if out is None:
+            out = self._current.out[stream] = Out(self.streams[stream], [])
+        return out
 
     def make_room(self, rows: int = 1) -> None:
         """Counts rows that are added next. Raises BufferFull."""
@@ -252,10 +252,10 @@ class Exchange:
         token, position, begun, anchors = stamp
         with self.lock:
             sent = self.recent.get(token)
-            closed = [one for out in self._current.out.values() for one in out.segments]
-            for one in [*self.opened.values(), *closed]:
-                if one.token == token:
-                    one.unsent[position] = cause or one.unsent.get(position, b"")
+            closed = [segment for out in self._current.out.values() for segment in out.segments]
+            for segment in [*self.opened.values(), *closed]:
+                if segment.token == token:
+                    segment.unsent[position] = cause or segment.unsent.get(position, b"")
                     return
             if sent is not None:
                 self._unsent.append((sent, position, cause))
@@ -309,11 +309,11 @@ class Exchange:
         now = self._current
         commit = ExternalCommit(now.name, dict(now.out), now.received, {}, now.taken_at)
         firsts = set[Edge]()
-        for one in self._taken.values():
-            for anchor, delta in self._deltas(one, firsts).items():
+        for tuple_ in self._taken.values():
+            for anchor, delta in self._deltas(tuple_, firsts).items():
                 commit.taken[anchor] = commit.taken.get(anchor, 0) ^ delta
-            if one.first_edge is not None:
-                firsts.add(one.first_edge)
+            if tuple_.first_edge is not None:
+                firsts.add(tuple_.first_edge)
         for stream, sent in self.opened.items():
             before = commit.out.get(stream) or Out(self.streams[stream], [])
             commit.out[stream] = Out(before.external, [*before.segments, sent])
@@ -331,7 +331,7 @@ class Exchange:
         for stream, stamp in self._forgotten:
             self._add_forgotten(commit, stream, stamp)
         commit.fails = fails
-        travelled = firsts & {one.first_edge for one in self._taken.values() if one.travelled}
+        travelled = firsts & {tuple_.first_edge for tuple_ in self._taken.values() if tuple_.travelled}
         if not (commit.out or commit.received or commit.taken or commit.fails or commit.unsent):
             self._rows = 0  # of a topology without tracking
             return

@@ -104,11 +104,11 @@ class Incoming(Receiver):
         return loop.run(chosen, running)
 
     def _rows(self, values: Sequence[Any], names: Sequence[str]) -> list[Row]:
-        found = self._read(values)
-        if new := self._new_keys(values, found):
+        stamps = self._read(values)
+        if new := self._new_keys(values, stamps):
             self._exchange.ledger.run(self._learn_keys(new))
-            found = self._read(values)
-        known, asked = self._look(found)
+            stamps = self._read(values)
+        over_by_token, asked = self._look(stamps)
         if asked:
-            self._exchange.ledger.run(self._learn(known, asked))
-        return self._made(found, names, known)
+            self._exchange.ledger.run(self._learn(over_by_token, asked))
+        return self._make_rows(stamps, names, over_by_token)

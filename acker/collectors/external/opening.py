@@ -72,12 +72,12 @@ def _open(exchange: Exchange, stream: str, *, sends: bool = False, **options: An
     core = exchange.core
     external = yield from declaring.declare(core, stream, **options)
     exchange.note_time(external.now, asked)
-    known = exchange.streams.setdefault(stream, external)
-    known.seen.update(external.seen)
-    sealed = external.stamp_keys.get(known.number) == known.stamp_keys[known.number]
-    if external.epoch != known.epoch or (sends and not sealed):
+    opened = exchange.streams.setdefault(stream, external)
+    opened.seen.update(external.seen)
+    sealed = external.stamp_keys.get(opened.number) == opened.stamp_keys[opened.number]
+    if external.epoch != opened.epoch or (sends and not sealed):
         error = declaring.lost(stream)
         exchange.refuse(error)
         raise error
     # A sender goes on with the key that it knows: its flush names that key.
-    return Seal(core.config.name, stream, external.stamp_keys, known.number)
+    return Seal(core.config.name, stream, external.stamp_keys, opened.number)

@@ -70,20 +70,20 @@ class Outgoing:
                 anchors = self._anchors(sources)
                 return self._seal.write(self._next(anchors)) if self._seal is not None and anchors else None
         with exchange.lock, ending:
-            tuples = [one for one in sources if isinstance(one, Tuple)]
+            tuples = [tuple_ for tuple_ in sources if isinstance(tuple_, Tuple)]
             try:
                 anchors = self._anchors(sources)
                 if self._seal is None:
                     return None
-                for one in tuples:
-                    exchange.check_tuple(one)
+                for tuple_ in tuples:
+                    exchange.check_tuple(tuple_)
                 text = self._seal.write(self._next(anchors)) if anchors else None
-                for one in tuples:
-                    exchange.take_over(one)
+                for tuple_ in tuples:
+                    exchange.take_over(tuple_)
             except BaseException:
                 # A row of theirs has no stamp: a flush must not ack them, whatever was stamped before.
-                for one in tuples:
-                    exchange.give_back(one)
+                for tuple_ in tuples:
+                    exchange.give_back(tuple_)
                 raise
             return text
 
@@ -146,10 +146,10 @@ class Outgoing:
         self._undelivered(headers, "")
 
     def _undelivered(self, headers: Any, reason: str) -> None:
-        found = self._seal.read(carriers.find(headers)) if self._seal is not None else "unstamped"
-        if isinstance(found, Stamp):
+        stamp = self._seal.read(carriers.find(headers)) if self._seal is not None else "unstamped"
+        if isinstance(stamp, Stamp):
             cause = Cause(reason, self.stream).encode() if reason else b""
-            self._exchange.undelivered(self.stream, found, cause)
+            self._exchange.undelivered(self.stream, stamp, cause)
 
     def _anchors(self, sources: Sequence[Row | Tuple]) -> tuple[int, ...]:
         """The trees of a row that is made of these."""
@@ -157,12 +157,14 @@ class Outgoing:
         if len(sources) == 1 and type(sources[0]) is Row:
             self._check(sources[0])
             return sources[0].anchors
-        for one in sources:
-            if isinstance(one, Row):
-                self._check(one)
-            elif not isinstance(one, Tuple):
-                raise TupleError(f"expected a row of topology.incoming, or an acker.Tuple, got {shown(one)}")
-        anchors = tuple(dict.fromkeys(anchor for one in sources for anchor in one.anchors))
+        for source in sources:
+            if isinstance(source, Row):
+                self._check(source)
+            elif not isinstance(source, Tuple):
+                raise TupleError(
+                    f"expected a row of topology.incoming, or an acker.Tuple, got {shown(source)}"
+                )
+        anchors = tuple(dict.fromkeys(anchor for source in sources for anchor in source.anchors))
         if len(anchors) > MOST_ANCHORS:
             raise ValidationError(f"a row belongs to at most {MOST_ANCHORS} trees, got {len(anchors):,}")
         return anchors

@@ -153,11 +153,11 @@ class Receiver:
             return ["unstamped"] * len(values)
         return [self._seal.read(values[0])] if len(values) == 1 else self._seal.read_many(values)
 
-    def _new_keys(self, values: Sequence[Any], found: Sequence[Stamp | Fault]) -> set[int]:
+    def _new_keys(self, values: Sequence[Any], stamps: Sequence[Stamp | Fault]) -> set[int]:
         """The numbers of foreign stamps whose keys the stream may have got since; each once a second."""
-        if self._seal is None or "foreign" not in found:
+        if self._seal is None or "foreign" not in stamps:
             return set()
-        pairs = zip(values, found, strict=True)
+        pairs = zip(values, stamps, strict=True)
         numbers = {key_number(value) for value, fault in pairs if fault == "foreign"}
         now = time.monotonic()
         return {number for number in numbers if now - self._keys_at.get(number, -math.inf) >= _KEYS_SECONDS}
@@ -181,7 +181,7 @@ class Receiver:
         }
         self._seal = Seal(core.config.name, stream, stamp_keys, whole(fields.get(b"external"), "external"))
 
-    def _look(self, found: Sequence[Any]) -> tuple[Known, Asked]:
+    def _look(self, stamps: Sequence[Any]) -> tuple[Known, Asked]:
         """Returns what is known of the segments of stamps, and what the store is to be asked.
 
         The known part says by token and shard True if the trees of the segment there are over.
@@ -190,28 +190,28 @@ class Receiver:
         now = time.monotonic()
         if now - self._known_since > _KNOWN_SECONDS or len(self._known) > _KNOWN:
             self._known, self._known_since = {}, now
-        known, asked = self._known, Asked()
-        for one in found if self._slot is not None else ():
-            if isinstance(one, Stamp):
-                token, _, sent, anchors = one
-                of = known.get(token, _NOTHING)
+        over_by_token, asked = self._known, Asked()
+        for stamp in stamps if self._slot is not None else ():
+            if isinstance(stamp, Stamp):
+                token, _, sent, anchors = stamp
+                of = over_by_token.get(token, _NOTHING)
                 for anchor in anchors:
                     shard = ids.shard_of_anchor(anchor, self._ackers)
                     if shard not in of:
                         asked[token, shard] = sent
-        return known, asked
+        return over_by_token, asked
 
-    def _learn(self, known: Known, asked: Asked) -> Operation[None]:
+    def _learn(self, over_by_token: Known, asked: Asked) -> Operation[None]:
         """Asks the store which trees are over, and adds that to what is known."""
         external = self._exchange.streams[self.stream]
         assert self._slot is not None
         try:
-            found = yield from find_over(self._exchange.core, self.stream, external, self._slot, asked)
+            learned = yield from find_over(self._exchange.core, self.stream, external, self._slot, asked)
         except (StreamLost, UnknownSubscription) as error:
             self._exchange.refuse(error)
             raise
-        for (token, shard), over in found.items():
-            known.setdefault(token, {})[shard] = over
+        for (token, shard), over in learned.items():
+            over_by_token.setdefault(token, {})[shard] = over
 
     def _usual(self, value: Any, where: str) -> Row | None:
         """Makes a row of one tree whose segment is known; None for any other, which takes the long way."""
@@ -236,20 +236,20 @@ class Receiver:
             exchange.received(self.stream, slot).counted["rows"] += 1
         return row
 
-    def _made(self, found: Sequence[Any], names: Sequence[str], known: Known) -> list[Row]:
+    def _make_rows(self, stamps: Sequence[Any], names: Sequence[str], over_by_token: Known) -> list[Row]:
         """Makes rows of what messages carried."""
         if self._seal is None:
             with self._exchange.lock:
                 self.counted["rows"] = self.counted.get("rows", 0) + len(names)
             return [Row(self, where=name) for name in names]
-        rows, counted = list[Row](), {"rows": len(found)} if found else {}
-        for one, name in zip(found, names, strict=True):
-            if not isinstance(one, Stamp) or self._slot is None:
-                kind = one if isinstance(one, str) else "untracked"
+        rows, counted = list[Row](), {"rows": len(stamps)} if stamps else {}
+        for stamp, name in zip(stamps, names, strict=True):
+            if not isinstance(stamp, Stamp) or self._slot is None:
+                kind = stamp if isinstance(stamp, str) else "untracked"
                 row = Row(self, where=name)
             else:
-                token, position, sent, anchors = one
-                over = known[token]
+                token, position, sent, anchors = stamp
+                over = over_by_token[token]
                 if len(anchors) > 1:
                     anchors = tuple(dict.fromkeys(anchors))
                 for anchor in anchors:
@@ -268,12 +268,12 @@ class Receiver:
                 raise BufferFull(f"{len(self._exchange.open):,} rows are neither acked nor failed")
             self._exchange.make_room(len(rows))
             self._exchange.open.update(tracked)
-            for what, count in counted.items():
-                self.counted[what] = self.counted.get(what, 0) + count
+            for counter, count in counted.items():
+                self.counted[counter] = self.counted.get(counter, 0) + count
             if self._slot is not None:
                 received = self._exchange.received(self.stream, self._slot).counted
-                for what, count in counted.items():
-                    received[what] += count
+                for counter, count in counted.items():
+                    received[counter] += count
         return rows
 
     def _open(self, anchors: tuple[int, ...], over: dict[int, bool]) -> tuple[int, ...]:

@@ -96,12 +96,12 @@ class ObservingSpout(Spout):
             with self._observer.lock:
                 if self._observer.tracks and self._observer.has_room(1):
                     anchor, value = self._recorder.next_anchor(), 0
-                    for own in edges:
-                        own[anchor] = ids.new_id()
-                        value ^= own[anchor]
+                    for tuple_edges in edges:
+                        tuple_edges[anchor] = ids.new_id()
+                        value ^= tuple_edges[anchor]
                     self._recorder.add(encoded, value)
                     self._observer.count_emitted(targets)
-        return [Tuple.from_edges(self.topology.owner, own) for own in edges]
+        return [Tuple.from_edges(self.topology.owner, tuple_edges) for tuple_edges in edges]
 
     def emit_many(
         self,

@@ -51,7 +51,7 @@ class ObservingExchange(BlockingExchange):
         self.ledger, self.outbox = self.quick, outbox
         super(BlockingExchange, self).__init__(provisional, owner)
 
-    def attempt(self, what: str, work: Callable[[], object]) -> bool:
+    def attempt(self, consequence: str, work: Callable[[], object]) -> bool:
         """Does something at the store; returns False where it failed, which is logged, or was not tried.
 
         After an error that would end a guarded process, the streams are opened anew.
@@ -62,7 +62,7 @@ class ObservingExchange(BlockingExchange):
             work()
         except AckerError as error:
             self._paused_until = time.monotonic() + PAUSE
-            self.outbox.complain(class_name(error), "%s: %s", what, error)
+            self.outbox.complain(class_name(error), "%s: %s", consequence, error)
             if isinstance(error, StampsExpired | StreamLost | UnknownSubscription):
                 self.reset()
             return False
@@ -179,20 +179,25 @@ class ObservingIncoming(_Observed, Incoming):
     def _rows(self, values: Sequence[Any], names: Sequence[str]) -> list[Row]:
         exchange = self._exchange
         exchange.open_all()
-        found: list[Any] = list(self._read(values))
-        if (new := self._new_keys(values, found)) and exchange.attempt(
+        stamps: list[Any] = list(self._read(values))
+        if (new := self._new_keys(values, stamps)) and exchange.attempt(
             f"{self!r} has no new keys", lambda: exchange.quick.run(self._learn_keys(new))
         ):
-            found = list(self._read(values))
-        known, asked = self._look(found)
-        what = f"rows of {self!r} are untracked"
-        if asked and not exchange.attempt(what, lambda: exchange.quick.run(self._learn(known, asked))):
+            stamps = list(self._read(values))
+        over_by_token, asked = self._look(stamps)
+        consequence = f"rows of {self!r} are untracked"
+        if asked and not exchange.attempt(
+            consequence, lambda: exchange.quick.run(self._learn(over_by_token, asked))
+        ):
             tokens = {token for token, _ in asked}
-            found = ["untracked" if isinstance(one, Stamp) and one.token in tokens else one for one in found]
+            stamps = [
+                "untracked" if isinstance(stamp, Stamp) and stamp.token in tokens else stamp
+                for stamp in stamps
+            ]
         try:
-            return self._made(found, names, known)
+            return self._make_rows(stamps, names, over_by_token)
         except BufferFull as error:
-            exchange.outbox.complain("BufferFull", "%s: %s", what, error)
+            exchange.outbox.complain("BufferFull", "%s: %s", consequence, error)
             return [Row(self, where=name) for name in names]
 
 

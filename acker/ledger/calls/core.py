@@ -292,10 +292,10 @@ class Core:
 
     def register_spouts(self, names: Collection[str]) -> Operation[None]:
         """Registers spouts, like `register_spout` with `ask`."""
-        known = self.spouts.union(names)
+        registered = self.spouts.union(names)
         notes: list[Operation[Any]] = [topologies.register_spout(self.config, name) for name in sorted(names)]
         *_, there = yield from abreast([*notes, self.refresh_spouts()])
-        self.spouts = self.spouts.union(names) if there else known
+        self.spouts = self.spouts.union(names) if there else registered
         if not there:
             yield from self.restore()
 

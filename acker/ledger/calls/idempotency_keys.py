@@ -67,10 +67,10 @@ def take(core: Core, key: str, call: str, life: int = KEY_SECONDS) -> Operation[
         command("TTL", record),
         command("HGETALL", record),
     ]
-    known = pairs(stored)
-    if known.get(b"digest") != digest or b"writer" not in known:
+    fields = pairs(stored)
+    if fields.get(b"digest") != digest or b"writer" not in fields:
         raise KeyConflict("the key was used for another call")
-    return Key(record, bytes(known[b"writer"]), seconds, known.get(b"answer"))
+    return Key(record, bytes(fields[b"writer"]), seconds, fields.get(b"answer"))
 
 
 def _lives(record: bytes, life: int = KEY_SECONDS) -> Request:

@@ -114,10 +114,17 @@ def _events(core: Core, messages: Messages, name: str, sent: Sent) -> list[Event
     ]  # fmt: skip
     acks, fails = _with_steps(messages.acks), _with_steps(messages.fails)
     resets = messages.resets if sent.slabs_reset else ()
-    named = [*(one.anchor for one in tracks), *(one[0] for one in acks), *(one[0] for one in fails), *resets]
+    named = [
+        *(track.anchor for track in tracks),
+        *(ack[0] for ack in acks),
+        *(fail[0] for fail in fails),
+        *resets,
+    ]
     traced = set(traces.select(core, ids.as_ids(named)).tolist())
     events = [
-        Event(one.anchor, "tracked", "tracked", spout=one.spout) for one in tracks if one.anchor in traced
+        Event(track.anchor, "tracked", "tracked", spout=track.spout)
+        for track in tracks
+        if track.anchor in traced
     ]
     for anchor, _, step in acks:
         if anchor in traced:

@@ -70,10 +70,10 @@ def select(core: Core, anchors: Ids) -> Ids:
     every = core.config.traces
     if not every or not len(anchors):
         return anchors[:0]
-    own = np.unique(anchors)
-    words = own.view(np.uint64)
+    distinct = np.unique(anchors)
+    words = distinct.view(np.uint64)
     mixed = (words ^ (words >> _SHIFT)) * _FACTOR
-    chosen: Ids = own[(mixed >> _SHIFT) % np.uint64(every) == 0]
+    chosen: Ids = distinct[(mixed >> _SHIFT) % np.uint64(every) == 0]
     return chosen
 
 
@@ -114,10 +114,12 @@ def note(core: Core, events: Sequence[Event]) -> Operation[None]:
         by_shard.setdefault(shard, {}).setdefault(event.anchor, []).append(event)
     requests = []
     for number, of_trees in by_shard.items():
-        own = core.shards[number]
+        shard_keys = core.shards[number]
         for anchor, own_events in of_trees.items():
-            what = [(one.key, one.text()) for one in own_events[:MOST_EVENTS]]
-            requests.append(scripts.note_trace(own, anchor, what, MOST_EVENTS, MOST_TRACES, SECONDS))
+            entries = [(event.key, event.text()) for event in own_events[:MOST_EVENTS]]
+            requests.append(
+                scripts.note_trace(shard_keys, anchor, entries, MOST_EVENTS, MOST_TRACES, SECONDS)
+            )
     try:
         yield requests
     except AckerError as error:

@@ -37,12 +37,12 @@ UNREADABLE = Counter("records", "Unreadable records that were passed over.")
 _log = logging.getLogger(__name__)
 
 
-def pass_over(core: Core, what: str, count: int = 1) -> Operation[None]:
+def pass_over(core: Core, record: str, count: int = 1) -> Operation[None]:
     """Logs and counts an unreadable record of the topology: it counts as missing from now on.
 
-    count: number of records named by `what`; 0 if they were counted before.
+    count: number of records named by `record`; 0 if they were counted before.
     """
-    _log.error("%s: %s cannot be read", core.config.name, what)
+    _log.error("%s: %s cannot be read", core.config.name, record)
     yield from count_missing(core, count)
 
 

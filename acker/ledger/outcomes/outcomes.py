@@ -143,10 +143,10 @@ def _by_reason(indexes: tuple[int, ...], numbers: Sequence[int]) -> dict[int, tu
     """Trees of a slab by the number of their reason. numbers: one for each; empty if all have the first."""
     if not numbers:
         return {0: indexes}
-    found: dict[int, list[int]] = {}
+    by_reason: dict[int, list[int]] = {}
     for index, number in zip(indexes, numbers, strict=True):
-        found.setdefault(number, []).append(index)
-    return {number: tuple(own) for number, own in found.items()}
+        by_reason.setdefault(number, []).append(index)
+    return {number: tuple(own) for number, own in by_reason.items()}
 
 
 def id_parts(entry_id: bytes) -> tuple[int, int]:

@@ -43,11 +43,11 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and _NAMED.match(name) is not None
 
 
-def check_name(name: object, what: str) -> str:
+def check_name(name: object, label: str) -> str:
     """Returns `name` if `is_name` is True; raises ValidationError if not."""
     if not isinstance(name, str) or not is_name(name):
         besides = ", and not only dots" if isinstance(name, str) and name in (".", "..") else ""
-        raise ValidationError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 . _ -{besides}, got {shown(name)}")
+        raise ValidationError(f"{label}: expected 1 to 64 of A-Z a-z 0-9 . _ -{besides}, got {shown(name)}")
     return name
 
 
@@ -80,13 +80,13 @@ def spout_of(name: str) -> str:
     return _MEMBER.sub("", name)
 
 
-def check_text(text: str, what: str) -> bytes:
+def check_text(text: str, label: str) -> bytes:
     """A text as UTF-8 bytes; raises ValidationError for half of a pair of surrogates, which UTF-8 lacks."""
     try:
         return str.encode(text)  # not the encoding of a subclass
     except UnicodeEncodeError:
         raise ValidationError(
-            f"{what}: expected text of whole characters, got {shown(text)}, which UTF-8 cannot hold"
+            f"{label}: expected text of whole characters, got {shown(text)}, which UTF-8 cannot hold"
         ) from None
 
 

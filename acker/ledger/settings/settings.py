@@ -85,9 +85,9 @@ def choice(choices: tuple[str, ...], words: str, **more: Any) -> str:
     return made
 
 
-def text(default: object, what: str, words: str, *, shown: bool = True, **more: Any) -> Any:
+def text(default: object, meaning: str, words: str, *, shown: bool = True, **more: Any) -> Any:
     """A field that is a text, such as a name. default: a str, or MISSING. shown: True if the repr has it."""
-    return _field(Setting(default, words, str, text=what, **more), shown)
+    return _field(Setting(default, words, str, text=meaning, **more), shown)
 
 
 def _field(setting: Setting, shown: bool = True) -> Any:
@@ -99,12 +99,12 @@ def settings_of(kind: type[Any]) -> dict[str, Setting]:
     return {one.name: one.metadata["setting"] for one in fields(kind) if "setting" in one.metadata}
 
 
-def check_number(value: object, what: str, low: float, high: float, kind: Number) -> None:
+def check_number(value: object, label: str, low: float, high: float, kind: Number) -> None:
     """Raises ValidationError unless `value` is a number of that kind, from `low` to `high`."""
     numeric = isinstance(value, int) if kind is int else isinstance(value, (int, float))
     if not numeric or isinstance(value, bool) or not low <= value <= high:  # type: ignore[operator]
         raise ValidationError(
-            f"{what}: expected {kind.__name__} from {low:,} to {high:,}, got {shown(value)}"
+            f"{label}: expected {kind.__name__} from {low:,} to {high:,}, got {shown(value)}"
         )
 
 

@@ -16,10 +16,10 @@ def meant(name: str, names: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def listed(names: Iterable[str], what: str) -> str:
+def listed(names: Iterable[str], kind: str) -> str:
     """`It has the streams a, b and 3 more`, for at most 20 names; what: "stream"."""
     listing = sorted(names)
     if not listing:
-        return f"It has no {what}"
+        return f"It has no {kind}"
     more = f" and {len(listing) - MOST:,} more" if len(listing) > MOST else ""
-    return f"It has the {what}{'s' if len(listing) > 1 else ''} {', '.join(listing[:MOST])}{more}"
+    return f"It has the {kind}{'s' if len(listing) > 1 else ''} {', '.join(listing[:MOST])}{more}"

@@ -13,10 +13,10 @@ _REGISTRY = re.compile(r"(\d+),\d+((?:/\d+:[A-Za-z0-9._-]{1,64})*)")
 @lru_cache(maxsize=4096)
 def spouts(registry: bytes) -> tuple[tuple[int, str], ...]:
     """Number and name of each spout of a shard, in their order; empty if they cannot be read."""
-    found = _REGISTRY.fullmatch(registry.decode("utf-8", "replace"))
-    if found is None:
+    match = _REGISTRY.fullmatch(registry.decode("utf-8", "replace"))
+    if match is None:
         return ()
-    pairs = (one.split(":") for one in found[2].split("/")[1:])
+    pairs = (one.split(":") for one in match[2].split("/")[1:])
     return tuple((int(number), name) for number, name in pairs)
 
 

@@ -54,11 +54,13 @@ def register(core: Core, step: Step, stream: str = "") -> Operation[None]:
     """
     check_name(step.name, "step")
     bounded = {name: _bounded(value) for name, value in asdict(step).items()} | _OF_STORE
-    what = Step(**bounded)
+    bounded_step = Step(**bounded)
     # A spout may have the name of a bolt of its query.
-    field = f"{step.kind} {step.name} {what.query_id or what.application_id} {stream}".rstrip()
+    field = (
+        f"{step.kind} {step.name} {bounded_step.query_id or bounded_step.application_id} {stream}".rstrip()
+    )
     named = field.encode("utf-8", "replace")
-    yield [scripts.register_step(core.config.name, named, what.dump(), MOST_STEPS)]
+    yield [scripts.register_step(core.config.name, named, bounded_step.dump(), MOST_STEPS)]
 
 
 def steps(core: Core) -> Operation[list[Step]]:
@@ -79,8 +81,8 @@ def _bounded(value: Any) -> Any:
 
 
 def _parse(value: bytes, now: float) -> Step | None:
-    micros, _, what = value.partition(b" ")
+    micros, _, record = value.partition(b" ")
     with passing_over("steps"):
         seen = min(_LATEST, whole(micros, "the time of a step")) / 1e6
-        return replace(Step.load(what), last_seen=seen, age=max(0.0, now - seen))
+        return replace(Step.load(record), last_seen=seen, age=max(0.0, now - seen))
     return None

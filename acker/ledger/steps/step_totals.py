@@ -145,7 +145,7 @@ def seen(
     `OTHERS`, if one of them acked. Slabs of one have no marks.
     """
     known = yield from numbers(core)
-    first_ones = sorted(known.items(), key=lambda one: one[1])[:most]
+    first_ones = sorted(known.items(), key=lambda pair: pair[1])[:most]
     names = dict(first_ones) | ({0: OTHERS} if len(known) >= MOST_STEPS else {})
     fields = [_packed(number) + slab for slab in slabs if not ids.is_one(slab) for number in names]
     [instant] = yield [Request(shard.clock, ["TIME"])]
@@ -154,9 +154,9 @@ def seen(
         part = fields[first : first + 1_000]
         for reply in (yield [command("HMGET", shard.marks(rotation), *part) for rotation in range(4)]):
             for name, value in zip(part, reply, strict=True):
-                one = Marked.parse(value)
-                if one is not None and (name not in marks or one.at > marks[name].at):
-                    marks[name] = one
+                marked = Marked.parse(value)
+                if marked is not None and (name not in marks or marked.at > marks[name].at):
+                    marks[name] = marked
     answer = []
     for slab in slabs:
         steps = (
@@ -168,7 +168,7 @@ def seen(
                 if number or _packed(0) + slab in marks
             ]
         )
-        answer.append(sorted(steps, key=lambda one: (-(one.at or 0.0), one.step)))
+        answer.append(sorted(steps, key=lambda seen_step: (-(seen_step.at or 0.0), seen_step.step)))
     return answer
 
 

@@ -119,10 +119,10 @@ def clocks(core: Core, shards: Sequence[keys.Shard], default: int = 0) -> Operat
 
     default: stands for both if the shard was never used.
     """
-    found = yield [command("HMGET", shard.clock, *_CLOCK) for shard in shards]
+    replies = yield [command("HMGET", shard.clock, *_CLOCK) for shard in shards]
     return [
-        (_number(core, shard, 0, made, default), _number(core, shard, 1, drained, default))
-        for shard, (made, drained) in zip(shards, found, strict=True)
+        (_number(core, shard, 0, rotated, default), _number(core, shard, 1, drained, default))
+        for shard, (rotated, drained) in zip(shards, replies, strict=True)
     ]
 
 

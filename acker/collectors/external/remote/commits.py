@@ -120,17 +120,17 @@ def plan(
     """
     name = hashlib.blake2b(f"{core.config.name}\0{key}\0{text}".encode(), digest_size=16)
     [instant] = yield [Request(keys.config(core.config.name), ["TIME"])]
-    made = Plan(key, text, ExternalCommit(name.hexdigest()), milliseconds(instant) // 1000)
+    planned = Plan(key, text, ExternalCommit(name.hexdigest()), milliseconds(instant) // 1000)
     for anchor, value in acks if core.config.ackers else ():
         if not anchor & 1:
             raise ValidationError(f"anchor: expected an odd number, got {anchor}")
-        made.commit.taken[anchor] = made.commit.taken.get(anchor, 0) ^ value
+        planned.commit.taken[anchor] = planned.commit.taken.get(anchor, 0) ^ value
     acked, failed, stamps = 0, 0, 0
     for rows in received:
         external, slot = yield from find(core, rows.stream, rows.subscription)
-        reading = _Reading(core, rows, seal_of(core, rows.stream, external), made, slot)
-        made.served.append((slot, rows))
-        into = made.commit.received.setdefault((rows.stream, slot), In(external))
+        reading = _Reading(core, rows, seal_of(core, rows.stream, external), planned, slot)
+        planned.served.append((slot, rows))
+        into = planned.commit.received.setdefault((rows.stream, slot), In(external))
         failed += len(rows.failed)
         acked += reading.add_acked(into, MOST_ACKED - acked)
         reading.add_failed(into)
@@ -144,13 +144,13 @@ def plan(
         seal = seal_of(core, out.stream, external)
         segments = stamping.sent_segments(out.stream, seal, external, key, out.stamps)
         if segments:
-            before = made.commit.out.get(out.stream)
+            before = planned.commit.out.get(out.stream)
             if before is not None:
                 raise ValidationError(f"sent: expected each stream once, got {out.stream!r} twice")
-            made.commit.out[out.stream] = Out(external, segments)
+            planned.commit.out[out.stream] = Out(external, segments)
     if max(failed, stamps) > MOST_SENT:
         raise TooLarge(f"expected at most {MOST_SENT:,} rows that failed, and that were sent, in a commit")
-    return made
+    return planned
 
 
 @dataclass(slots=True)
@@ -204,12 +204,12 @@ class _Reading:
                 worked.fails.setdefault(stamp.position, (trees, cause))
 
     def _segment(self, name: str) -> Stamp:
-        found = sealed.read_segment_name(self.seal, name)
-        if found == "foreign":
+        stamp = sealed.read_segment_name(self.seal, name)
+        if stamp == "foreign":
             raise sealed.foreign(self.rows.stream, "the name of a segment")
-        if not isinstance(found, Stamp):
+        if not isinstance(stamp, Stamp):
             raise ValidationError(f"segment: expected the name that a row came with, got {shown(name)}")
-        return found
+        return stamp
 
     def _note_highest(self, segment: Stamp, position: int) -> None:
         for shard in map(self._shard, segment.anchors):
@@ -226,29 +226,29 @@ class _Reading:
         return ids.shard_of(ids.slab_of(anchor), self.core.config.ackers)
 
 
-def unknown_positions(core: Core, made: Plan) -> Operation[list[str]]:
+def unknown_positions(core: Core, planned: Plan) -> Operation[list[str]]:
     """Names the positions of a commit that their segments do not have, as far as the store has the segments.
 
     A segment that is not sent yet has any: the flush of its sender leaves out what it does not have. So has a
     commit that was begun before: it has passed this check.
     """
-    if not made.highest or (yield from idempotency_keys.is_taken(core, made.key)):
+    if not planned.highest or (yield from idempotency_keys.is_taken(core, planned.key)):
         return []
-    places = list(made.highest.items())
+    places = list(planned.highest.items())
     replies = yield [
         command("HGET", core.shards[shard].staged(token, slot), "positions")
         for (_, slot, token, shard), _ in places
     ]
-    found = dict[str, None]()
+    unknown = dict[str, None]()
     for ((stream, _, token, _), highest), reply in zip(places, replies, strict=True):
         if reply is not None and highest >= int(reply):
-            found[f"stream {stream!r}: segment {token} has {int(reply):,} rows, got position {highest:,}"] = (
-                None
-            )
-    return list(found)
+            unknown[
+                f"stream {stream!r}: segment {token} has {int(reply):,} rows, got position {highest:,}"
+            ] = None
+    return list(unknown)
 
 
-def carry_out(core: Core, made: Plan) -> Operation[None]:
+def carry_out(core: Core, planned: Plan) -> Operation[None]:
     """Carries a commit out: any number of times, by any number of servers, it takes effect once.
 
     Raises:
@@ -260,39 +260,39 @@ def carry_out(core: Core, made: Plan) -> Operation[None]:
         UnknownSubscription: The subscription was dropped meanwhile.
     """
     life = max(KEY_SECONDS, core.config.stamp_ttl)  # rows of the key may be sent as long
-    taken = yield from idempotency_keys.take(core, made.key, made.text, life)
-    if _is_done(made, taken):
+    taken = yield from idempotency_keys.take(core, planned.key, planned.text, life)
+    if _is_done(planned, taken):
         return
     if taken.seconds < _LAST_SECONDS:
         raise KeyConflict(
             f"the idempotency key is about to expire (it is kept for {life:,} s): use a new key"
         )
-    for slot, one in made.served:
+    for slot, rows in planned.served:
         yield from serving.serve(
-            core, one.stream, slot, one.subscription, one.step or one.subscription, shared=one.shared
+            core, rows.stream, slot, rows.subscription, rows.step or rows.subscription, shared=rows.shared
         )
-    made.commit.taken_at = made.now - (life - taken.seconds)  # when the key was taken
+    planned.commit.taken_at = planned.now - (life - taken.seconds)  # when the key was taken
     try:
-        spent = (yield from commits.carry_out(core, made.commit)).spent
+        spent = (yield from commits.carry_out(core, planned.commit)).spent
     except StreamLost:
         # Another server that was asked the same may have ended it meanwhile, and dropped its notes.
-        again = yield from idempotency_keys.take(core, made.key, made.text, life)
-        if not _is_done(made, again):
+        again = yield from idempotency_keys.take(core, planned.key, planned.text, life)
+        if not _is_done(planned, again):
             raise
         spent = ()
-    yield taken.noting(_answer(made))
+    yield taken.noting(_answer(planned))
     if spent:
         yield [command("UNLINK", key) for key in spent]
 
 
-def _answer(made: Plan) -> int:
+def _answer(planned: Plan) -> int:
     """The note that this commit is done, and no other one that has taken its key since."""
-    return int(made.commit.name[:15], 16)
+    return int(planned.commit.name[:15], 16)
 
 
-def _is_done(made: Plan, taken: Key) -> bool:
+def _is_done(planned: Plan, taken: Key) -> bool:
     if taken.answer is None:
         return False
-    if taken.answer != str(_answer(made)).encode():
+    if taken.answer != str(_answer(planned)).encode():
         raise KeyConflict("the key was used for another call")
     return True

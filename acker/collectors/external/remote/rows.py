@@ -109,37 +109,37 @@ def read(
     external, slot = yield from find(core, stream, subscription)
     yield from serving.serve(core, stream, slot, subscription, step or subscription, shared=shared)
     seal, ackers = seal_of(core, stream, external), core.config.ackers
-    found = seal.read_many(stamps)
+    decoded = seal.read_many(stamps)
     asked = {
-        (one.token, _shard(anchor, ackers)): one.sent
-        for one in found
-        if isinstance(one, Stamp) and ackers
-        for anchor in one.anchors
+        (stamp.token, _shard(anchor, ackers)): stamp.sent
+        for stamp in decoded
+        if isinstance(stamp, Stamp) and ackers
+        for anchor in stamp.anchors
     }
     over = (yield from find_over(core, stream, external, slot, asked)) if asked else {}
     groups = dict[_Group, Stamp]()
     rows = list[tuple[RemoteRow, _Group | None]]()
-    for one in found:
-        if not isinstance(one, Stamp):
-            rows.append((RemoteRow(one), None))
+    for stamp in decoded:
+        if not isinstance(stamp, Stamp):
+            rows.append((RemoteRow(stamp), None))
             continue
         by_shard = dict[int, int]()
         anchors = list[int]()
-        for anchor in dict.fromkeys(one.anchors) if ackers else ():
+        for anchor in dict.fromkeys(stamp.anchors) if ackers else ():
             shard = _shard(anchor, ackers)
-            if not over[one.token, shard]:
+            if not over[stamp.token, shard]:
                 anchors.append(anchor)
                 by_shard.setdefault(shard, anchor)
         if not anchors:
             rows.append((RemoteRow("over" if ackers else "untracked"), None))
             continue
-        group = one.token, tuple(sorted(by_shard))
-        if group not in groups or one.position > groups[group].position:
-            groups[group] = one._replace(anchors=tuple(by_shard[of] for of in group[1]))
-        rows.append((RemoteRow("tracked", tuple(anchors), position=one.position), group))
+        group = stamp.token, tuple(sorted(by_shard))
+        if group not in groups or stamp.position > groups[group].position:
+            groups[group] = stamp._replace(anchors=tuple(by_shard[of] for of in group[1]))
+        rows.append((RemoteRow("tracked", tuple(anchors), position=stamp.position), group))
     names = {
-        group: segment_name(seal, one.token, one.position, one.sent, one.anchors)
-        for group, one in groups.items()
+        group: segment_name(seal, stamp.token, stamp.position, stamp.sent, stamp.anchors)
+        for group, stamp in groups.items()
     }
     named = [row if group is None else replace(row, segment=names[group]) for row, group in rows]
     yield from _count(core, stream, slot, named)

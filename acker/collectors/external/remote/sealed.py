@@ -56,10 +56,10 @@ def seed_of(key: bytes, token: str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def foreign(stream: str, what: str) -> StreamLost:
+def foreign(stream: str, text: str) -> StreamLost:
     """The error of a sealed text of another key."""
     return StreamLost(
-        f"stream {stream!r}: {what} is of another stream, or the store has lost the stream since it gave it, "
+        f"stream {stream!r}: {text} is of another stream, or the store has lost the stream since it gave it, "
         "or its key was rotated twice: nothing of the commit took effect. Start the step again from its "
         "committed offsets"
     )

@@ -75,20 +75,23 @@ def sent_segments(
         StreamLost: A stamp is foreign.
     """
     rows = dict[str, dict[int, Stamp]]()
-    for text, one in zip(given := [text for text in stamps if text], seal.read_many(given), strict=True):
-        if one == "foreign":
+    for text, decoded in zip(given := [text for text in stamps if text], seal.read_many(given), strict=True):
+        if decoded == "foreign":
             raise sealed.foreign(stream, "a stamp")
-        if not isinstance(one, Stamp):
+        if not isinstance(decoded, Stamp):
             raise ValidationError(
                 f"stream {stream!r}, sent: expected stamps of this service, got {shown(text)}"
             )
-        of_segment = rows.setdefault(one.token, {})
-        if one.position in of_segment:
+        of_segment = rows.setdefault(decoded.token, {})
+        if decoded.position in of_segment:
             raise ValidationError(
                 f"stream {stream!r}, sent: expected each stamp once, got {shown(text)} twice"
             )
-        of_segment[one.position] = one
-    return [_segment(stream, external.stamp_keys, commit, token, own) for token, own in rows.items()]
+        of_segment[decoded.position] = decoded
+    return [
+        _segment(stream, external.stamp_keys, commit, token, by_position)
+        for token, by_position in rows.items()
+    ]
 
 
 def _segment(
