@@ -1,7 +1,8 @@
 -- The progress of a commit in this shard, a hash. It has the names of applied staged vectors and of calls
 -- that failed trees, and `applied`, their number. For each slab it has the trees that the commit failed
 -- itself (indexes, u16). wait:<slab> is the rotation at which a slab that waits for its track entered the
--- nursery, if tuples were emitted into it, or trees of it failed in a commit that receives external rows;
+-- nursery, if tuples were emitted into it, or trees of it failed in a commit that receives external rows, or
+-- without room to wait for their track;
 -- `waits` is the lowest of these rotations, and `until` the time until which these slabs wait at least (ms;
 -- waiting.stay), for any number of ticks. It also has the names of records that the commit made elsewhere
 -- (lua/streams/staging/note_applied.lua).

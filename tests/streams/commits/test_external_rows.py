@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from acker.streams.staging.external.rows.stamps import Seal, Stamp
 from acker.streams.staging.external.segments import Sent
 from acker.streams.staging.staging import Staged
 from tests.helpers.builders.external import source, work
-from tests.helpers.builders.streaming import consume, stage
+from tests.helpers.builders.streaming import consume, stage, take
 from tests.helpers.faults.cuts import as_in_a_cluster, script_by_script
 from tests.helpers.faults.stepping import Stepping
 from tests.helpers.worlds.commits import pass_time
@@ -224,3 +225,18 @@ def test_rows_of_a_managed_stream_wait_for_a_track_as_long_as_bits(topology: Top
     assert early.acked() == 0
     consume(early.ledger, "lines")
     assert early.acked() == ROWS
+
+
+def test_rows_of_a_managed_stream_are_not_acked_beside_a_fail_that_has_no_room(topology: Topology) -> None:
+    early = Batch(topology, tracked=False)
+    core, anchors = early.ledger.core, np.array(early.anchors(), dtype=np.int64)
+    lines = stage(early.ledger, anchors, stream="lines")
+    assert early.ledger.run(commits.commit(core, "w", 0, Commit((lines,), received=(early.received(),))))
+    failed, _ = early.failed()
+    no_room = replace(core, config=replace(core.config, waiting_bytes=0))
+    done = Commit((failed,), (take(early.ledger, "lines"),))
+    assert early.ledger.run(commits.commit(no_room, "behind", 0, done))
+    topology.flush()
+    slabs = ids.split(anchors)[0]
+    beside = int((slabs == slabs[0]).sum())
+    assert (early.acked(), topology.counters()["failed"]) == (ROWS - beside, 0)

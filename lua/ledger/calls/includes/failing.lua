@@ -6,7 +6,8 @@ local failing = lazy(function(failing)
   -- trees: packed indexes (u16). reasons: of each of them; nil if `reason` is the reason of all. ended:
   -- packed index -> true for trees that the commit has failed before, nil for none. noted: key of the
   -- commit's progress (applied.lua), or nil. stay: ms for which fails wait for their track; 0 or nil: for
-  -- three rotations. Waiting fails of a commit are noted as its emits are: bits count only beside them.
+  -- three rotations. Waiting fails of a commit are noted as its emits are: bits count only beside them. A
+  -- fail without room is noted, whatever `stay` is: the commit acks nothing of its slab.
   -- Bounded by the caller: at most 250 trees a call.
   function failing.slab(key, slab, trees, reasons, reason, ended, noted, stay)
     local one = vectors.is_one(slab)
@@ -57,7 +58,7 @@ local failing = lazy(function(failing)
         waiting.stay(slab, call('HGET', SLABS, slab), now + stay)
       end
     end
-    if noted and stay > 0 and (dropped or #early_at > 0) then
+    if noted and (dropped or stay > 0 and #early_at > 0) then
       applied.emitted(noted, {slab}, dropped, now + stay)
     end
   end
