@@ -138,10 +138,12 @@ class StreamSpout:
         most = min(self._staging.rows, -(-rows.num_rows // segments))
         staging, wanted = replace(self._staging, rows=most, into=into), schemas.normal(rows.schema)
         # As readers take them: a value that does not fit into the stream's type could never be read.
-        batches = [conform(one, wanted) for one in rows.combine_chunks().to_batches()]
-        made, staged = yield from emit_recorded(self.ledger.core, self.how, staging, batches, staged_roots)
+        batches = [conform(batch, wanted) for batch in rows.combine_chunks().to_batches()]
+        new_roots, staged = yield from emit_recorded(
+            self.ledger.core, self.how, staging, batches, staged_roots
+        )
         return (
-            made,
-            Commit((staged,), made),
+            new_roots,
+            Commit((staged,), new_roots),
             AtHand(into, conditions=staged_roots.free, rows=staged_roots.rows),
         )

@@ -118,10 +118,10 @@ class StreamWriter:
             >>> [segment.rows for segment in writer.publish(batch, anchors)]
             [2]
         """
-        found = np.zeros(0, dtype=np.int64) if anchors is None else as_ids(anchors, "anchors")
-        if anchors is not None and len(found) != batch.rows.num_rows:
-            raise ValidationError(f"anchors: expected {batch.rows.num_rows:,}, got {len(found):,}")
-        column = pa.nulls(batch.rows.num_rows, pa.int64()) if anchors is None else pa.array(found)
+        anchor_ids = np.zeros(0, dtype=np.int64) if anchors is None else as_ids(anchors, "anchors")
+        if anchors is not None and len(anchor_ids) != batch.rows.num_rows:
+            raise ValidationError(f"anchors: expected {batch.rows.num_rows:,}, got {len(anchor_ids):,}")
+        column = pa.nulls(batch.rows.num_rows, pa.int64()) if anchors is None else pa.array(anchor_ids)
         rows = batch.rows.append_column(ANCHORS, column)
         return self.ledger.run(self._publish(rows, batch))
 

@@ -51,10 +51,10 @@ class Origin(Record, what="the origin of a commit"):
 
     def text(self) -> str:
         """The origin as text for an error."""
-        found = [f"{start + 1} to {end} of reader {reader}" for reader, start, end in sorted(self.ranges)]
-        more = [f"{len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-        found = [*found[:_SHOWN], *more, *(["other sources"] if self.others else [])]
-        return "segments " + ", ".join(found) if self.ranges else "other sources" if found else "nothing"
+        ranges = [f"{start + 1} to {end} of reader {reader}" for reader, start, end in sorted(self.ranges)]
+        more = [f"{len(ranges) - _SHOWN} more"] if len(ranges) > _SHOWN else []
+        ranges = [*ranges[:_SHOWN], *more, *(["other sources"] if self.others else [])]
+        return "segments " + ", ".join(ranges) if self.ranges else "other sources" if ranges else "nothing"
 
 
 def time_identity(time: str) -> str:

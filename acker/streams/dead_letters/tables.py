@@ -64,22 +64,22 @@ def table(
     letters = read.found[: (yield from dead_letter_store.fitting(core, read.found))]
     columns: list[list[object]] = [[] for _ in FIELDS]
     rows: list[pa.RecordBatch] = []
-    wanted = [one for one in letters if one.stream == stream]
+    wanted = [head for head in letters if head.stream == stream]
     for letter, stored in zip(wanted, (yield from dead_letter_store.stored(core, wanted)), strict=True):
         if isinstance(stored, UnreadableRecord):
             raise stored
         if stored is None:  # replayed or discarded meanwhile
             continue
         fields = {name: getattr(letter, name, None) for name in FIELDS.names}
-        tried = [asdict(one) | {"at": round(one.at * 1e6)} for one in stored.history]
+        tried = [asdict(attempt) | {"at": round(attempt.at * 1e6)} for attempt in stored.history]
         fields |= {"at": round(letter.at * 1e6), "history": tried}
         for column, value in zip(columns, fields.values(), strict=True):
             column.append(value)
-        rows += [segments.conform(one, row) for one in dead_letter_store.batches(letter, stored)]
+        rows += [segments.conform(piece, row) for piece in dead_letter_store.batches(letter, stored)]
     arrays = [pa.array(column, kind.type) for column, kind in zip(columns, FIELDS, strict=True)]
     if row.names:
         parts = (
-            [pa.concat_arrays([one.column(place) for one in rows]) for place in range(len(row))]
+            [pa.concat_arrays([piece.column(place) for piece in rows]) for place in range(len(row))]
             if rows
             else []
         )

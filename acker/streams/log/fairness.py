@@ -160,10 +160,10 @@ def _encoded(rows: pa.Table, column: str) -> tuple[Ids, list[bytes]]:
     """The place of each row's key among the distinct keys, after the last for none; and the distinct keys."""
     if column not in rows.column_names:
         return np.zeros(rows.num_rows, dtype=np.int64), []
-    found = rows.column(column)
-    if column == ANCHORS and not pa.types.is_int64(found.type):  # the first anchor of a row counts
-        found = pa.array([one[0] if one else None for one in found.to_pylist()], pa.int64())
-    return equality.encoded(found)
+    values = rows.column(column)
+    if column == ANCHORS and not pa.types.is_int64(values.type):  # the first anchor of a row counts
+        values = pa.array([anchors[0] if anchors else None for anchors in values.to_pylist()], pa.int64())
+    return equality.encoded(values)
 
 
 def _places(name: bytes) -> list[int]:

@@ -124,10 +124,10 @@ def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[boo
     A reader whose record cannot be read is passed over and logged: it keeps its segments.
     """
     key = keys.Stream(core.config.name, stream).readers(slot)
-    [found, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
+    [stored, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
     now = seconds(instant)
     last_claims = {}
-    for name, text in pairs(found).items():
+    for name, text in pairs(stored).items():
         where = f"stream {stream}, reader {name!r:.100}"
         with passing_over(where), reading(repr(text)):
             logged, seen = text.split(b" ")

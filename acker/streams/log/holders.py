@@ -113,10 +113,10 @@ def describe(stream: str, reader: str, number: int, noted: bytes | None, at_work
     """Describes a reader by the notes of its tasks, and by the reports of steps."""
     if noted is None:
         return Holder(reader, number)
-    known = readable(_NOTED.load, noted, f"reader {reader} of stream {stream}")
-    if known is None:
+    parsed = readable(_NOTED.load, noted, f"reader {reader} of stream {stream}")
+    if parsed is None:
         return Holder(reader, number)
-    query, batch, start, end = known
+    query, batch, start, end = parsed
     mine = [step for step in at_work if step.query_id == query]
     mine = [step for step in mine if stream in step.reads] or mine
     return Holder(

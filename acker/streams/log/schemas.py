@@ -158,11 +158,11 @@ def read(core: Core, stream: str) -> Operation[pa.Schema]:
     """The schema of a stream. Raises UnknownStream if nothing was written to it yet."""
     [stored] = yield [command("GET", keys.Stream(core.config.name, stream).schema)]
     if stored is None:
-        [found] = yield [command("SMEMBERS", keys.streams(core.config.name))]
-        known = {name.decode("utf-8", "replace") for name in found} - {stream}
+        [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
+        others = {name.decode("utf-8", "replace") for name in names} - {stream}
         raise UnknownStream(
-            f"topology {core.config.name!r} has no stream {stream!r} yet{meant(stream, known)}: nothing was "
-            f"written to it. {listed(known, 'stream')}"
+            f"topology {core.config.name!r} has no stream {stream!r} yet{meant(stream, others)}: nothing was "
+            f"written to it. {listed(others, 'stream')}"
         )
     return parse(stored)
 

@@ -145,10 +145,10 @@ def return_segments(
     declared = [
         stream.delivered(slot, reader), stream.returned(slot), stream.readers(slot),
         stream.fences(slot, reader),
-        *row_keys(stream, [one for _, _, one, _ in delivered]),
+        *row_keys(stream, [segment for _, _, segment, _ in delivered]),
     ]  # fmt: skip
     args: list[Word] = [slot, reader, int(dead), ttl, died, noted, len(ended)]
-    args += [word for one in ended for word in one]
+    args += [word for commit in ended for word in commit]
     return script("return_segments", declared, [*args, *(number for number, *_ in delivered)], config.wait)
 
 

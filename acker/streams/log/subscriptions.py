@@ -167,14 +167,14 @@ def subscribe(core: Core, stream: str, name: str, kind: str = "managed") -> Oper
     """
     check_name(stream, "stream")
     check_name(name, "subscription")
-    own = keys.Stream(core.config.name, stream)
-    looks = command("HMGET", own.subscriptions, f"name:{name}", kinds.FIELD)
+    stream_keys = keys.Stream(core.config.name, stream)
+    looks = command("HMGET", stream_keys.subscriptions, f"name:{name}", kinds.FIELD)
     [[slot, external], _] = yield [looks, command("SADD", keys.streams(core.config.name), stream)]
     kinds.check(stream, external, kind)
     if slot is not None:
         return _slot(slot, f"stream {stream!r}, subscription {name!r}")
     words = name, MOST, new_slot(), 1 + secrets.randbits(_STEP_BITS)
-    reply = yield from kinds.make(own, partial(scripts.subscribe, core.config, own, *words))
+    reply = yield from kinds.make(stream_keys, partial(scripts.subscribe, core.config, stream_keys, *words))
     if isinstance(reply, redis.ResponseError):
         raise AckerError(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
     return int(reply)
@@ -182,10 +182,10 @@ def subscribe(core: Core, stream: str, name: str, kind: str = "managed") -> Oper
 
 def find(core: Core, stream: str, name: str) -> Operation[int]:
     """The slot of a subscription. Raises UnknownSubscription and UnreadableRecord."""
-    [found] = yield [command("HGET", keys.Stream(core.config.name, stream).subscriptions, f"name:{name}")]
-    if found is None:
+    [stored] = yield [command("HGET", keys.Stream(core.config.name, stream).subscriptions, f"name:{name}")]
+    if stored is None:
         raise UnknownSubscription(f"stream {stream!r} has no subscription {name!r}")
-    return _slot(found, f"stream {stream!r}, subscription {name!r}")
+    return _slot(stored, f"stream {stream!r}, subscription {name!r}")
 
 
 @dataclass(slots=True)
@@ -334,10 +334,10 @@ def given_back(core: Core, stream: str, slot: int, reader: str) -> Operation[int
 
     A reader of its name goes on after it.
     """
-    [found] = yield [
+    [stored] = yield [
         command("HGET", keys.Stream(core.config.name, stream).fences(slot, reader), "given_back")
     ]
-    return whole(found, f"stream {stream!r}, segments given back by reader {reader!r}")
+    return whole(stored, f"stream {stream!r}, segments given back by reader {reader!r}")
 
 
 def knows(core: Core, stream: str, slot: int, reader: str) -> Operation[bool]:
@@ -392,8 +392,9 @@ def forget(core: Core, taken: Range) -> Operation[None]:
         members = yield from delivered(core, replace(taken, start=start))
         if not members:
             return
-        yield from note(core, taken, [one for one in members if one.segment is not UNREAD], forget=True)
-        for one in (one for one in members if one.segment is UNREAD):
-            new = yield from note(core, taken, [one], forget=True)
-            yield from counts.pass_over(core, f"segment {one.entry} of stream {taken.stream}", new)
+        readable = [delivery for delivery in members if delivery.segment is not UNREAD]
+        yield from note(core, taken, readable, forget=True)
+        for delivery in (delivery for delivery in members if delivery.segment is UNREAD):
+            new = yield from note(core, taken, [delivery], forget=True)
+            yield from counts.pass_over(core, f"segment {delivery.entry} of stream {taken.stream}", new)
         start = members[-1].number

@@ -45,10 +45,10 @@ def sound(named: pa.ChunkedArray) -> bool:
 
 def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
     """The message ids of rows, as text or bytes. One that is too long is cut; null becomes empty."""
-    found = message_id_column(rows, column)
-    if sound(found):
-        return found
-    texts = found.cast(pa.large_binary()).to_pylist()
+    ids = message_id_column(rows, column)
+    if sound(ids):
+        return ids
+    texts = ids.cast(pa.large_binary()).to_pylist()
     return pa.chunked_array([pa.array([_shortened(text or b"") for text in texts], pa.binary())])
 
 

@@ -141,10 +141,10 @@ def heads(core: Core, spout: str, after: str, end: str, most: int) -> Operation[
 def head(core: Core, letter: str) -> Operation[Head]:
     """The facts of one dead letter. Raises UnknownDeadLetter, UnreadableRecord."""
     number, spout = split_id(letter)
-    [found] = yield [command("XRANGE", keys.Spout(core.config.name, spout).dead, number, number)]
-    if not found:
+    [entries] = yield [command("XRANGE", keys.Spout(core.config.name, spout).dead, number, number)]
+    if not entries:
         raise unknown_letter(core, letter)
-    return _head(found[0], spout)
+    return _head(entries[0], spout)
 
 
 def fitting(core: Core, letters: Sequence[Head]) -> Operation[int]:

@@ -47,11 +47,13 @@ def note(core: Core, spout: str, positions: Sequence[Position]) -> Operation[lis
     answers = list[Marks]()
     for first in range(0, len(positions), _CALL):
         partitions: list[tuple[Word, Word, Word, Word, Word, Word]] = []
-        for one in positions[first : first + _CALL]:
-            counts = " ".join(f"{at} {count}" for at, count in one.open.items())
-            begins = "1" if one.begins else "0"
-            topic = one.topic_id or "-"
-            partitions.append((f"p:{one.partition}", topic, begins, one.done, one.reached, counts))
+        for position in positions[first : first + _CALL]:
+            counts = " ".join(f"{at} {count}" for at, count in position.open.items())
+            begins = "1" if position.begins else "0"
+            topic = position.topic_id or "-"
+            partitions.append(
+                (f"p:{position.partition}", topic, begins, position.done, position.reached, counts)
+            )
         [replies] = yield [scripts.note_reached(core.config.name, spout, partitions)]
         if not replies:
             return []
@@ -72,14 +74,14 @@ def open_before(core: Core, before: int) -> Operation[dict[str, int]]:
         UnreadableRecord: A note cannot be read.
     """
     [stored] = yield [command("HGETALL", keys.reached(core.config.name))]
-    found: dict[str, int] = {}
+    open_records: dict[str, int] = {}
     for name, text in pairs(stored).items():
         if name.startswith(b"s:"):
-            found.setdefault(text.decode().strip(), 0)
+            open_records.setdefault(text.decode().strip(), 0)
         elif name.startswith(b"p:"):
             with reading(f"positions of {name!r:.100}"):
                 spout, _, done, *marks = text.decode().split()
                 for at, position, count in zip(*[iter(map(int, marks))] * 3, strict=True):
                     if at < before and position > int(done):
-                        found[spout] = found.get(spout, 0) + count
-    return found
+                        open_records[spout] = open_records.get(spout, 0) + count
+    return open_records

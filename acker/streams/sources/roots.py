@@ -209,7 +209,7 @@ def emit(
                     known_line=line, gathered=staged_roots, first_tracked=first_tracked,
                 )  # fmt: skip
                 new = yield from in_halves(tracked, good.to_batches(), staging.into)
-                anchors = pa.array(np.concatenate([one.anchors() for one in new]))
+                anchors = pa.array(np.concatenate([roots.anchors() for roots in new]))
                 all_roots += new
             parts.append(attempts.without(good).append_column(ANCHORS, anchors))
         if bad.num_rows and core.config.ackers and options.bad_message_id == "dead_letter":
@@ -219,9 +219,11 @@ def emit(
             parts.append(attempts.without(bad).append_column(ANCHORS, pa.nulls(bad.num_rows, pa.int64())))
         if parts:
             rows = pa.concat_tables(parts).combine_chunks()
-            one = partial(stage_segments, core, staging)
-            done += chain.from_iterable((yield from in_halves(one, rows.to_batches(), staging.into)))
-    return tuple(all_roots), Staged(staging.stream, tuple(done), unanchored=sum(one.rows for one in done))
+            stage_piece = partial(stage_segments, core, staging)
+            done += chain.from_iterable((yield from in_halves(stage_piece, rows.to_batches(), staging.into)))
+    return tuple(all_roots), Staged(
+        staging.stream, tuple(done), unanchored=sum(segment.rows for segment in done)
+    )
 
 
 def anchored_schema(schema: pa.Schema, options: SpoutOptions) -> pa.Schema:

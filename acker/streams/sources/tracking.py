@@ -71,10 +71,12 @@ def all_slabs(roots: Roots) -> range:
 
 def keep_request(core: Core, roots: Roots, replays: bool) -> Request:
     """The request that keeps the rows of staged roots. replays: no limit applies to them."""
-    own = keys.Spout(core.config.name, roots.how.spout)
+    spout_keys = keys.Spout(core.config.name, roots.how.spout)
     limit = 0 if replays else roots.how.max_spout_pending or 0
     roots_id, names = roots.id, roots.names()
-    return scripts.keep_rows(core.config, own, roots_id, roots.dump(), roots.rows, limit, roots.slab, names)
+    return scripts.keep_rows(
+        core.config, spout_keys, roots_id, roots.dump(), roots.rows, limit, roots.slab, names
+    )
 
 
 def raise_requests(core: Core, members: Sequence[Roots]) -> list[Request]:
@@ -159,10 +161,10 @@ def track_calls(
     for part in ([last], [] if again is not None else range(1, last)):
         staged = _noted(core, roots)
         for first in range(0, len(numbers) if part else 0, _TRACK):
-            of = {one: _slabs(roots, one, numbers[first : first + _TRACK], named) for one in part}
+            of = {section: _slabs(roots, section, numbers[first : first + _TRACK], named) for section in part}
             tracks = [
-                (core.track(slabs, _spout(roots, one), limit, mode, staged[one]), slabs)
-                for one, slabs in of.items()
+                (core.track(slabs, _spout(roots, section), limit, mode, staged[section]), slabs)
+                for section, slabs in of.items()
             ]
             settled = [slab.anchors for slab in of.get(last, ())]
             yield Tracking(core, roots, tracks, np.concatenate([np.zeros(0, np.int64), *settled]))
@@ -170,10 +172,10 @@ def track_calls(
 
 def _noted(core: Core, roots: Roots) -> dict[int, dict[int, bytes]]:
     """The key that notes the tracked slabs of roots, by section and shard."""
-    found = {section: dict[int, bytes]() for section in range(1, roots.sections + 1)}
+    noted = {section: dict[int, bytes]() for section in range(1, roots.sections + 1)}
     for section, key, shard in [*((1, *one) for one in vector_keys(core, roots)), *further(core, roots)]:
-        found[section][shard] = key
-    return found
+        noted[section][shard] = key
+    return noted
 
 
 def _spout(roots: Roots, section: int) -> str:

@@ -118,10 +118,10 @@ def step(
         ValidationError: `on_outcomes` has not handled the outcomes when it returned.
     """
     reading = reading or SettleProgress(core, spout)
-    number, found = yield from _begin(core, spout, reading, first)
+    number, first_entries = yield from _begin(core, spout, reading, first)
     names = dict[bytes, list[bytes]]()
     told = on_outcomes is not None
-    entries, by_slab = yield from _read(core, spout, reading, found, names if told else None)
+    entries, by_slab = yield from _read(core, spout, reading, first_entries, names if told else None)
     if not entries:
         reading.finish(entries)
         return Stepped()
@@ -137,20 +137,20 @@ def step(
             "on_outcomes: expected a function that has handled its outcomes when it returns, got one that "
             f"returned a {kind}. They are reported again. Run that work in the function, as by asyncio.run"
         )
-    made = StagedReplays(core, facts)
-    yield from made.stage(entries, by_slab)
-    unreadable |= made.unreadable
+    staged_replays = StagedReplays(core, facts)
+    yield from staged_replays.stage(entries, by_slab)
+    unreadable |= staged_replays.unreadable
     if wanted and table is not None:
-        yield from made.stage_outcomes(spout, table)
+        yield from staged_replays.stage_outcomes(spout, table)
     rows = facts.rows.found
     settling = yield from kept_rows.settling(core, spout, entries, unreadable, by_slab, rows, facts.expired)
-    if made.staged:
+    if staged_replays.staged:
         taken = [entry.confirmation for entry in entries]
         places = tuple((one.shard, one.id.decode(), one.digest.decode()) for one in taken)
         settled = Settled(spout, places, unreadable=tuple(sorted(unreadable)))
-        work = Commit(tuple(made.staged), tuple(made.roots), settled=settled)
+        work = Commit(tuple(staged_replays.staged), tuple(staged_replays.roots), settled=settled)
         staged = entries if wanted else [entry for entry in entries if entry.status != "acked"]
-        at_hand = made.at_hand(_unsettled(core, spout, staged), settling)
+        at_hand = staged_replays.at_hand(_unsettled(core, spout, staged), settling)
         if not (yield from commits.commit(core, writer_of(spout), number, work, at_hand=at_hand)):
             return Stepped()
     else:

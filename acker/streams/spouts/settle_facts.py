@@ -137,11 +137,11 @@ def read(
         looks.append(_count_letters(core, spout, facts))
     if wanted and names is None:
         looks.append(_name(core, list(by_slab), facts))
-    streams = {one.how.stream: None for one in again.values()} | (
+    streams = {retried.how.stream: None for retried in again.values()} | (
         {outcomes_stream(spout): None} if wanted else {}
     )
     looks += [_look_at_stream(core, stream, facts) for stream in streams]
-    lines = {one.how.line: None for one in again.values() if one.how.line}
+    lines = {retried.how.line: None for retried in again.values() if retried.how.line}
     looks += [_look_at_line(core, line, facts) for line in lines]
     if again:
         looks.append(core.register_spouts({spout, *([sections.SPOUT] if lines else [])}))

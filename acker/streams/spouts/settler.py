@@ -162,7 +162,7 @@ def _marks(core: Core, names: list[str]) -> Operation[dict[str, bool]]:
         return {}
     counts = [keys.Spout(core.config.name, name).counts for name in names]
     try:
-        found = yield [
+        replies = yield [
             *(command("EXISTS", key) for key in counts),
             *(command("HGET", key, keys.Spout.CLAIMED) for key in counts),
         ]
@@ -175,8 +175,8 @@ def _marks(core: Core, names: list[str]) -> Operation[dict[str, bool]]:
         for name in names:
             marks |= yield from _marks(core, [name])
         return marks
-    there, taken = found[: len(names)], found[len(names) :]
-    return {name: mark is not None for name, one, mark in zip(names, there, taken, strict=True) if one}
+    there, taken = replies[: len(names)], replies[len(names) :]
+    return {name: mark is not None for name, exists, mark in zip(names, there, taken, strict=True) if exists}
 
 
 def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = None) -> T:

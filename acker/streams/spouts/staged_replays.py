@@ -129,11 +129,11 @@ class StagedReplays:
             return
         staging = Staging(options.stream, to=to, into=self._into)
         line = self.facts.lines[options.line] if options.line and core.config.ackers else None
-        made, piece = yield from roots.emit(
+        new_roots, piece = yield from roots.emit(
             core, options, staging, group.batches, group.number,
             line=line, staged_roots=self._new, first_tracked=group.first_tracked,
         )  # fmt: skip
-        self.roots += [replace(one, origin=group.origin) for one in made]
+        self.roots += [replace(new, origin=group.origin) for new in new_roots]
         self.staged.append(piece)
         yield from self._send_many()
 

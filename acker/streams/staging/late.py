@@ -75,10 +75,12 @@ def why_expired(core: Core) -> Operation[str]:
     timeout = core.config.message_timeout
     text = f"not acked within the message timeout of {_seconds(timeout)}"
     try:
-        known = yield from step_registry.steps(core)
+        steps = yield from step_registry.steps(core)
     except AckerError:
         return text
-    slow = sorted({(one.name, round(one.seconds, 1)) for one in known if one.late and one.seconds >= timeout})
+    slow = sorted(
+        {(step.name, round(step.seconds, 1)) for step in steps if step.late and step.seconds >= timeout}
+    )
     took = ", ".join(f"batches of {name!r} take {_seconds(seconds)}" for name, seconds in slow[:3])
     return f"{text}; {took}" if took else text
 

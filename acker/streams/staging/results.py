@@ -109,10 +109,10 @@ def keep_requests(
     """
     requests = list[Request]()
     for function, staged_id, keep in staged_results:
-        own, names = function_keys.Function(core.config.name, function), anchors[staged_id]
+        keys_of_function, names = function_keys.Function(core.config.name, function), anchors[staged_id]
         if names:
-            results = [own.result(anchor) for anchor in names]
-            requests.append(scripts.keep_results(own.given(staged_id), results, keep, names))
+            results = [keys_of_function.result(anchor) for anchor in names]
+            requests.append(scripts.keep_results(keys_of_function.given(staged_id), results, keep, names))
     return requests
 
 

@@ -145,18 +145,18 @@ def _struct(kind: pa.DataType) -> ColumnType:
         if isinstance(value, Mapping):
             if not inner.keys() >= value.keys():
                 raise Unfit(kind, value, inexact=True)
-            return {name: one(value.get(name)) for name, (_, one) in inner.items()}
+            return {name: fit_one(value.get(name)) for name, (_, fit_one) in inner.items()}
         if not isinstance(value, tuple):
             raise other_kind(kind, value)
         if len(value) != len(inner):
             raise Unfit(kind, value, inexact=True)
-        return {name: fit_one(one) for (name, (_, fit_one)), one in zip(inner.items(), value, strict=True)}
+        return {name: fit_one(item) for (name, (_, fit_one)), item in zip(inner.items(), value, strict=True)}
 
     def takes_all(values: Sequence[Any]) -> bool:
-        there = [one for one in values if one is not None]
-        if not {dict}.issuperset(map(type, there)) or not all(inner.keys() >= one.keys() for one in there):
+        there = [item for item in values if item is not None]
+        if not {dict}.issuperset(map(type, there)) or not all(inner.keys() >= item.keys() for item in there):
             return False
-        return all(takes([one.get(name) for one in there]) for name, (takes, _) in inner.items())
+        return all(takes([item.get(name) for item in there]) for name, (takes, _) in inner.items())
 
     return ColumnType(fit, takes_all)
 
@@ -166,14 +166,14 @@ def _map(kind: pa.DataType) -> ColumnType:
 
     def fit(value: Any) -> list[tuple[Any, Any]]:
         pairs = value.items() if isinstance(value, Mapping) else value
-        if pairs is value and not (listed(value) and all(listed(one) and len(one) == 2 for one in value)):
+        if pairs is value and not (listed(value) and all(listed(pair) and len(pair) == 2 for pair in value)):
             raise other_kind(kind, value)
-        return [(key(name), item(one)) for name, one in pairs]
+        return [(key(name), item(content)) for name, content in pairs]
 
     def takes_all(values: Sequence[Any]) -> bool:
-        there = [one for one in values if one is not None]
+        there = [mapping for mapping in values if mapping is not None]
         return {dict}.issuperset(map(type, there)) and all(
-            takes_keys(list(one)) and takes_items(list(one.values())) for one in there
+            takes_keys(list(mapping)) and takes_items(list(mapping.values())) for mapping in there
         )
 
     return ColumnType(fit, takes_all)

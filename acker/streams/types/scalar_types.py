@@ -93,10 +93,10 @@ def _held(kind: pa.DataType, value: Any) -> Any:
         raise other_kind(kind, value)
     if unit == "D" and isinstance(value, np.datetime64):
         return value.item()
-    found = value.astype(f"{value.dtype.kind}8[us]")  # of one in nanoseconds, NumPy makes a number
-    if found != value or found.astype(value.dtype) != value:
+    micros = value.astype(f"{value.dtype.kind}8[us]")  # of one in nanoseconds, NumPy makes a number
+    if micros != value or micros.astype(value.dtype) != value:
         raise Unfit(kind, value, inexact=True)
-    return found.item()
+    return micros.item()
 
 
 def _of_types(*types: type) -> Callable[[Sequence[Any]], bool]:

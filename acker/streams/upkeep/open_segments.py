@@ -90,7 +90,7 @@ class _Entry:
     segment: Segment
     sent: int
     bytes: int
-    found: dict[int, list[tuple[VectorKey, Reply]]] = field(default_factory=dict)
+    records: dict[int, list[tuple[VectorKey, Reply]]] = field(default_factory=dict)
 
     def places(self, progress: Progress, core: Core) -> Iterator[tuple[int, VectorKey]]:
         for slot in self.segment.slots:
@@ -109,19 +109,19 @@ def keep(core: Core, stream: str, send_back: SendBack) -> Operation[int]:
 
     Raises StoreError and UnreadableRecord.
     """
-    own, start, moved = keys.Stream(core.config.name, stream), "-", 0
+    stream_keys, start, moved = keys.Stream(core.config.name, stream), "-", 0
     lags = _Lags()
     while True:
         # The subscriptions last: each that a segment of the page was announced for is among them.
         [page, reply, instant, stored] = yield [
-            command("XRANGE", own.entries, start, "+", "COUNT", _PAGE),
-            command("HGETALL", own.subscriptions),
-            Request(own.entries, ["TIME"]),
+            command("XRANGE", stream_keys.entries, start, "+", "COUNT", _PAGE),
+            command("HGETALL", stream_keys.subscriptions),
+            Request(stream_keys.entries, ["TIME"]),
             stored_ttl(core),
         ]
         ttl = longest_ttl(core, stored)
         if not page:
-            yield from lags.note(own, pairs(reply))
+            yield from lags.note(stream_keys, pairs(reply))
             return moved
         start = f"({page[-1][0].decode()}"
         progress = Progress.of(stream, pairs(reply), milliseconds(instant) / 1000)
@@ -130,10 +130,10 @@ def keep(core: Core, stream: str, send_back: SendBack) -> Operation[int]:
         moved += yield from send_back(_waiting(entries, progress))
         yield from _end(core, entries, ttl)
         lost = yield from _drop_lost(core, entries, progress)
-        closed = [words for one in entries if (words := _closed(one, progress, lost, ttl)) is not None]
+        closed = [words for entry in entries if (words := _closed(entry, progress, lost, ttl)) is not None]
         lags.add(entries, {words[0] for words in closed})
         if closed:
-            yield [scripts.close_segments(own, closed)]
+            yield [scripts.close_segments(stream_keys, closed)]
 
 
 @dataclass(slots=True)
@@ -150,16 +150,16 @@ class _Lags:
 
     def add(self, entries: Sequence[_Entry], closed: set[str]) -> None:
         """Adds entries, in their order."""
-        for one in entries:
-            for slot, found in () if one.id in closed else one.found.items():
-                if all(_is_acked(reply) for _, reply in found):
-                    self.ahead[slot] = self.ahead.get(slot, 0) + one.segment.rows
+        for entry in entries:
+            for slot, records in () if entry.id in closed else entry.records.items():
+                if all(_is_acked(reply) for _, reply in records):
+                    self.ahead[slot] = self.ahead.get(slot, 0) + entry.segment.rows
                 elif slot not in self.halted:
                     self.halted.add(slot)
                     self.passed[slot] = self.last
-            self.last = one.id
+            self.last = entry.id
 
-    def note(self, own: keys.Stream, fields: Mapping[bytes, bytes]) -> Operation[None]:
+    def note(self, stream_keys: keys.Stream, fields: Mapping[bytes, bytes]) -> Operation[None]:
         """Stores fields for the present subscriptions of the stream."""
         slots = [int(name[5:]) for name in fields if name.startswith(b"slot:") and name[5:].isdigit()]
         lags = [(slot, self.ahead.get(slot, 0), self.passed.get(slot, self.last)) for slot in slots]
@@ -170,7 +170,7 @@ class _Lags:
             != (b"%d" % ahead, passed.encode())
         ]
         if new:
-            yield [note_lags(own, new)]
+            yield [note_lags(stream_keys, new)]
 
 
 def _is_acked(reply: Reply) -> bool:
@@ -212,7 +212,7 @@ def _entries(page: Reply) -> Iterator[_Entry]:
 
 
 def _read(core: Core, entries: Sequence[_Entry], progress: Progress) -> Operation[None]:
-    places = [(one, slot, place) for one in entries for slot, place in one.places(progress, core)]
+    places = [(entry, slot, place) for entry in entries for slot, place in entry.places(progress, core)]
     heads = [command("HMGET", place[0], *_FIELDS) for _, _, place in places]
     try:
         replies = yield heads
@@ -223,9 +223,9 @@ def _read(core: Core, entries: Sequence[_Entry], progress: Progress) -> Operatio
             with passing_over(core.config.name, refusals=True):
                 [reply] = yield [head]
             replies.append(reply)
-    for (one, slot, place), reply in zip(places, replies, strict=True):
+    for (entry, slot, place), reply in zip(places, replies, strict=True):
         sound = yield from _is_sound(core, place, reply)
-        one.found.setdefault(slot, []).append((place, reply if sound else _MISSING))
+        entry.records.setdefault(slot, []).append((place, reply if sound else _MISSING))
 
 
 def _is_sound(core: Core, place: VectorKey, reply: Reply) -> Operation[bool]:
@@ -242,9 +242,9 @@ def _is_sound(core: Core, place: VectorKey, reply: Reply) -> Operation[bool]:
 def _waiting(entries: Sequence[_Entry], progress: Progress) -> dict[int, set[bytes]]:
     """The slabs, by shard, of open segments whose trees wait."""
     slabs: dict[int, set[bytes]] = {}
-    for one in entries:
-        for slot, found in one.found.items():
-            for (key, shard), reply in found if progress.waits(slot, one.sent) else ():
+    for entry in entries:
+        for slot, records in entry.records.items():
+            for (key, shard), reply in records if progress.waits(slot, entry.sent) else ():
                 for state, names in vectors.chunks(key, reply[:4]):
                     if state == "1":
                         slabs.setdefault(shard, set()).update(names)
@@ -254,7 +254,7 @@ def _waiting(entries: Sequence[_Entry], progress: Progress) -> dict[int, set[byt
 def _end(core: Core, entries: Sequence[_Entry], ttl: int) -> Operation[None]:
     """Does what a program that died has left. ttl: the stored stamp_ttl, in seconds."""
     looks, asked = dict[VectorKey, str](), list[VectorKey]()
-    for place, reply in (pair for one in entries for found in one.found.values() for pair in found):
+    for place, reply in (pair for entry in entries for records in entry.records.values() for pair in records):
         state, *_, full, void, fails = reply
         if state is None or b"0" in state or not state.strip(b"2"):
             continue
@@ -282,9 +282,9 @@ def _end(core: Core, entries: Sequence[_Entry], ttl: int) -> Operation[None]:
 def _drop_lost(core: Core, entries: Sequence[_Entry], progress: Progress) -> Operation[set[VectorKey]]:
     """Drops the vectors of lost segments where no shard has a tree of theirs any more; returns their keys."""
     asked = list[tuple[VectorKey, list[bytes]]]()
-    for one in entries:
-        for slot, found in one.found.items():
-            for place, reply in found if not progress.waits(slot, one.sent) else ():
+    for entry in entries:
+        for slot, records in entry.records.items():
+            for place, reply in records if not progress.waits(slot, entry.sent) else ():
                 chunks = list(vectors.chunks(place[0], reply[:4]))
                 if not any(reply[4:]) and all(state != "0" for state, _ in chunks):
                     names = [slab for state, slabs in chunks if state == "1" for slab in slabs]
@@ -296,17 +296,17 @@ def _drop_lost(core: Core, entries: Sequence[_Entry], progress: Progress) -> Ope
 
 
 def _closed(
-    one: _Entry, progress: Progress, lost: set[VectorKey], ttl: int
+    entry: _Entry, progress: Progress, lost: set[VectorKey], ttl: int
 ) -> tuple[str, int, int, str, str] | None:
     """Returns the closed entry; None while a subscription has rows of it to ack, or may get some."""
-    old = progress.now >= one.sent + ttl + MARGIN
+    old = progress.now >= entry.sent + ttl + MARGIN
     acked, dropped = list[str](), list[str]()
-    for slot, found in one.found.items():
-        states = [(reply[0], reply[5] is None) for place, reply in found if place not in lost]
+    for slot, records in entry.records.items():
+        states = [(reply[0], reply[5] is None) for place, reply in records if place not in lost]
         if any(state is not None and state.strip(b"2") for state, _ in states):
             return None
         if any(state is None for state, _ in states) and not old:
             return None
         whole = any(state is not None and not_void for state, not_void in states)
         (acked if whole else dropped).append(str(slot))
-    return one.id, one.segment.rows, one.bytes, ",".join(acked), ",".join(dropped)
+    return entry.id, entry.segment.rows, entry.bytes, ",".join(acked), ",".join(dropped)

@@ -48,10 +48,15 @@ def close_group(stream: Stream, group: str, tasks: Sequence[int], ttl: int) -> R
 
 def drop_segments(stream: Stream, why: str, doomed: Sequence[tuple[bytes, Segment]]) -> Request:
     """Drops segments, each with its entry. why: the exceeded limit."""
-    own = [stream.entries, stream.subscriptions, stream.drops, *row_keys(stream, [one for _, one in doomed])]
+    declared = [
+        stream.entries,
+        stream.subscriptions,
+        stream.drops,
+        *row_keys(stream, [segment for _, segment in doomed]),
+    ]
     args: list[Word] = [why, MOST_DROPS]
-    args += [word for entry, one in doomed for word in (entry, one.rows, one.bytes)]
-    return script("drop_segments", own, args)
+    args += [word for entry, segment in doomed for word in (entry, segment.rows, segment.bytes)]
+    return script("drop_segments", declared, args)
 
 
 def count_stale(stream: Stream, segment_id: str, slot: int, rows: int, ttl: int) -> Request:

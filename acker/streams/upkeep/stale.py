@@ -69,12 +69,12 @@ def plan(
 
     everything: True to read rows whose trees are over. Rows that are left out are noted in the store.
     """
-    own, there = keys.Stream(core.config.name, stream), list[Segment]()
+    stream_keys, there = keys.Stream(core.config.name, stream), list[Segment]()
     for first in range(0, len(members), _ONES):
         part = members[first : first + _ONES]
-        replies = yield [command("EXISTS", own.payload(segment.id)) for segment in part]
+        replies = yield [command("EXISTS", stream_keys.payload(segment.id)) for segment in part]
         there += [segment for segment, exists in zip(part, replies, strict=True) if exists]
-    gone = frozenset(one.id for one in members) - {one.id for one in there}
+    gone = frozenset(segment.id for segment in members) - {segment.id for segment in there}
     judged = yield from judge(core, [] if everything else there, slot)
     return (yield from planned(core, stream, members, gone, judged))
 

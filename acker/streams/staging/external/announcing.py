@@ -42,7 +42,7 @@ class Announcements:
             config, keys.Stream(config.name, stream), announced,
             number=number, key=external.stamp_keys[number].hex(), ttl=config.stamp_ttl, margin=MARGIN,
             most=MOST_SEGMENTS, most_bytes=MOST_BYTES,
-            known=",".join(map(str, sorted(external.seen)[:_KNOWN])),
+            known_slots=",".join(map(str, sorted(external.seen)[:_KNOWN])),
         )  # fmt: skip
 
     def take(self, replies: list[Reply]) -> Operation[int]:
@@ -73,10 +73,10 @@ class Announcements:
 
 def _by_key(out: Out) -> dict[int, list[Sent]]:
     """The segments by the number of their stamps' key: a rotation looks at it as long as they are open."""
-    found = dict[int, list[Sent]]()
+    by_key = dict[int, list[Sent]]()
     for sent in out.segments:
-        found.setdefault(out.external.number if sent.key is None else sent.key, []).append(sent)
-    return found
+        by_key.setdefault(out.external.number if sent.key is None else sent.key, []).append(sent)
+    return by_key
 
 
 def _check(core: Core, stream: str, reply: Reply) -> None:

@@ -48,12 +48,12 @@ def unpack(bitmap: bytes) -> list[int]:
     return found
 
 
-def either(one: bytes, other: bytes) -> bytes:
+def either(first: bytes, other: bytes) -> bytes:
     """ORs two bitmaps."""
-    if not one or not other:
-        return one or other
-    size = max(len(one), len(other))
-    both = [int.from_bytes(bitmap.ljust(size, b"\0"), "big") for bitmap in (one, other)]
+    if not first or not other:
+        return first or other
+    size = max(len(first), len(other))
+    both = [int.from_bytes(bitmap.ljust(size, b"\0"), "big") for bitmap in (first, other)]
     return (both[0] | both[1]).to_bytes(size, "big")
 
 

@@ -166,7 +166,7 @@ class _Running:
             Announcements(self.core, self.commit.out),
         )
         calls = announcements.requests()
-        streams = {stream: one.external for (stream, _), one in self.commit.received.items()}
+        streams = {stream: received.external for (stream, _), received in self.commit.received.items()}
         asked = [command("HGET", keys.Stream(name, stream).subscriptions, "epoch") for stream in streams]
         if streams:
             asked.append(stored_ttl(core))
@@ -184,11 +184,11 @@ class _Running:
         self.now = yield from announcements.take(replies[: len(calls)])
         self.emits = Emits(core, self.commit, self.progress)
         self.parts = receiving.parts_of(core, self.commit, self.emits.places)
-        found = replies[len(calls) + len(asked) :]
+        head_replies = replies[len(calls) + len(asked) :]
         self.acks = self._acks(
             {
                 place: staged
-                for place, reply in zip(places, found, strict=False)
+                for place, reply in zip(places, head_replies, strict=False)
                 if (staged := _filled(place[0], reply, new[place])) is not None
             }
         )
@@ -318,22 +318,24 @@ class _Running:
 
     def _notes(self) -> list[Request]:
         config, requests = self.core.config, list[Request]()
-        for (stream, slot), one in self.commit.received.items():
-            counts = [(f"seen_{what}", count) for what, count in one.counted.items() if count]
-            own, name = keys.Stream(config.name, stream), f"{self.commit.name}:{slot}"
+        for (stream, slot), received in self.commit.received.items():
+            counts = [(f"seen_{counter}", count) for counter, count in received.counted.items() if count]
+            stream_keys, name = keys.Stream(config.name, stream), f"{self.commit.name}:{slot}"
             requests.append(
-                scripts.note_received(config, own, name, slot, one.newest, config.stamp_ttl, counts)
+                scripts.note_received(
+                    config, stream_keys, name, slot, received.newest, config.stamp_ttl, counts
+                )
             )
         return requests
 
     def _take_notes(self, replies: Sequence[Reply]) -> Operation[None]:
-        for ((stream, slot), one), reply in zip(self.commit.received.items(), replies, strict=False):
+        for ((stream, slot), received), reply in zip(self.commit.received.items(), replies, strict=False):
             if isinstance(reply, redis.ResponseError):
-                own = keys.Stream(self.core.config.name, stream)
-                [kind] = yield [command("HGET", own.subscriptions, kinds.FIELD)]
+                stream_keys = keys.Stream(self.core.config.name, stream)
+                [kind] = yield [command("HGET", stream_keys.subscriptions, kinds.FIELD)]
                 if kind is None:
                     raise lost(stream)
-                raise (yield from subscribed.missing(self.core, stream, one.external.seen, slot))
+                raise (yield from subscribed.missing(self.core, stream, received.external.seen, slot))
         self.noted = len(replies) == len(self.commit.received)
 
 
@@ -359,13 +361,13 @@ def _in_order(groups: Sequence[Sequence[Request]]) -> Operation[list[list[Reply]
 
 def _members(requests: Sequence[Request], replies: Sequence[Reply]) -> list[Reply]:
     """The replies of the scripts of a chain that ran, with errors in place of their text."""
-    found = list[Reply]()
+    results = list[Reply]()
     for request, reply in zip(requests, replies, strict=False):
         if isinstance(reply, bytes) and reply.startswith(b"!"):
             error = redis.ResponseError(reply[1:].decode("utf-8", "replace"))
             if refused(error):
                 raise refusal_of(request, error)
-            found.append(error)
+            results.append(error)
         else:
-            found.append(reply)
-    return found
+            results.append(reply)
+    return results

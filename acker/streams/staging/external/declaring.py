@@ -89,26 +89,26 @@ def declare(
         _number("most_segments", most_segments, 1, 1 << 40),
         _number("most_bytes", most_bytes, 1, 1 << 50),
     )
-    own = keys.Stream(core.config.name, stream)
+    stream_keys = keys.Stream(core.config.name, stream)
     key, epoch = secrets.token_hex(32), str(secrets.randbits(52))
     named = command("SADD", keys.streams(core.config.name), stream)
-    make = partial(scripts.declare_external, core.config, own, key, *words, epoch)
-    reply = yield from kinds.make(own, make, named)
+    make = partial(scripts.declare_external, core.config, stream_keys, key, *words, epoch)
+    reply = yield from kinds.make(stream_keys, make, named)
     if isinstance(reply, redis.ResponseError):
         raise kinds.kind_error(stream, "managed")
     now, number, key, before, *options = reply
-    what = f"stream {stream!r}"
+    label = f"stream {stream!r}"
     stamp_keys = {int(number): bytes.fromhex(key.decode())}
     if before:
         stamp_keys[(int(number) - 1) % 256] = bytes.fromhex(before.decode())
     lost, down = (
-        positive(stored or None, f"{what}, {name}", default)
+        positive(stored or None, f"{label}, {name}", default)
         for stored, name, default in zip(
             options, ("lost_after", "downtime"), (LOST_AFTER, DOWNTIME), strict=False
         )
     )
-    whole(options[2] or None, f"{what}, most_segments", MOST_SEGMENTS)
-    whole(options[3] or None, f"{what}, most_bytes", MOST_BYTES)
+    whole(options[2] or None, f"{label}, most_segments", MOST_SEGMENTS)
+    whole(options[3] or None, f"{label}, most_bytes", MOST_BYTES)
     slots = [int(slot) for slot in options[4].split(b",") if slot.isdigit()]
     seen = yield from subscribed.names(core, stream, slots)
     return External(stamp_keys, int(number), lost, down, int(now), options[5], seen)
@@ -142,10 +142,10 @@ def stored_ttl(core: Core) -> Request:
 
 def longest_ttl(core: Core, stored: Reply) -> int:
     """The longer of the stored stamp_ttl and the one that the process knows; an unreadable one is missing."""
-    own = core.config.stamp_ttl
+    configured = core.config.stamp_ttl
     with passing_over(core.config.name):
-        return max(own, min(whole(stored, "stamp_ttl"), _MOST_TTL))
-    return own
+        return max(configured, min(whole(stored, "stamp_ttl"), _MOST_TTL))
+    return configured
 
 
 def lost(stream: str) -> StreamLost:

@@ -101,28 +101,28 @@ class Emits:
         """Cuts hashes into what one call emits; all chunks of a hash go in one call."""
         for shard, members in by_shard.items():
             part, words = list[_Hash](), 0
-            for one in members:
-                if part and (words + one.words > _TOGETHER_WORDS or len(part) >= _TOGETHER):
+            for member in members:
+                if part and (words + member.words > _TOGETHER_WORDS or len(part) >= _TOGETHER):
                     self._emit(shard, part)
                     part, words = [], 0
-                part.append(one)
-                words += one.words
+                part.append(member)
+                words += member.words
             self._emit(shard, part)
 
     def _emit(self, shard: int, part: Sequence[_Hash]) -> None:
-        chunks = [chunk for one in part for chunk in one.chunks]
+        chunks = [chunk for member in part for chunk in member.chunks]
         call = staging_scripts.apply_staged(
             self.core.config, self.core.shards[shard], chunks, to="1",
             applied=self.progress.key(self.core, shard), needed="1",
         )  # fmt: skip
-        self.calls.append((call, [(one.key, shard) for one in part]))
+        self.calls.append((call, [(member.key, shard) for member in part]))
 
     def _take_over(self) -> None:
         """Stages the acks of tuples that were taken over: they are applied once, behind all emits."""
         anchors, staged = sorted(self.commit.taken), list[tuple[int, list[StagedChunk]]]()
         for first in range(0, len(anchors), 1000):
             part = anchors[first : first + 1000]
-            deltas = _ids(self.commit.taken[one] for one in part)
+            deltas = _ids(self.commit.taken[anchor] for anchor in part)
             token = f"{self.commit.name[:24]}{first // 1000:04x}"
             for shard, chunks in chunks_of(_ids(part), deltas, self.core.config.ackers).items():
                 key = self.core.shards[shard].staged(token, ALONE)
@@ -130,8 +130,8 @@ class Emits:
                 self.staging.append(scripts.send(key, self.core.config.stamp_ttl, self.until, fields))
                 self.progress.needed[shard] += 0
                 staged += [
-                    (shard, [StagedChunk(key, number, one.slabs, one.singles)])
-                    for number, one in enumerate(chunks)
+                    (shard, [StagedChunk(key, number, piece.slabs, piece.singles)])
+                    for number, piece in enumerate(chunks)
                 ]
         for shard, chunk in staged:
             needed = self.progress.needs(shard)

@@ -75,13 +75,13 @@ def parts_of_rows(core: Core, rows: Iterable[tuple[str, int, int, Worked]]) -> l
 def _cut(shard: int, queue: Sequence[Received]) -> Iterator[Part]:
     part, size, fails = dict[bytes, Received](), 0, False
     for piece in queue:
-        own = len(piece.bits) + len(piece.fails)
-        full = len(part) >= _SEGMENTS or size + own > _BYTES or (fails and piece.fails)
+        piece_bytes = len(piece.bits) + len(piece.fails)
+        full = len(part) >= _SEGMENTS or size + piece_bytes > _BYTES or (fails and piece.fails)
         if part and (full or piece.staged in part):
             yield Part(shard, list(part.values()))
             part, size, fails = {}, 0, False
         part[piece.staged] = piece
-        size, fails = size + own, fails or bool(piece.fails)
+        size, fails = size + piece_bytes, fails or bool(piece.fails)
     yield Part(shard, list(part.values()))
 
 
@@ -115,12 +115,12 @@ def looks_of(places: Sequence[VectorKey]) -> list[Part]:
 
 def bits_of(parts: Sequence[Part]) -> dict[VectorKey, bytes]:
     """The new bits of each segment."""
-    found = dict[VectorKey, bytes]()
+    new_bits = dict[VectorKey, bytes]()
     for part in parts:
         for piece in part.pieces:
             place = (piece.staged, part.shard)
-            found[place] = bits.either(found.get(place, b""), piece.bits)
-    return found
+            new_bits[place] = bits.either(new_bits.get(place, b""), piece.bits)
+    return new_bits
 
 
 def full(core: Core, error: str) -> StreamFull:

@@ -53,11 +53,11 @@ def _external(core: Core) -> Operation[Sequence[str]]:
 
 
 def _rotate(core: Core, stream: str, how: How) -> Operation[int]:
-    own = keys.Stream(core.config.name, stream)
-    [number] = yield [command("HGET", own.subscriptions, kinds.FIELD)]
+    stream_keys = keys.Stream(core.config.name, stream)
+    [number] = yield [command("HGET", stream_keys.subscriptions, kinds.FIELD)]
     key, start, count, rotated = secrets.token_hex(32), "-", 0, False
     while True:
-        [reply] = yield [scripts.rotate_key(own, number or b"", key, start, count, how)]
+        [reply] = yield [scripts.rotate_key(stream_keys, number or b"", key, start, count, how)]
         if isinstance(reply, redis.ResponseError):
             if str(reply) == "ACKER UNKNOWN":
                 raise UnknownStream(f"the topology no longer holds the external stream {stream!r}")

@@ -51,10 +51,10 @@ def receive(
     most: int,
 ) -> Call:
     """Takes the bits and fails of rows. applied, needed: what the commit must have emitted in the shard."""
-    own = [applied, shard.early_rows, *(one.staged for one in received)]
+    declared = [applied, shard.early_rows, *(piece.staged for piece in received)]
     args: list[Word] = [config.waiting_bytes, config.outcomes_kept, needed, ttl, most]
-    args += [word for one in received for word in (one.bits, one.fails)]
-    return Call(shard.number, scripts.get("receive"), own, args, waits=True)
+    args += [word for piece in received for word in (piece.bits, piece.fails)]
+    return Call(shard.number, scripts.get("receive"), declared, args, waits=True)
 
 
 def serve(
@@ -114,17 +114,21 @@ def announce(
     margin: int,
     most: int,
     most_bytes: int,
-    known: str,
+    known_slots: str,
     among: str = "all",
 ) -> Request:
     """Announces segments. number, key: the number and the key in their stamps.
 
     among: The slots that they were staged for, as "0,2"; "all" if they are not staged yet.
     """
-    own = [stream.entries, stream.subscriptions, *(stream.marker(one.token) for one in segments)]
-    args: list[Word] = [number, key, ttl, margin, most, most_bytes, known, among]
-    args += [word for one in segments for word in (one.sent, one.rows, one.bytes, one.before, one.after)]
-    return script("announce", own, args, config.wait)
+    declared = [stream.entries, stream.subscriptions, *(stream.marker(segment.token) for segment in segments)]
+    args: list[Word] = [number, key, ttl, margin, most, most_bytes, known_slots, among]
+    args += [
+        word
+        for segment in segments
+        for word in (segment.sent, segment.rows, segment.bytes, segment.before, segment.after)
+    ]
+    return script("announce", declared, args, config.wait)
 
 
 def note_received(

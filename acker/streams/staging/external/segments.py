@@ -91,28 +91,30 @@ class Here:
 
     def fields(self, rows: int) -> dict[str, bytes | str]:
         """Returns the fields of their hash in the shard."""
-        found: dict[str, bytes | str] = {"rows": str(len(self.positions)), "positions": str(rows)}
+        fields: dict[str, bytes | str] = {"rows": str(len(self.positions)), "positions": str(rows)}
         if len(self.positions) < rows:
             flags = np.zeros(rows, dtype=np.uint8)
             flags[self.positions] = 1
-            found["mask"] = np.packbits(flags).tobytes()
-        return found
+            fields["mask"] = np.packbits(flags).tobytes()
+        return fields
 
 
 def chunks_of(anchors: ids.Ids, deltas: ids.Ids, ackers: int) -> dict[int, list[UpdateCall]]:
     """Deltas of trees by shard, as chunks that one call may apply together."""
-    found = _by_shard(encoding.update_calls(anchors, deltas, ackers))
-    words = [sum(len(vector) for one in chunks for vector in one.vectors) // 8 for chunks in found.values()]
-    if max(words, default=0) <= encoding.CALL_WORDS and max(map(len, found.values()), default=0) <= 3:
-        return found
+    by_shard = _by_shard(encoding.update_calls(anchors, deltas, ackers))
+    words = [
+        sum(len(vector) for chunk in chunks for vector in chunk.vectors) // 8 for chunks in by_shard.values()
+    ]
+    if max(words, default=0) <= encoding.CALL_WORDS and max(map(len, by_shard.values()), default=0) <= 3:
+        return by_shard
     return _by_shard(encoding.update_calls(anchors, deltas, ackers, pairs=True))
 
 
 def _by_shard(calls: Iterable[UpdateCall]) -> dict[int, list[UpdateCall]]:
-    found: dict[int, list[UpdateCall]] = {}
+    by_shard: dict[int, list[UpdateCall]] = {}
     for call in calls:
-        found.setdefault(call.shard, []).append(call)
-    return found
+        by_shard.setdefault(call.shard, []).append(call)
+    return by_shard
 
 
 def announced_of(segment: Segment, begun: int) -> Announced:

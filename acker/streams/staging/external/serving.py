@@ -89,16 +89,18 @@ def rename(core: Core, stream: str, name: str, new: str) -> Operation[int]:
     check_name(stream, "stream")
     check_name(name, "subscription")
     check_name(new, "new name")
-    own = keys.Stream(core.config.name, stream)
-    reply = yield from kinds.make(own, partial(scripts.rename_subscription, core.config, own, name, new))
+    stream_keys = keys.Stream(core.config.name, stream)
+    reply = yield from kinds.make(
+        stream_keys, partial(scripts.rename_subscription, core.config, stream_keys, name, new)
+    )
     if not isinstance(reply, redis.ResponseError):
         return int(reply)
-    what, _, rest = str(reply).removeprefix("ACKER ").partition(" ")
-    if what == "MANAGED":
+    refusal, _, rest = str(reply).removeprefix("ACKER ").partition(" ")
+    if refusal == "MANAGED":
         raise kinds.kind_error(stream, "managed")
-    if what == "MISSING":
+    if refusal == "MISSING":
         raise UnknownSubscription(f"stream {stream!r} has no subscription {name!r}")
-    if what == "TAKEN":
+    if refusal == "TAKEN":
         raise SubscriptionInUse(
             f"stream {stream!r} has a subscription {new!r} already: {name!r} keeps its name. Choose another "
             "one"

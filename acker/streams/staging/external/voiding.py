@@ -26,17 +26,17 @@ def trees(core: Core, place: VectorKey) -> Operation[ids.Ids]:
     """The trees that staged vectors are for; none where they are gone. UnreadableRecord."""
     key, _ = place
     [reply] = yield [command("HGETALL", key)]
-    found = list[int]()
+    anchors = list[int]()
     with reading(f"the staged vectors {key!r}"):
         fields = {name.decode(): value for name, value in pairs(reply).items()}
         layout, names = fields.get("layout", b""), fields.get("slabs", b"")
         counts = struct.unpack(f"<{len(layout) // 2}H", layout)
         at = 0
         for number, slabs in enumerate(counts):
-            own = [names[8 * (at + one) : 8 * (at + one) + 8] for one in range(slabs)]
+            slab_names = [names[8 * (at + index) : 8 * (at + index) + 8] for index in range(slabs)]
             at += slabs
-            found += _trees_of(fields, number, own)
-    return np.array(found, np.int64)
+            anchors += _trees_of(fields, number, slab_names)
+    return np.array(anchors, np.int64)
 
 
 def _trees_of(fields: dict[str, bytes], number: int, slabs: list[bytes]) -> list[int]:
@@ -45,15 +45,15 @@ def _trees_of(fields: dict[str, bytes], number: int, slabs: list[bytes]) -> list
     indexes = np.frombuffer(fields[f"indexes:{number}"], dtype="<u2").tolist()
     lengths = np.frombuffer(fields[f"lengths:{number}"], dtype="<u2").tolist()
     words = np.frombuffer(fields[f"vectors:{number}"], dtype="<i8")
-    found, at = list[int](), 0
+    anchors, at = list[int](), 0
     for slab, count in zip(slabs, sparse, strict=False):
-        found += [ids.anchor_at(slab, index) for index in indexes[at : at + count]]
+        anchors += [ids.anchor_at(slab, index) for index in indexes[at : at + count]]
         at += count
     at = 0
     for slab, length in zip(slabs[len(sparse) :], lengths, strict=False):
-        found += [ids.anchor_at(slab, one) for one in np.flatnonzero(words[at : at + length]).tolist()]
+        anchors += [ids.anchor_at(slab, index) for index in np.flatnonzero(words[at : at + length]).tolist()]
         at += length
-    return found + [ids.anchor_at(slab, 0) for slab in slabs[len(sparse) + len(lengths) :]]
+    return anchors + [ids.anchor_at(slab, 0) for slab in slabs[len(sparse) + len(lengths) :]]
 
 
 def fail(core: Core, place: VectorKey, reason: str) -> Operation[int]:

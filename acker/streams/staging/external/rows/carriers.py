@@ -22,16 +22,16 @@ def find(headers: Any) -> Any:
         if headers is None:
             return None
         if isinstance(headers, Mapping):
-            found = headers.get(HEADER)
-            return headers.get(HEADER.encode()) if found is None else found
-        found = None
+            stamp = headers.get(HEADER)
+            return headers.get(HEADER.encode()) if stamp is None else stamp
+        stamp = None
         for pair in headers:
             name, value = pair
             if name in _NAMES:
-                found = value
+                stamp = value
     except Exception:  # noqa: BLE001 - headers of others must not fail the caller
         return b""  # it is no stamp: a damaged one
-    return found
+    return stamp
 
 
 def put(headers: Headers, stamp: str | None) -> Any:
@@ -41,10 +41,10 @@ def put(headers: Headers, stamp: str | None) -> Any:
         A dict for a mapping, otherwise a list of pairs.
     """
     if isinstance(headers, Mapping):
-        made = {name: value for name, value in headers.items() if name not in _NAMES}
+        new_headers = {name: value for name, value in headers.items() if name not in _NAMES}
         if stamp is not None:
-            made[HEADER] = stamp.encode()
-        return made
+            new_headers[HEADER] = stamp.encode()
+        return new_headers
     pairs = [pair for pair in headers or () if pair[0] not in _NAMES]
     if stamp is not None:
         pairs.append((HEADER, stamp.encode()))

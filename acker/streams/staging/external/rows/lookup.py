@@ -30,13 +30,13 @@ def find_over(
         StreamLost: The stream has another epoch than the caller knows: it was lost, or removed.
         UnknownSubscription: The subscription was dropped, or the store has lost it; then it is made anew.
     """
-    own, places = keys.Stream(core.config.name, stream), list(asked)
+    stream_keys, places = keys.Stream(core.config.name, stream), list(asked)
     tokens = list(dict.fromkeys(token for token, _ in places))
     [[epoch, name], stored, instant, *replies] = yield [
-        command("HMGET", own.subscriptions, "epoch", f"slot:{slot}"),
+        command("HMGET", stream_keys.subscriptions, "epoch", f"slot:{slot}"),
         stored_ttl(core),
-        Request(own.entries, ["TIME"]),
-        *(command("GET", own.marker(token)) for token in tokens),
+        Request(stream_keys.entries, ["TIME"]),
+        *(command("GET", stream_keys.marker(token)) for token in tokens),
         *(command("HGET", core.shards[shard].staged(token, slot), "state") for token, shard in places),
     ]
     if epoch != external.epoch:

@@ -64,10 +64,10 @@ def packed(
     )
 
 
-def stage(core: Core, staged_id: str, found: Sequence[Receipt], ttl: int) -> Request:
+def stage(core: Core, staged_id: str, receipts: Sequence[Receipt], ttl: int) -> Request:
     """The request that stores receipts for a commit to come."""
     return command(
-        "SET", keys.external(core.config.name, "receipts", staged_id), _ALL.dump(tuple(found)), "EX", ttl
+        "SET", keys.external(core.config.name, "receipts", staged_id), _ALL.dump(tuple(receipts)), "EX", ttl
     )
 
 
@@ -91,15 +91,18 @@ def receive(
         stored_ttl(core),
     ]
     ttl = longest_ttl(core, configured)
-    found = [one for text in stored if text is not None for one in _ALL.load(text)]
+    receipts = [receipt for text in stored if text is not None for receipt in _ALL.load(text)]
     if any(text is None for text in stored):
         _log.error("%s: the store has lost what a commit has received: its rows expire", core.config.name)
     epochs = yield [
-        command("HGET", keys.Stream(core.config.name, one.stream).subscriptions, "epoch") for one in found
+        command("HGET", keys.Stream(core.config.name, receipt.stream).subscriptions, "epoch")
+        for receipt in receipts
     ]
-    found = [one for one, epoch in zip(found, epochs, strict=True) if epoch == one.epoch.encode()]
+    receipts = [
+        receipt for receipt, epoch in zip(receipts, epochs, strict=True) if epoch == receipt.epoch.encode()
+    ]
     looks = dict[VectorKey, str]()
-    parts, lost = receiving.parts_of_rows(core, _rows(found)), False
+    parts, lost = receiving.parts_of_rows(core, _rows(receipts)), False
     left = [place for place in emitted if place not in receiving.bits_of(parts)]
     parts += receiving.looks_of(left)
     while parts:
@@ -118,7 +121,7 @@ def receive(
         )  # fmt: skip
     yield from voiding.finish(core, looks)
     if not lost:
-        yield [_note(core, one, progress, ttl) for one in found]
+        yield [_note(core, receipt, progress, ttl) for receipt in receipts]
 
 
 def _ask(core: Core, calls: Sequence[Call]) -> Operation[list[bytes]]:
@@ -130,16 +133,22 @@ def _ask(core: Core, calls: Sequence[Call]) -> Operation[list[bytes]]:
         raise
 
 
-def _rows(found: Sequence[Receipt]) -> Iterator[tuple[str, int, int, Worked]]:
-    for one in found:
-        for token, shard, positions, fails in one.worked:
-            own = {at: (anchors, cause.encode()) for at, anchors, cause in fails}
-            yield token, one.slot, shard, Worked(set(bits.unpack(base64.b64decode(positions))), own)
+def _rows(receipts: Sequence[Receipt]) -> Iterator[tuple[str, int, int, Worked]]:
+    for receipt in receipts:
+        for token, shard, positions, fails in receipt.worked:
+            failed = {at: (anchors, cause.encode()) for at, anchors, cause in fails}
+            yield token, receipt.slot, shard, Worked(set(bits.unpack(base64.b64decode(positions))), failed)
 
 
-def _note(core: Core, one: Receipt, progress: CommitProgress, ttl: int) -> Request:
-    counts = [(f"seen_{what}", count) for what, count in one.counted.items() if count]
-    own = keys.Stream(core.config.name, one.stream)
+def _note(core: Core, receipt: Receipt, progress: CommitProgress, ttl: int) -> Request:
+    counts = [(f"seen_{counter}", count) for counter, count in receipt.counted.items() if count]
+    stream_keys = keys.Stream(core.config.name, receipt.stream)
     return scripts.note_received(
-        core.config, own, f"{progress.commit}:{one.slot}", one.slot, one.newest, ttl, counts
+        core.config,
+        stream_keys,
+        f"{progress.commit}:{receipt.slot}",
+        receipt.slot,
+        receipt.newest,
+        ttl,
+        counts,
     )

@@ -82,7 +82,12 @@ def stage(core: Core, sent: Sent, slots: tuple[int, ...]) -> tuple[Segment, list
 
 def places(core: Core, sent: Sequence[Sending]) -> list[VectorKey]:
     """The keys of all that was staged of segments, with their shards."""
-    return [place for one in sent for segment, _ in one.segments for place in vectors.keys_of(core, segment)]
+    return [
+        place
+        for sending in sent
+        for segment, _ in sending.segments
+        for place in vectors.keys_of(core, segment)
+    ]
 
 
 def hold(core: Core, sent: Sequence[Sending]) -> Operation[bool]:
@@ -114,46 +119,46 @@ def announce(core: Core, sent: Sequence[Sending], progress: CommitProgress) -> O
     parts = list(_parts(sent))
     if not parts:
         return []
-    replies = yield [_request(core, one, part) for one, part in parts]
+    replies = yield [_request(core, sending, part) for sending, part in parts]
     emitted = list[VectorKey]()
-    for (one, part), reply in zip(parts, replies, strict=True):
+    for (sending, part), reply in zip(parts, replies, strict=True):
         if isinstance(reply, redis.ResponseError):
-            _check_room(one.stream, str(reply))
+            _check_room(sending.stream, str(reply))
             _log.error(
                 "%s: the store has lost stream %r or a subscription of it, or its key was rotated twice: "
                 "nothing is acked of what the commit of its rows has read",
-                core.config.name, one.stream,
+                core.config.name, sending.stream,
             )  # fmt: skip
             progress.needed.update(dict.fromkeys(range(core.config.ackers), LOST))
             continue
         for (segment, _), slots in zip(part, reply[1:], strict=True):
             present = set(map(int, filter(None, slots.decode().split(","))))
             for slot in segment.slots:
-                own = vectors.keys_of(core, segment, slot)
+                vector_keys = vectors.keys_of(core, segment, slot)
                 if slot in present:
-                    emitted += own
+                    emitted += vector_keys
                 else:
-                    progress.needed.subtract(Counter(shard for _, shard in own))
+                    progress.needed.subtract(Counter(shard for _, shard in vector_keys))
     return emitted
 
 
 def _parts(sent: Sequence[Sending]) -> Iterator[tuple[Sending, list[tuple[Segment, int]]]]:
     """Segments that one call announces: of a stream and a key, staged for the same slots."""
-    for one in sent:
-        ordered = sorted(one.segments, key=lambda member: member[0].slots)
+    for sending in sent:
+        ordered = sorted(sending.segments, key=lambda member: member[0].slots)
         for _, group in groupby(ordered, key=lambda member: member[0].slots):
             members = list(group)
             for at in range(0, len(members), _TOGETHER):
-                yield one, members[at : at + _TOGETHER]
+                yield sending, members[at : at + _TOGETHER]
 
 
-def _request(core: Core, one: Sending, part: Sequence[tuple[Segment, int]]) -> Request:
+def _request(core: Core, sending: Sending, part: Sequence[tuple[Segment, int]]) -> Request:
     slots = ",".join(map(str, part[0][0].slots))
     return scripts.announce(
-        core.config, keys.Stream(core.config.name, one.stream),
+        core.config, keys.Stream(core.config.name, sending.stream),
         [announced_of(segment, begun) for segment, begun in part],
-        number=one.number, key=one.key, ttl=HOLD_TTL, margin=MARGIN, most=MOST_SEGMENTS,
-        most_bytes=MOST_BYTES, known=slots, among=slots,
+        number=sending.number, key=sending.key, ttl=HOLD_TTL, margin=MARGIN, most=MOST_SEGMENTS,
+        most_bytes=MOST_BYTES, known_slots=slots, among=slots,
     )  # fmt: skip
 
 

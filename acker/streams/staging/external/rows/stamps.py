@@ -78,10 +78,10 @@ class Seal:
         start = self._hashes.get(body[22])
         if start is None:
             return None
-        made = start.copy()
-        made.update(body[:23])
-        made.update(body[_HEAD_BYTES:])
-        return made.digest()
+        hasher = start.copy()
+        hasher.update(body[:23])
+        hasher.update(body[_HEAD_BYTES:])
+        return hasher.digest()
 
     def write(self, stamp: Stamp) -> str:
         """Writes a stamp as text.
@@ -105,15 +105,15 @@ class Seal:
 
     def read(self, text: object) -> Stamp | Fault:
         """Reads the value in the place of a row's stamp; no value raises an error."""
-        found = _encoded(text)
-        if not isinstance(found, bytes):
-            return found
-        if len(found) == _SHORT:
+        encoded = _encoded(text)
+        if not isinstance(encoded, bytes):
+            return encoded
+        if len(encoded) == _SHORT:
             try:
-                return self._of_one_tree(binascii.a2b_base64(found.translate(_FROM_URL), strict_mode=True))
+                return self._of_one_tree(binascii.a2b_base64(encoded.translate(_FROM_URL), strict_mode=True))
             except binascii.Error:
                 return "damaged"
-        body = _body(found)
+        body = _body(encoded)
         return self._stamp(body) if isinstance(body, bytes) else body
 
     def _of_one_tree(self, body: bytes) -> Stamp | Fault:
@@ -147,25 +147,25 @@ class Seal:
 
     def read_many(self, texts: Sequence[object]) -> list[Stamp | Fault]:
         """Reads the stamps of rows, as `read` does for each, together for stamps of one length."""
-        found: list[Stamp | Fault] = ["unstamped"] * len(texts)
+        stamps: list[Stamp | Fault] = ["unstamped"] * len(texts)
         by_length: dict[int, list[int]] = {}
         asked = [_encoded(text) for text in texts]
-        for place, one in enumerate(asked):
-            if isinstance(one, bytes):
-                by_length.setdefault(len(one), []).append(place)
+        for place, encoded in enumerate(asked):
+            if isinstance(encoded, bytes):
+                by_length.setdefault(len(encoded), []).append(place)
             else:
-                found[place] = one
+                stamps[place] = encoded
         for length, places in by_length.items():
             letters = b"".join([asked[place] for place in places])  # type: ignore[misc]
             if length == _SHORT and (whole := _decoded(letters)) is not None:
                 size = _ONE_TREE.size
                 for at, place in enumerate(places):
-                    found[place] = self._of_one_tree(whole[size * at : size * at + size])
+                    stamps[place] = self._of_one_tree(whole[size * at : size * at + size])
                 continue
             bodies, sound = _bodies(letters, len(places), length)
             for place, body, is_whole in zip(places, bodies, sound, strict=True):
-                found[place] = self._stamp(body) if is_whole else "damaged"
-        return found
+                stamps[place] = self._stamp(body) if is_whole else "damaged"
+        return stamps
 
     def write_many(self, token: str, sent: int, positions: Ids, anchors: Ids) -> list[str]:
         """Writes the stamps of rows of one segment that have one anchor each."""
@@ -220,15 +220,15 @@ def _decoded(letters: bytes) -> bytes | None:
         return None
 
 
-def _body(found: bytes) -> bytes | Fault:
+def _body(letters: bytes) -> bytes | Fault:
     """The bytes of one stamp, by the letters behind its version."""
     try:
-        body = base64.b64decode(found + b"=" * (-len(found) % 4), altchars=b"-_", validate=True)
+        body = base64.b64decode(letters + b"=" * (-len(letters) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return "damaged"
     if len(body) < _HEAD_BYTES or len(body) != _HEAD_BYTES + 8 * body[0] or not body[0]:
         return "damaged"
-    if base64.urlsafe_b64encode(body).rstrip(b"=") != found:  # written otherwise: bits that nobody checks
+    if base64.urlsafe_b64encode(body).rstrip(b"=") != letters:  # written otherwise: bits that nobody checks
         return "damaged"
     return body
 
@@ -245,9 +245,9 @@ def _bodies(letters: bytes, count: int, length: int) -> tuple[list[bytes], list[
     padded[:, :length] = digits & 63
     groups = padded.reshape(count, -1, 4)
     words = groups[:, :, 0] << 18 | groups[:, :, 1] << 12 | groups[:, :, 2] << 6 | groups[:, :, 3]
-    made = words.astype(">u4").view(np.uint8).reshape(count, -1, 4)[:, :, 1:].reshape(count, -1)
-    sound &= made[:, 0] == anchors
-    if made.shape[1] > size:
-        sound &= ~made[:, size:].any(axis=1)
-    whole = np.ascontiguousarray(made[:, :size]).tobytes()
+    unpacked = words.astype(">u4").view(np.uint8).reshape(count, -1, 4)[:, :, 1:].reshape(count, -1)
+    sound &= unpacked[:, 0] == anchors
+    if unpacked.shape[1] > size:
+        sound &= ~unpacked[:, size:].any(axis=1)
+    whole = np.ascontiguousarray(unpacked[:, :size]).tobytes()
     return [whole[at : at + size] for at in range(0, count * size, size)], sound.tolist()
