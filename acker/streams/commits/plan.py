@@ -368,7 +368,7 @@ class Plan:
     def leave(self, on_late: Callable[[Late], object] | None) -> Operation[None]:
         """Does the rest of the work, for which no input waits."""
         core, work, at_hand = self.core, self.work, self.at_hand
-        left: list[Operation[Any]] = list(at_hand.afterwards)
+        left: list[Operation[Any]] = [*at_hand.afterwards, sending.end(core, work.sent)]
         left += [retention.retain(core, stream, self.held.get(stream, ())) for stream in self._streams()]
         if work.roots() and self.run.registered:
             left.append(under_way.end(core, self.run.writer, self.run.number, work.roots()))

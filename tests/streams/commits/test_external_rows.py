@@ -240,3 +240,19 @@ def test_rows_of_a_managed_stream_are_not_acked_beside_a_fail_that_has_no_room(t
     slabs = ids.split(anchors)[0]
     beside = int((slabs == slabs[0]).sum())
     assert (early.acked(), topology.counters()["failed"]) == (ROWS - beside, 0)
+
+
+def test_a_note_of_sent_segments_lives_long_until_the_commit_is_done_and_then_as_long_as_stamps(
+    batch: Batch,
+) -> None:
+    core = batch.ledger.core
+    found, _ = batch.work()
+    [[(segment, _)]] = [one.segments for one in found.sent]
+    left = command("TTL", keys.Stream("t", "words").marker(segment.id))
+    going = Stepping(batch.ledger, commits.commit(core, "w", 0, found))
+    going.until("receive")
+    assert batch.ledger.store.send([left])[0] > 86400
+    assert not batch.ledger.run(commits.commit(core, "w", 0, batch.work()[0]))  # another process finishes it
+    assert 0 < batch.ledger.store.send([left])[0] <= core.config.stamp_ttl + declaring.MARGIN
+    going.go_on()
+    assert 0 < batch.ledger.store.send([left])[0] <= core.config.stamp_ttl + declaring.MARGIN

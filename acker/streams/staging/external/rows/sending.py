@@ -104,6 +104,22 @@ def release(core: Core, sent: Sequence[Sending]) -> Operation[None]:
         yield requests
 
 
+def end(core: Core, sent: Sequence[Sending]) -> Operation[None]:
+    """Shortens the life of notes that segments were announced, when their commit is done.
+
+    Until then a run of the commit may announce them again, however late. From then on the notes only tell
+    subscriptions that join later which segments are not for them, as long as their stamps are not too old.
+    """
+    ttl, name = core.config.stamp_ttl + MARGIN, core.config.name
+    requests = [
+        command("EXPIRE", keys.Stream(name, one.stream).marker(segment.id), ttl, "LT")
+        for one in sent
+        for segment, _ in one.segments
+    ]
+    if requests:
+        yield requests
+
+
 def hold_requests(sent: Sequence[bytes], *, together: bool) -> list[Request]:
     """Requests that give staged segments a long time to live; together: on one server, many in a call."""
     size = _KEYS if together else 1
