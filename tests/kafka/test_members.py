@@ -11,10 +11,12 @@ from acker.inspect.topology.totals import totals
 from acker.inspect.trees.failures import page
 from acker.kafka import KafkaRecord, KafkaSpout
 from acker.ledger import ids
+from acker.ledger.client import Ledger
 from acker.ledger.outcomes import members
 from acker.ledger.outcomes.members import Membership, claim, leave
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.outcomes.unread import confirm_unread
+from acker.ledger.slabs.slabs import NewSlab
 from acker.store import keys
 from acker.store.operation import command
 from tests.helpers.builders.kafka_spouts import done, drive, letters_of, spout_of
@@ -32,6 +34,15 @@ def filled(broker: Broker) -> str:
     for partition in range(PARTITIONS):
         broker.produce(topic, [b"%d" % n for n in range(EACH)], partition=partition)
     return topic
+
+
+def tracked(ledger: Ledger, count: int, member: str) -> Trees:
+    """Trees that a member of a group has tracked: only its process may use that name."""
+    trees = Trees(count)
+    ledger.register_spout(member)
+    slab = NewSlab(trees.anchors, trees.values, trees.message_ids)
+    assert ledger.send(ledger.core.track([slab], member)) == ["A"]
+    return trees
 
 
 def joined(first: KafkaSpout, second: KafkaSpout) -> dict[str, list[KafkaRecord]]:
@@ -162,12 +173,12 @@ def test_outcomes_of_a_process_that_takes_a_place_meanwhile_are_not_confirmed(to
         lowest, gone, new = (Membership.of(f"s-{after}", ttl) for ttl in (60.0, 0.0, 60.0))
         for member in (lowest, gone):
             ledger.run(claim(ledger.core, member))
-        Trees(3).track(ledger, gone.name).complete(ledger)
+        tracked(ledger, 3, gone.name).complete(ledger)
         claiming = after_each(ledger, claim(ledger.core, lowest))
         stopped = len(list(islice(claiming, after))) == after
         ledger.run(claim(ledger.core, new))
         assert new.name == gone.name
-        trees = Trees(4).track(ledger, new.name)
+        trees = tracked(ledger, 4, new.name)
         trees.complete(ledger)
         list(claiming)
         entries = ledger.outcomes(OutcomeReader(ledger.core, new.name))

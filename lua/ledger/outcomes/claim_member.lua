@@ -30,7 +30,10 @@ for k = 1, #stored, 2 do
       kept = holder.alive and 1 or 0
     end
     goes_on = goes_on or holder.alive
-    if holder.alive and (not quiet or holder.seen < holders[quiet].seen) then quiet = at end
+    local other = holders[quiet]
+    -- Of two that were seen in one millisecond the higher place is taken.
+    local before = not other or holder.seen < other.seen or (holder.seen == other.seen and at > quiet)
+    if holder.alive and before then quiet = at end
   end
 end
 if not place and ARGV[4] == '0' and wanted > 0 then return {0, 0, 0} end
