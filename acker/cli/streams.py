@@ -1,16 +1,17 @@
-"""`acker streams`, `readers`, `subscribe`, ..., `give-back`: readers of streams and their progress.
+"""`acker streams`, `readers`, `subscribe`, ..., `reconcile`: readers of streams and their progress.
 
 Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
 """
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from acker.cli.shared.options import Json, OfTopology, StreamName
+from acker.cli.shared.options import Json, OfTopology, StreamName, Timeout, TopologyName, Url, ledger
 from acker.cli.shared.output import all_pages, duration, page_status, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
-from acker.errors import UnknownReader, UnknownStream, needing_pyarrow
+from acker.errors import UnknownReader, UnknownStream, ValidationError, needing_pyarrow
 from acker.streams.log.stream_totals import UNTRACKED, Kind, StreamTotals, stream_totals
 
 
@@ -114,6 +115,53 @@ def rename_subscription(
         show_json({"stream": stream, "subscription": new})
     else:
         show(f"external stream {stream} has subscription {new} in place of {subscription}")
+
+
+def reconcile(
+    topology: TopologyName,
+    stream: StreamName,
+    subscription: Annotated[
+        str, typer.Option(help="The subscription that the table serves.", show_default=False)
+    ],
+    parquet: Annotated[str, typer.Option(metavar="PATH", help="A table of parquet files.")] = "",
+    delta: Annotated[str, typer.Option(metavar="PATH", help="A Delta table, by its path.")] = "",
+    iceberg: Annotated[str, typer.Option(metavar="TABLE", help="An Iceberg table, by its name.")] = "",
+    sql: Annotated[str, typer.Option(metavar="QUERY", help="A query of Spark SQL.")] = "",
+    column: Annotated[str, typer.Option(help="The column with the stamps.")] = "_acker_stamp",
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+    ] = None,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> Status:
+    """Compare an external stream with a table that has its stamps, and ack the rows that are there.
+
+    It can be run again, over the same rows: a row counts once. Exit status 1 where rows are missing.
+    """
+    tables = {"parquet": parquet, "delta": delta, "iceberg": iceberg, "sql": sql}
+    named = [(kind, place) for kind, place in tables.items() if place]
+    if len(named) != 1:
+        raise ValidationError(
+            f"expected one of --parquet, --delta, --iceberg and --sql, got {len(named) or 'none'}"
+        )
+    settings = [setting.partition("=") for setting in conf or ()]
+    if bad := [key + equals for key, equals, _ in settings if not key or not equals]:
+        raise ValidationError(f"--conf: expected KEY=VALUE, got {bad[0]!r}")
+    ledger(topology, url, timeout)  # before Spark is started
+    with needing_pyarrow("to reconcile"):
+        from acker.spark.reconciliation import reconcile as compare
+        from acker.spark.runtime.tables import opened
+    [(kind, place)] = named
+    with opened(kind, place, [(key, value) for key, _, value in settings]) as rows:
+        answer = compare(
+            rows, stream, subscription, url=url, topology=topology, column=column, timeout=timeout
+        )
+    if as_json:
+        show_json({**asdict(answer), "complete": answer.complete})
+    else:
+        show(printable(answer.text))
+    return Status.DONE if answer.complete else Status.TROUBLE
 
 
 def unsubscribe(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from acker.spark.letters import dead_letters, discard, replay
     from acker.spark.queries.catching_up import run_until_caught_up
     from acker.spark.queries.rewind_checkpoint import read_again
+    from acker.spark.reconciliation import Reconciliation, reconcile
     from acker.spark.records.anchors import anchors
     from acker.spark.records.gathered import gathered
     from acker.spark.runtime.tuning import tuned
@@ -29,6 +30,7 @@ __all__ = [
     "Collector",
     "FailedException",
     "PermanentFailure",
+    "Reconciliation",
     "Sink",
     "SparkSteps",
     "StepCollector",
@@ -40,6 +42,7 @@ __all__ = [
     "job",
     "outcomes",
     "read_again",
+    "reconcile",
     "register",
     "replay",
     "run_until_caught_up",
@@ -62,6 +65,7 @@ _LATER = {
     "functions.spark_steps": ("SparkSteps",),
     "functions.step_collector": ("StepCollector",),
     "acker": ("Acker",),
+    "reconciliation": ("Reconciliation", "reconcile"),
     "records.gathered": ("gathered",),
     "source.acker_source": ("AckerSource", "register"),
     "letters": ("dead_letters", "discard", "replay"),

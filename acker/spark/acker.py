@@ -18,7 +18,7 @@ from acker.collectors.topology import Topology
 from acker.drpc.linear_drpc import LinearDRPC
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import SETTINGS, Settings
-from acker.spark import letters, spouts
+from acker.spark import letters, reconciliation, spouts
 from acker.spark.bolts import bolt, job, off
 from acker.spark.bolts.bolt import Bolt
 from acker.spark.bolts.collector import Collector
@@ -30,11 +30,13 @@ from acker.spark.options.keywords import (
     JobOptions,
     LetterOptions,
     ReadOptions,
+    ReconcileOptions,
     StoreOptions,
     TrackOptions,
     WriteOptions,
 )
 from acker.spark.queries import rewind_checkpoint
+from acker.spark.reconciliation import Reconciliation
 from acker.spark.source import acker_source
 from acker.store.address import shown
 from acker.store.client import Store
@@ -147,6 +149,17 @@ class Acker:
         """
         return job.job(
             spark, url=self.url, topology=self.topology, name=name, run=run, **self._of_step(given)
+        )
+
+    def reconcile(
+        self, rows: DataFrame, stream: str, subscription: str, **given: Unpack[ReconcileOptions]
+    ) -> Reconciliation:
+        """Receives the stamps in a table for a subscription, and says which rows the table lacks.
+
+        Arguments and errors: see `acker.spark.reconcile`.
+        """
+        return reconciliation.reconcile(
+            rows, stream, subscription, url=self.url, topology=self.topology, **self._of_step(given)
         )
 
     def steps(self, function: LinearDRPC) -> SparkSteps:

@@ -93,6 +93,15 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
             "words lines \udcff t": USAGE,
         },
     ),
+    "reconcile": (
+        "words parts --subscription s --sql q",
+        {
+            "words parts --subscription s": USAGE,
+            "words parts --subscription s --sql q --parquet p": USAGE,
+            "words parts --subscription s --sql q --conf x": USAGE,
+            "none parts --subscription s --sql q": MISSING,
+        },
+    ),
     "unsubscribe": (
         "words lines s",
         {

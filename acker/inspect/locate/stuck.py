@@ -19,7 +19,7 @@ from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, seconds
 from acker.streams.log import holders, kinds, lanes, segments
 from acker.streams.log.holders import Holder
-from acker.streams.log.subscriptions import Range
+from acker.streams.log.subscriptions import Range, find
 
 MOST_SEGMENTS = 10_000
 """Segments of one subscription that a call looks at."""
@@ -133,6 +133,18 @@ def stuck(core: Core, *, cursor: str | None = None) -> Operation[StuckPage]:
             subscriptions.append(Stuck(stream, streams.named[stream][slot], shares, look.left <= 0))
         left -= MOST_SEGMENTS - look.left
     return StuckPage(tuple(subscriptions), None)
+
+
+def unacked(core: Core, stream: str, subscription: str) -> Operation[Stuck | None]:
+    """Returns the segments that one subscription has not acked, of at most 10,000; None where it has all.
+
+    Raises UnknownSubscription.
+    """
+    slot = yield from find(core, stream, subscription)
+    look = _Look(core, stream, slot, MOST_SEGMENTS)
+    shares = yield from _shares(look, ())
+    waiting = any(share.segments for share in shares) or look.left <= 0
+    return Stuck(stream, subscription, shares, look.left <= 0) if waiting else None
 
 
 def _start(places: Sequence[tuple[str, int]], cursor: str | None) -> int:

@@ -57,6 +57,12 @@ class JobOptions(_Staging, total=False):
     observe: bool
 
 
+class ReconcileOptions(_Staging, total=False):
+    """Options of `reconcile`. column: The column with the stamps."""
+
+    column: str
+
+
 class BoltOptions(JobOptions, total=False):
     """Options of a bolt. receives: The external stream whose rows the function gets."""
 

@@ -1,13 +1,17 @@
 """A step gets all rows of an external stream, and acks the rows that it was given."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import FailedException, Topology
+from acker.errors import UnknownSubscription
 from acker.spark import Acker
 from acker.spark.bolts.collector import Collector
 from tests.helpers.builders.pipeline import Pipeline
@@ -130,3 +134,34 @@ def test_a_row_that_a_reader_drops_for_another_column_gets_no_bit(
         read = spark.read.schema("value int, _acker_stamp string").option("mode", "DROPMALFORMED")
         assert collector.receive(read.csv(where), "items").agg({"value": "count"}).head() == (ROWS - 1,)
     assert topology.counters()["acked"] == ROWS - 1
+
+
+def test_a_table_is_reconciled_again_and_says_which_rows_it_lacks(
+    spark: SparkSession, acker: Acker, topology: Topology, items: str, tmp_path: Path
+) -> None:
+    table = spark.read.parquet(items)
+    with pytest.raises(UnknownSubscription, match="'gold'"):
+        acker.reconcile(table, "items", "gold")
+    part = str(tmp_path / "part")
+    table.filter("value != '7'").selectExpr("value", "_acker_stamp proof").write.parquet(part)
+    for _ in range(2):
+        proof = acker.reconcile(spark.read.parquet(part), "items", "count", column="proof")
+        assert (proof.rows, proof.stamped, proof.missing, proof.segments) == (ROWS - 1, ROWS - 1, 1, 1)
+        assert not proof.complete
+    assert topology.counters()["acked"] < ROWS
+    program = str(Path(sys.executable).with_name("acker"))
+    command = [program, "reconcile", "t", "items", "--subscription", "count", "--url", acker.url]
+    command += [
+        "--sql",
+        f"select * from parquet.`{part}`",
+        "--column",
+        "proof",
+        "--conf",
+        "spark.master=local[1]",
+    ]
+    told = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert told.stdout.startswith("missing: 1 rows of 1 segments that were sent for count"), told.stderr
+    assert told.returncode == 1
+    joined = table.groupBy().agg(F.collect_list("_acker_stamp").alias("_acker_stamp"))
+    assert acker.reconcile(joined, "items", "count").complete
+    assert topology.counters()["acked"] == ROWS
