@@ -27,20 +27,19 @@ from acker.cli.shared.output import (
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownTree, ValidationError, needing_pyarrow
 from acker.inspect.operate import manual
-from acker.inspect.trees import failures, pages
+from acker.inspect.trees import clocks, failures, pages
 from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.pages import TreesPage
 from acker.ledger.fields import instant
 from acker.ledger.steps import step_totals
-from acker.ledger.trees import trees as ledger_trees
-from acker.ledger.trees.buckets import BUCKETS, Bucket
+from acker.ledger.trees.buckets import STANDINGS, Standing
 from acker.ledger.trees.trees import Tree, trees_at
 
 
 def trees(
     ledger: OfTopology,
     bucket: Annotated[
-        str | None, typer.Option(help=f"Only those in one bucket: {', '.join(BUCKETS)}.")
+        str | None, typer.Option(help=f"Only those in one bucket: {', '.join(STANDINGS)}.")
     ] = None,
     spout: Annotated[str | None, typer.Option(help="Only trees of one spout.")] = None,
     shard: Annotated[int | None, typer.Option(help="Only trees of one shard.")] = None,
@@ -66,11 +65,12 @@ def trees(
 
     def read(limit: int, cursor: str | None) -> TreesPage:
         if wanted is not None:
-            return ledger.run(pages.find(ledger.core, wanted, limit=limit, cursor=cursor))
+            page = ledger.run(pages.find(ledger.core, wanted, limit=limit, cursor=cursor))
+            return replace(page, trees=tuple(ledger.run(clocks.with_waits(ledger.core, page.trees))))
         return ledger.run(
-            pages.trees(
+            clocks.page(
                 ledger.core,
-                bucket=cast("Bucket | None", bucket),
+                bucket=cast("Standing | None", bucket),
                 spout=spout,
                 shard=shard,
                 older_than=older_than,
@@ -95,7 +95,7 @@ def tree(
 ) -> None:
     """One tree, by its anchor."""
     number = options.anchor(anchor)
-    tree_read = ledger.run(ledger_trees.tree(ledger.core, number))
+    tree_read = ledger.run(clocks.tree(ledger.core, number))
     if tree_read is None:
         ended = ledger.run(failures.find(ledger.core, number))
         how = "never tracked, or finished and confirmed"
@@ -133,6 +133,8 @@ def _full_page(read: Callable[[int, str | None], TreesPage], limit: int, cursor:
 def _time_left(tree: Tree) -> str:
     if tree.time_left_earliest is None:
         return "-"
+    if tree.wait is not None:
+        return f"{duration(tree.time_left_earliest)} or more: stands still"
     if tree.time_left_latest is None:
         return f"{duration(tree.time_left_earliest)} or more: no ticks"
     return f"{duration(tree.time_left_earliest)} to {duration(tree.time_left_latest)}"
@@ -169,6 +171,7 @@ def _tree_facts(tree: Tree) -> list[tuple[str, object]]:
         ("message id", "-" if tree.message_id is None else printable(tree.message_id)),
         ("tracked at", f"{instant(tree.tracked_at)}, {duration(tree.age)} ago"),
         ("time left", _time_left(tree)),
+        *([] if tree.wait is None else [("wait", tree.wait.text())]),
         ("shard", tree.shard),
         ("bucket", tree.bucket or "-"),
         ("slab", f"{tree.slab}, index {tree.index}"),
@@ -268,6 +271,7 @@ def why(
             ("spout", answer.tree.spout or "-"),
             ("message id", "-" if name is None else printable(name)),
             ("age", duration(answer.tree.age)),
+            *([] if answer.tree.wait is None else [("wait", answer.tree.wait.text())]),
         ]
     found = f"{len(answer.places):,} place{'' if len(answer.places) == 1 else 's'}"
     if answer.tree is not None and answer.tree.state != "finished":

@@ -13,13 +13,13 @@ from acker.collectors.modes.observing_spout import open_spout
 from acker.collectors.session import Session
 from acker.collectors.spout import Spout
 from acker.errors import needing_pyarrow
+from acker.inspect.trees import clocks
 from acker.ledger.calls.calls import Ticked
 from acker.ledger.client import Ledger
 from acker.ledger.ids import check_id
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.steps.step_totals import StepTotals
-from acker.ledger.trees import trees
 
 if TYPE_CHECKING:
     from acker.collectors.external.blocking import BlockingExchange
@@ -304,7 +304,7 @@ class Topology(Session):
         check_id(anchor, "anchor")
         if not self.config.ackers:
             return None
-        return self._ledger.run(trees.tree(self._ledger.core, anchor))
+        return self._ledger.run(clocks.tree(self._ledger.core, anchor))
 
     def find(self, message_id: bytes | str, *, cursor: str | None = None) -> "Found":
         """The known records with a message id, by spout: in flight, ended, or dead letters.

@@ -7,7 +7,7 @@ Terms: a tree is all that comes of one record; a slab is the trees that one call
 is the steps of a line between two gathers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
 from acker.ledger.slabs import sections
 from acker.ledger.slabs.causes import Cause
+from acker.ledger.trees.wait import Wait
 from acker.store import function_keys, keys
 from acker.store.operation import Operation, Reply, command
 from acker.store.records import passing_over
@@ -54,6 +55,56 @@ def keep(core: Core) -> Operation[int]:
                     break
             kept += yield from look_after(core, function)
     return kept
+
+
+def waits(core: Core, slabs: Mapping[int, Collection[bytes]]) -> Operation[dict[bytes, Wait]]:
+    """The waits of slabs, by shard, that have pending calls of functions: until their deadline.
+
+    Changes nothing. An unreadable function is passed over, and logged.
+    """
+    found: dict[bytes, Wait] = {}
+    [stored] = yield [command("HGETALL", keys.FUNCTIONS)]
+    wanted = [slab for names in slabs.values() for slab in names]
+    for name, record in sorted(pairs(stored).items()):
+        with passing_over(core.config.name, f"function {name!r:.100}"):
+            function = Description.load(record)
+            if function.topology == core.config.name:
+                found |= yield from _waits_of(core, function, wanted)
+    return found
+
+
+def _waits_of(core: Core, function: Description, slabs: list[bytes]) -> Operation[dict[bytes, Wait]]:
+    """The waits of slabs that have pending calls of a function."""
+    own = function_keys.Function(core.config.name, function.name)
+    last = len(function.sections())  # the section that the function's spout has
+    of_spout = {
+        slab: sections.slab_of(sections.group_of(slab), last) if sections.of_line(slab) else slab
+        for slab in slabs
+    }
+    asked = sorted(set(of_spout.values()))
+    [kept] = yield [command("HMGET", keys.Spout(core.config.name, function.name).slabs, *asked)]
+    there = [slab for slab, rows in zip(asked, kept, strict=True) if rows is not None]
+    names = yield from outcomes.message_ids(core, there)
+    until: dict[bytes, float] = {}
+    for slab, calls_of_slab in names.items():
+        if not calls_of_slab:
+            continue
+        waited, deadlines = yield [
+            command("HMGET", own.calls, *calls_of_slab),
+            command("ZMSCORE", own.deadlines, *calls_of_slab),
+        ]
+        ends = [
+            float(end) / 1000
+            for call, end in zip(waited, deadlines, strict=True)
+            if call is not None and end is not None
+        ]
+        if ends:
+            until[slab] = max(ends)
+    return {
+        slab: Wait(f"the answer of a call of {function.name}, until its deadline", until=until[own_slab])
+        for slab, own_slab in of_spout.items()
+        if own_slab in until
+    }
 
 
 def look_after(core: Core, function: Description) -> Operation[int]:

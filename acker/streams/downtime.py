@@ -32,6 +32,7 @@ from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
 from acker.ledger.slabs import sections
+from acker.ledger.trees.wait import Wait
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.records import passing_over
@@ -69,16 +70,7 @@ def keep(core: Core) -> Operation[int]:
     if not core.shards:
         return 0
     waiting = _Found(core)
-    name = f"topology {core.config.name}"
-    with passing_over(f"{name}: trees of commits that are under way will expire", refusals=True):
-        waiting.slabs = yield from under_way.slabs(core)
-    [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
-    for stream in sorted(names):
-        with passing_over(f"{name}: waiting rows will expire", f"stream {stream!r:.100}", refusals=True):
-            yield from _add_stream(waiting, stream.decode("utf-8", "replace"))
-    if core.config.downtime:
-        with passing_over(f"{name}: requests that no coordinator releases expire", refusals=True):
-            yield from _uncoordinated(waiting)
+    yield from _look(waiting)
     for where in waiting.full:
         _log.warning(
             "topology %s, %s: more than %d segments wait: the trees of the newest rows will expire",
@@ -87,6 +79,28 @@ def keep(core: Core) -> Operation[int]:
             MOST_SEGMENTS,
         )
     return waiting.sent_back + (yield from send_back(core, waiting.slabs, 2))
+
+
+def waits(core: Core, slabs: Mapping[int, Collection[bytes]]) -> Operation[dict[bytes, Wait]]:
+    """The waits of slabs, by shard, whose clock stands still: `keep` would keep them. Changes nothing.
+
+    It looks where `keep` looks, within the same bounds.
+    """
+    waiting = _Found(core, wanted=(yield from _with_sections(core, slabs)))
+    yield from _look(waiting)
+    of_requests: dict[str, Wait] = {}
+    for slab, wait in waiting.waits.items():
+        if sections.of_line(slab):
+            group = sections.group_of(slab)
+            of_requests[group] = wait.merged(of_requests.get(group))
+    found = {}
+    for slab in (slab for names in slabs.values() for slab in names):
+        wait_of_slab = waiting.waits.get(slab)
+        if sections.of_line(slab):
+            wait_of_slab = of_requests.get(sections.group_of(slab))
+        if wait_of_slab is not None:
+            found[slab] = wait_of_slab
+    return found
 
 
 def take_up(
@@ -117,7 +131,7 @@ def take_up(
     oldest = (max(0, now - core.config.downtime * 1000), 0)
     waiting = _Found(core)
     yield from waiting.add(
-        (one.segment, slot)
+        (one.segment, slot, 0)
         for one in delivered
         if slot in one.segment.slots and oldest <= _order(one.entry.encode()) < young
     )
@@ -132,6 +146,9 @@ class _Found:
         left, looks: Segments, and pages, of the subscription at hand that can still be taken.
         over: True if there were more.
         full: Subscriptions that have more.
+        whose: The stream at hand, and its subscription.
+        wanted: Slabs by shard whose waits are asked for. Nothing is sent back then.
+        waits: The waits of wanted slabs.
     """
 
     core: Core
@@ -141,15 +158,57 @@ class _Found:
     slabs: dict[int, set[bytes]] = field(default_factory=dict)
     sent_back: int = 0
     full: list[str] = field(default_factory=list)
+    whose: tuple[str, str | None] = "", None
+    wanted: Mapping[int, Collection[bytes]] | None = None
+    waits: dict[bytes, Wait] = field(default_factory=dict)
 
-    def add(self, segments: Iterable[tuple[Segment, int]]) -> Operation[None]:
-        """Adds the slabs of segments, each with a slot, as far as they are not acked."""
-        places = [place for segment, slot in segments for place in vectors.keys_of(self.core, segment, slot)]
-        replies = yield [vectors.head(key) for key, _ in places]
-        for (key, shard), reply in zip(places, replies, strict=True):
+    def add(self, segments: Iterable[tuple[Segment, int, int]]) -> Operation[None]:
+        """Adds the slabs of segments, as far as they are not acked.
+
+        Each segment comes with a slot, and with the time of its publication in ms.
+        """
+        places = [
+            (*place, published)
+            for segment, slot, published in segments
+            for place in vectors.keys_of(self.core, segment, slot)
+            if self.wanted is None or place[1] in self.wanted
+        ]
+        replies = yield [vectors.head(key) for key, _, _ in places]
+        for (key, shard, published), reply in zip(places, replies, strict=True):
+            wait = self.rows(published / 1000, published / 1000 + self.core.config.downtime)
             for state, slabs in vectors.chunks(key, reply):
                 if state != "2":
-                    self.slabs.setdefault(shard, set()).update(slabs)
+                    self.take(shard, slabs, wait)
+
+    def rows(self, since: float, until: float) -> Wait:
+        """The wait of rows of the subscription at hand."""
+        stream, subscription = self.whose
+        whom = "the first subscription" if subscription is None else subscription
+        return Wait(f"{whom} of stream {stream}", since, until, stream, subscription)
+
+    def take(self, shard: int, slabs: Iterable[bytes], wait: Wait) -> None:
+        """Takes slabs of a shard, which wait."""
+        if self.wanted is None:
+            self.slabs.setdefault(shard, set()).update(slabs)
+            return
+        for slab in set(self.wanted.get(shard, ())).intersection(slabs):
+            self.waits[slab] = wait.merged(self.waits.get(slab))
+
+
+def _look(waiting: _Found) -> Operation[None]:
+    """Takes all slabs whose clock stands still. `acker.drpc.keeping` has the slabs of calls."""
+    core = waiting.core
+    name = f"topology {core.config.name}"
+    with passing_over(f"{name}: trees of commits that are under way will expire", refusals=True):
+        for shard, slabs in (yield from under_way.slabs(core)).items():
+            waiting.take(shard, slabs, Wait("a commit that is under way"))
+    [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
+    for stream in sorted(names):
+        with passing_over(f"{name}: waiting rows will expire", f"stream {stream!r:.100}", refusals=True):
+            yield from _add_stream(waiting, stream.decode("utf-8", "replace"))
+    if core.config.downtime:
+        with passing_over(f"{name}: requests that no coordinator releases expire", refusals=True):
+            yield from _uncoordinated(waiting)
 
 
 def _add_stream(waiting: _Found, stream: str) -> Operation[None]:
@@ -162,6 +221,9 @@ def _add_stream(waiting: _Found, stream: str) -> Operation[None]:
     ]
     fields = pairs(reply)
     if open_segments.is_external(fields):
+        if waiting.wanted is not None:
+            yield from _add_open(waiting, stream, fields)
+            return
         back = partial(send_back, waiting.core, rotations=2)
         waiting.sent_back += yield from open_segments.keep(waiting.core, stream, back)
         return
@@ -178,6 +240,7 @@ def _add_stream(waiting: _Found, stream: str) -> Operation[None]:
         cursor = bytes(fields.get(b"cursor:%d" % slot, b"0-0"))
         start = oldest if _order(cursor) < _order(oldest) else b"(" + cursor
         waiting.left, waiting.looks, waiting.over = MOST_SEGMENTS, _MOST_LOOKS, False
+        waiting.whose = stream, _name(fields, slot)
         # Read before the returned segments: segments given back in between are among these.
         gone = yield from _gone(waiting, stream_keys, slot, now)
         for reader in gone:
@@ -185,8 +248,19 @@ def _add_stream(waiting: _Found, stream: str) -> Operation[None]:
         yield from _add_segments(waiting, stream_keys.returned(slot), b"-", slot, oldest)
         yield from _add_segments(waiting, stream_keys.entries, start, slot, oldest)
         if waiting.over or waiting.looks <= 0:
-            whose = fields.get(b"slot:%d" % slot, b"").decode("utf-8", "replace")
-            waiting.full.append(f"stream {stream}, subscription {whose or 'to come'}")
+            waiting.full.append(f"stream {stream}, subscription {_name(fields, slot) or 'to come'}")
+
+
+def _name(fields: Mapping[bytes, bytes], slot: int) -> str | None:
+    """The subscription of a slot; None for rows that wait for the first one."""
+    return fields.get(b"slot:%d" % slot, b"").decode("utf-8", "replace") or None
+
+
+def _add_open(waiting: _Found, stream: str, fields: Mapping[bytes, bytes]) -> Operation[None]:
+    """Adds the trees of the open segments of an external stream, which wait."""
+    for slot, shard, slabs, since, until in (yield from open_segments.waiting(waiting.core, stream)):
+        waiting.whose = stream, _name(fields, slot)
+        waiting.take(shard, slabs, waiting.rows(since, until))
 
 
 def _gone(waiting: _Found, stream_keys: keys.Stream, slot: int, now: int) -> Operation[list[str]]:
@@ -212,7 +286,7 @@ def _gone(waiting: _Found, stream_keys: keys.Stream, slot: int, now: int) -> Ope
             queries.append(reader.decode("utf-8", "replace"))
     if runs:
         return gone
-    if forgotten:
+    if forgotten and waiting.wanted is None:
         yield [command("HDEL", stream_keys.heartbeats(slot), *forgotten)]
     return gone + queries
 
@@ -234,7 +308,8 @@ def _uncoordinated(waiting: _Found) -> Operation[None]:
             entries, _ = outcomes.parse_all(shard, page)
             for entry in entries:
                 if entry.status == "acked" and entry.at * 1000 >= oldest:
-                    waiting.slabs.setdefault(shard, set()).update(one.slab for one in entry.slabs)
+                    wait = Wait("a coordinator of its line", entry.at, entry.at + core.config.downtime)
+                    waiting.take(shard, [one.slab for one in entry.slabs], wait)
             looks -= 1
             if len(page) < outcomes.READ_ENTRIES:
                 break
@@ -266,19 +341,21 @@ def _add_segments(waiting: _Found, key: bytes, start: bytes, slot: int, oldest: 
         if not page:
             return
         waiting.looks -= 1
-        segments_here = [one for one in _segments(page, slot, oldest) if one.shards]
+        segments_here = [(one, slot, at) for one, at in _segments(page, slot, oldest) if one.shards]
         waiting.over = len(segments_here) > waiting.left
-        yield from waiting.add((one, slot) for one in segments_here[: waiting.left])
+        yield from waiting.add(segments_here[: waiting.left])
         waiting.left -= min(waiting.left, len(segments_here))
         start = b"(" + page[-1][0]
 
 
-def _segments(page: Reply, slot: int, oldest: bytes) -> Iterator[Segment]:
+def _segments(page: Reply, slot: int, oldest: bytes) -> Iterator[tuple[Segment, int]]:
+    """The segments for a slot, each with the time of its publication in ms."""
     for entry, values in page:
         fields = pairs(values)
         segment = segments.readable(fields.get(b"segment", b""))
-        if slot in segment.slots and _order(fields.get(b"entry", entry)) >= _order(oldest):
-            yield segment
+        published = _order(fields.get(b"entry", entry))
+        if slot in segment.slots and published >= _order(oldest):
+            yield segment, published[0]
 
 
 def send_back(core: Core, slabs: Mapping[int, Collection[bytes]], rotations: int) -> Operation[int]:

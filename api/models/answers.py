@@ -12,7 +12,7 @@ from acker.inspect.topology import graph, health, state, totals, triage, trouble
 from acker.inspect.trees import failure, failures, find_record, outcome_pages, pages, tree_state
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.steps import step_registry, step_totals
-from acker.ledger.trees import trees
+from acker.ledger.trees import trees, wait
 from acker.streams.dead_letters import pages as dead_letter_pages
 from acker.streams.log import holders, stream_totals
 from acker.streams.sources import attempts, dead_letter_store
@@ -26,6 +26,7 @@ _FAILED: Any = Literal["failed", "expired"]
 _ENDED: Any = Literal["acked", "failed", "expired"]
 
 Latency = answer(latency_histogram.Latency)
+answer(wait.Wait)
 Tree = answer(trees.Tree)
 Trees = answer(pages.TreesPage, "Trees")
 TreeOutcome = answer(failure.TreeOutcome)

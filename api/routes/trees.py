@@ -8,12 +8,12 @@ from pydantic import Field
 
 from acker.inspect.operate import manual
 from acker.inspect.operate.manual import FailedByHand
-from acker.inspect.trees import pages, tree_state
+from acker.inspect.trees import clocks, pages, tree_state
 from acker.inspect.trees.pages import TreesPage
 from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.settings.config import MESSAGE_ID_BYTES
 from acker.ledger.trees import trees
-from acker.ledger.trees.buckets import Bucket
+from acker.ledger.trees.buckets import Standing
 from api.asgi.logs import note
 from api.fields import ByMessageId, Id, Name
 from api.models.answers import FailResult, Trees, TreeState
@@ -30,7 +30,7 @@ _FILTERS = ("bucket", "spout", "shard", "state")
 class TreesQuery(ByMessageId):
     """A filter of trees: all conditions that are given must hold. A message id also finds finished trees."""
 
-    bucket: Bucket | None = None
+    bucket: Standing | None = None
     spout: Name | None = None
     shard: Annotated[int, Field(ge=0, le=1023)] | None = None
     state: trees.State | None = Field(default=None, description="`finished` goes with a message id only.")
@@ -58,12 +58,15 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
         return TreesPage((), None)
     rest: Any = {"limit": query.limit, "cursor": query.cursor}
     if message_id is None:
-        operation = pages.trees(ledger.core, **rest, **query.model_dump(include={*_FILTERS, "older_than"}))
+        operation = clocks.page(ledger.core, **rest, **query.model_dump(include={*_FILTERS, "older_than"}))
     else:
         operation = pages.find(ledger.core, message_id, **rest)
     with known_cursor():
         page = await ledger.run(operation)
-    return replace(page, trees=tuple(tree for tree in page.trees if message_id is None or query.takes(tree)))
+    if message_id is None:
+        return page
+    found = await ledger.run(clocks.with_waits(ledger.core, page.trees))
+    return replace(page, trees=tuple(tree for tree in found if query.takes(tree)))
 
 
 @router.get("/trees/{anchor}", response_model=TreeState, responses=declared(404))

@@ -254,6 +254,11 @@ def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_w
         )
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert axe(page) == []
+    history = page.get_by_role("region", name="History")
+    expect(history).to_contain_text("in bucket waiting")
+    expect(history).to_contain_text(
+        re.compile("clock stands still: waits for audit of stream lines since .* earliest")
+    )
     [extra] = ids.new_ids(1)
     ledger.update([anchor], [extra])
     page.get_by_role("button", name="Look again").click()
@@ -262,6 +267,9 @@ def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_w
     rows = page.get_by_role("region", name="In streams").locator("tbody tr")
     expect(rows).to_have_count(2)
     expect(rows.filter(has_text="count")).to_contain_text("batch 17")
+    page.goto(f"{world.address}/t/places/trees?bucket=waiting")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("tbody tr").first).to_contain_text("Clock stands still")
     ledger.run(remove("places", force=True))
 
 

@@ -29,6 +29,7 @@ from api.models.answers import (
     Why,
 )
 from tests.helpers.builders import ledgers
+from tests.helpers.builders.streaming import emit
 from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 from tests.helpers.faults.damages import DAMAGES, damage, two
 
@@ -276,6 +277,14 @@ def test_trees_are_filtered(acker: Acker, ledger: Ledger) -> None:
     assert count("--bucket", "oldest") == count("--shard", 1 - shard) == count("--older-than", 3600) == 0
     assert count("--message-id", "a") == count("--message-id-base64", base64.b64encode(b"b").decode()) == 1
     assert acker("trees", "words", "--bucket", "oldest").out == "no trees\n"
+    [untaken] = emit(ledger, 1).tolist()
+    waiting = acker("trees", "words", "--bucket", "waiting").out
+    assert re.search(rf"{untaken} .* 2[34] h \d+ min or more: stands still ", waiting)
+    for command in ("tree", "why"):
+        assert re.search(
+            "clock stands still: waits for the first subscription of stream lines since 20.* at the earliest",
+            acker(command, "words", untaken).out,
+        )
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from acker.drpc.answer_all import Answering
 from acker.errors import DRPCFailed, DRPCTimeout
 from acker.inspect.operate import ticker_hooks
 from acker.inspect.operate.ticker_hooks import HOOKS
+from acker.inspect.trees import clocks
 from acker.ledger.tick.ticker import Ticker
 from acker.ledger.trees import trees
 from acker.store import function_keys, keys
@@ -76,6 +77,9 @@ def test_a_call_not_begun_waits_for_a_worker_longer_than_the_timeout(valkey_url:
     counting().register(topology)
     asked = topology.drpc("count").begin(2, timeout=300.0)
     asked.begun.result(60)
+    tree = topology.ledger.run(clocks.page(topology.ledger.core)).trees[0]
+    assert tree.wait is not None
+    assert (tree.wait.until or 0) - tree.tracked_at == pytest.approx(300, abs=30)
     with tickers.running(Ticker(Store(valkey_url), hooks=HOOKS)):
         for _ in range(2):  # what nobody keeps expires, twice over
             other = int(Trees(1).track(topology.ledger).anchors[0])

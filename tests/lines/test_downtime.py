@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
+from acker.inspect.trees import clocks
 from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.client import Store
@@ -64,6 +65,8 @@ def test_requests_wait_wherever_nobody_works_on_them(
     job = Job(open_ledger(Store(valkey_url), "t", ackers=3), group=2)
     job.ask(4, 0)
     until(job)
+    in_flight = job.ledger.run(clocks.page(job.ledger.core)).trees
+    assert {one.bucket for one in in_flight if one.state == "pending"} == {"waiting"}
     assert rotate(job) == 0
     job.work()
     assert sorted(job.sums) == [0, 4]

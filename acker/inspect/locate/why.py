@@ -15,7 +15,7 @@ import numpy as np
 from acker.inspect.locate import drops, place, search
 from acker.inspect.locate.place import Place
 from acker.inspect.locate.search import SearchCursor
-from acker.inspect.trees import failures, traces
+from acker.inspect.trees import clocks, failures, traces
 from acker.inspect.trees.failure import Failure, TreeOutcome
 from acker.inspect.trees.traces import TraceEvent
 from acker.ledger import ids
@@ -87,7 +87,8 @@ def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = Non
     walk = None if cursor is None else SearchCursor.parse(cursor, anchor)
     answer = yield from _looked(core, anchor, rows, walk)
     events = yield from traces.trace(core, anchor)
-    return replace(answer, trace=tuple(traces.with_end(events, answer.ended)))
+    tree = None if answer.tree is None else (yield from clocks.with_waits(core, [answer.tree]))[0]
+    return replace(answer, tree=tree, trace=tuple(traces.with_end(events, answer.ended)))
 
 
 def _looked(core: Core, anchor: int, rows: bool, walk: SearchCursor | None) -> Operation[Why]:

@@ -6,11 +6,10 @@ Terms: a tree is all that comes of one record.
 from dataclasses import dataclass
 from typing import Annotated
 
-from acker.inspect.trees import failures
+from acker.inspect.trees import clocks, failures
 from acker.inspect.trees.failure import ACKED, Failure, TreeOutcome
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Id, MessageId, Name
-from acker.ledger.trees import trees
 from acker.ledger.trees.trees import Tree
 from acker.store.operation import Operation
 
@@ -30,7 +29,7 @@ class TreeState:
 
 def tree_state(core: Core, anchor: int) -> Operation[TreeState | None]:
     """Returns the state of a tree; None if the ledger does not have it. Raises ValidationError."""
-    tree = yield from trees.tree(core, anchor)
+    tree = yield from clocks.tree(core, anchor)
     if tree is None:
         failed = yield from failures.find(core, anchor)
         if failed is None:

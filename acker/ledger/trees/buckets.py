@@ -13,8 +13,13 @@ from acker.store.operation import Reply
 
 Bucket: TypeAlias = Literal["nursery", "middle", "oldest", "expiring"]
 
+Standing: TypeAlias = Literal["nursery", "middle", "oldest", "expiring", "waiting"]
+"""The bucket of a tree for people: `waiting` while its clock stands still."""
+
 BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
 """The three time buckets from the youngest on, and the slabs that a tick has set aside to expire."""
+STANDINGS: tuple[Standing, ...] = get_args(Standing)
+WAITING: Standing = "waiting"
 HOLDING = ("bucket:0", "bucket:1", "bucket:2", "expiring", "waiting", "outstanding")
 """Counters of a shard's content: trees of each bucket, slabs without a track, and trees in all."""
 TICK_LAG = 1.0

@@ -17,7 +17,8 @@ from acker.ledger.slabs import registries
 from acker.ledger.slabs import slabs as headers
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.trees import scripts
-from acker.ledger.trees.buckets import BUCKETS, Bucket, Clock
+from acker.ledger.trees.buckets import BUCKETS, Clock, Standing
+from acker.ledger.trees.wait import Wait
 from acker.store.operation import Operation, Reply
 from acker.store.records import Bounds
 
@@ -46,10 +47,12 @@ class Tree:
     time_left_earliest: Annotated[Seconds | None, "Until it expires at the earliest."]
     time_left_latest: Annotated[
         Seconds | None,
-        "Until it expires at the latest; null if it is finished, or if no ticker seems to run.",
+        "Until it expires at the latest; null if it is finished, if its clock stands still, or if no ticker "
+        "seems to run.",
     ]
     shard: Whole
-    bucket: Bucket | None
+    bucket: Annotated[Standing | None, "`waiting` while its clock stands still; null if it is finished."]
+    wait: Annotated[Wait | None, "Why its clock stands still; null while it runs."] = None
 
     @property
     def slab(self) -> Annotated[Id, "The first anchor of its slab: the trees that are reset together."]:

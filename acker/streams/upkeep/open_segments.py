@@ -36,7 +36,7 @@ from acker.streams.staging.external.scripts import Received
 from acker.streams.staging.vectors import VectorKey
 from acker.streams.upkeep.scripts import mark_unreadable, note_lags
 
-_PAGE = 500
+_PAGE, _MOST_PAGES = 500, 20
 _FIELDS = ("state", "layout", "slabs", "words", "full", "void", "fails")
 _MISSING = [None] * len(_FIELDS)
 SendBack = Callable[[dict[int, set[bytes]]], Operation[int]]
@@ -80,6 +80,10 @@ class Progress:
         """True if the trees of an open segment, begun at that time, wait for a subscription."""
         behind = self.received.get(slot, 0) < sent + self.lost_after
         return behind and self.now < sent + self.downtime
+
+    def until(self, sent: int) -> float:
+        """The time until which a segment that waits is open at least: rows that end it are sent later."""
+        return min(sent + self.downtime, max(self.now, sent + self.lost_after))
 
 
 @dataclass(slots=True)
@@ -134,6 +138,34 @@ def keep(core: Core, stream: str, send_back: SendBack) -> Operation[int]:
         lags.add(entries, {words[0] for words in closed})
         if closed:
             yield [scripts.close_segments(stream_keys, closed)]
+
+
+def waiting(core: Core, stream: str) -> Operation[list[tuple[int, int, set[bytes], float, float]]]:
+    """The slabs whose trees wait for rows of an external stream. Changes nothing.
+
+    Returns slot, shard, slabs, the time at which their segment was begun, and the time until which it is open
+    at least, in Unix seconds. It reads 10,000 segments at most, the oldest ones. Raises StoreError.
+    """
+    stream_keys, start = keys.Stream(core.config.name, stream), "-"
+    found: list[tuple[int, int, set[bytes], float, float]] = []
+    for _ in range(_MOST_PAGES):
+        [page, reply, instant] = yield [
+            command("XRANGE", stream_keys.entries, start, "+", "COUNT", _PAGE),
+            command("HGETALL", stream_keys.subscriptions),
+            Request(stream_keys.entries, ["TIME"]),
+        ]
+        if not page:
+            break
+        start = f"({page[-1][0].decode()}"
+        progress = Progress.of(stream, pairs(reply), milliseconds(instant) / 1000)
+        entries = list(_entries(page))
+        places = [(entry, slot, place) for entry in entries for slot, place in entry.places(progress, core)]
+        heads = yield [command("HMGET", key, *_FIELDS) for _, _, (key, _) in places]
+        for (entry, slot, (key, shard)), head in zip(places, heads, strict=True):
+            slabs = _names(key, head) if progress.waits(slot, entry.sent) else set()
+            if slabs:
+                found.append((slot, shard, slabs, entry.sent, progress.until(entry.sent)))
+    return found
 
 
 @dataclass(slots=True)
@@ -245,10 +277,14 @@ def _waiting(entries: Sequence[_Entry], progress: Progress) -> dict[int, set[byt
     for entry in entries:
         for slot, records in entry.records.items():
             for (key, shard), reply in records if progress.waits(slot, entry.sent) else ():
-                for state, names in vectors.chunks(key, reply[:4]):
-                    if state == "1":
-                        slabs.setdefault(shard, set()).update(names)
+                if names := _names(key, reply):
+                    slabs.setdefault(shard, set()).update(names)
     return slabs
+
+
+def _names(key: bytes, reply: Reply) -> set[bytes]:
+    """The slabs of applied vectors that are not acked."""
+    return {slab for state, names in vectors.chunks(key, reply[:4]) if state == "1" for slab in names}
 
 
 def _end(core: Core, entries: Sequence[_Entry], ttl: int) -> Operation[None]:

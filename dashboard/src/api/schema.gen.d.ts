@@ -4842,8 +4842,11 @@ export interface components {
              * @example -4611686018427387903
              */
             anchor: string;
-            /** Bucket */
-            bucket: ("nursery" | "middle" | "oldest" | "expiring") | null;
+            /**
+             * Bucket
+             * @description `waiting` while its clock stands still; null if it is finished.
+             */
+            bucket: ("nursery" | "middle" | "oldest" | "expiring" | "waiting") | null;
             /**
              * Failure
              * @description The reason with which a waiting tree will fail.
@@ -4887,7 +4890,7 @@ export interface components {
             time_left_earliest: number | null;
             /**
              * Time Left Latest
-             * @description Until it expires at the latest; null if it is finished, or if no ticker seems to run.
+             * @description Until it expires at the latest; null if it is finished, if its clock stands still, or if no ticker seems to run.
              */
             time_left_latest: number | null;
             /**
@@ -4897,6 +4900,8 @@ export interface components {
              * @example 2026-11-21T03:04:05.678Z
              */
             tracked_at: string;
+            /** @description Why its clock stands still; null while it runs. */
+            wait: components["schemas"]["Wait"] | null;
         };
         /**
          * TreeOutcome
@@ -5076,6 +5081,42 @@ export interface components {
              *     ]
              */
             location: (string | number)[];
+        };
+        /**
+         * Wait
+         * @description The reason why the clock of a tree stands still, which is the clock of its slab.
+         */
+        Wait: {
+            /**
+             * Since
+             * @description Since its oldest row was published; null where that is not known.
+             */
+            since: string | null;
+            /**
+             * Stream
+             * @description The stream in which the rows lie; empty where it waits for something else.
+             */
+            stream: string;
+            /**
+             * Subscription
+             * @description null for the first one of its stream, and where it has none.
+             */
+            subscription: string | null;
+            /**
+             * Text
+             * @description The wait, for people.
+             */
+            text: string;
+            /**
+             * Until
+             * @description It stands still until then at least, if nobody takes the rows before: no tree of the slab expires earlier. null where that is not known.
+             */
+            until: string | null;
+            /**
+             * Waits For
+             * @description A subscription, a call, a commit, or a coordinator, for people.
+             */
+            waits_for: string;
         };
         /**
          * Why
@@ -13286,7 +13327,7 @@ export interface operations {
                 message_id?: string | null;
                 /** @description The same for a message id that is no text; goes before `message_id`. */
                 message_id_base64?: string | null;
-                bucket?: ("nursery" | "middle" | "oldest" | "expiring") | null;
+                bucket?: ("nursery" | "middle" | "oldest" | "expiring" | "waiting") | null;
                 spout?: string | null;
                 shard?: number | null;
                 /** @description `finished` goes with a message id only. */

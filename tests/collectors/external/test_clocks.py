@@ -6,6 +6,7 @@ import pytest
 
 from acker import Topology
 from acker.errors import StoreUnavailable, UnknownSubscription, ValidationError
+from acker.inspect.trees import clocks
 from acker.streams import Stream
 from tests.helpers.builders.collectors import Make, reported
 from tests.helpers.builders.external import source, work
@@ -28,6 +29,10 @@ def test_rows_that_nobody_has_read_yet_do_not_expire(make: Make) -> None:
     step.incoming("items", subscription="count")
     headers = source(made, 5, rows=2)
     made.flush()
+    tree = made.ledger.run(clocks.page(made.ledger.core)).trees[0]
+    assert tree.wait is not None
+    assert tree.wait.waits_for == "count of stream items"
+    assert tree.wait.until == pytest.approx((tree.wait.since or 0) + 3600)
     assert ticks(made, 6)["expired"] == 0
     work(step, headers)
     step.flush()

@@ -39,7 +39,7 @@ export function TreeFilter({
       <Choice
         label="Bucket"
         value={filter.bucket}
-        options={BUCKETS}
+        options={[...BUCKETS, "waiting"]}
         change={(bucket) => change({ bucket })}
       />
       <Choice

@@ -169,7 +169,9 @@ function History({ of }: { of: Schemas["TreeState"] }) {
             <span>
               {tree.state === "waiting"
                 ? "dropped by the ticks if that does not come"
-                : `expires in ${timeLeft(tree)} unless it completes`}
+                : tree.wait !== null
+                  ? timeLeft(tree)
+                  : `expires in ${timeLeft(tree)} unless it completes`}
               {tree.failure === null ? "" : "; it will fail: "}
               {tree.failure !== null && <Reason text={tree.failure} whole />}
             </span>

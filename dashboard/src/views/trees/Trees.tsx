@@ -17,7 +17,7 @@ import { useReadOnly } from "../../hooks/scope";
 import { useTopology } from "../../hooks/topology";
 import { useUrl } from "../../hooks/url";
 import { MOST_CALLS, MOST_ROWS } from "../../components/table/export";
-import { duration, plural } from "../../lib/format";
+import { brief, capital, duration, instant, plural } from "../../lib/format";
 import { collect } from "../../lib/pages";
 import { findPath } from "../../lib/records";
 import { TreeAction, type Action } from "./Action";
@@ -131,11 +131,19 @@ function named({ message_id, message_id_base64 }: typeof TREE_FILTER) {
   return { message_id: message_id_base64 === "" ? message_id : null, message_id_base64 };
 }
 
-/** When a tree expires, at the earliest and at the latest. */
+/** When a tree expires, at the earliest and at the latest; what it waits for while its clock stands still. */
 export function timeLeft(tree: TreeRow): string {
-  const { time_left_earliest: earliest, time_left_latest: latest } = tree;
+  const { time_left_earliest: earliest, time_left_latest: latest, wait } = tree;
+  if (wait !== null) return waitText(tree, wait);
   if (earliest === null) return duration(null);
   return latest === null ? `${duration(earliest)} or more` : `${duration(earliest)} to ${duration(latest)}`;
+}
+
+function waitText(tree: TreeRow, { waits_for, since, until }: Schemas["Wait"]): string {
+  const now = Date.parse(tree.tracked_at) / 1000 + tree.age;
+  const age = since === null ? "" : ` since ${brief(Math.max(0, now - Date.parse(since) / 1000))}`;
+  const end = until === null ? "" : `; expires ${instant(until)} at the earliest`;
+  return `clock stands still: waits for ${waits_for}${age}${end}`;
 }
 
 function treeColumns(topology: string): ColumnDef<TreeRow>[] {
@@ -165,7 +173,12 @@ function treeColumns(topology: string): ColumnDef<TreeRow>[] {
     },
     {
       header: "Time left",
-      cell: ({ row }) => timeLeft(row.original),
+      cell: ({ row: { original } }) =>
+        original.wait === null ? (
+          timeLeft(original)
+        ) : (
+          <span className="wait">{capital(timeLeft(original))}</span>
+        ),
       meta: { number: true, width: "w-left" },
     },
   ];
