@@ -101,9 +101,9 @@ def _ending_streams(live: Live) -> Iterator[None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(live.close)
-        own = before[signal.Signals(number)]
-        if callable(own):
-            own(number, frame)
+        handler = before[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
 
     if threading.current_thread() is threading.main_thread():
         for name in (signal.SIGINT, signal.SIGTERM):
@@ -111,8 +111,8 @@ def _ending_streams(live: Live) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, own in before.items():
-            signal.signal(name, own)
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def _version() -> str:

@@ -60,10 +60,10 @@ add(app, "demo", command.demo)
 def _version(wanted: bool) -> None:
     if wanted:
         try:
-            found = version("acker")
+            installed = version("acker")
         except PackageNotFoundError:
-            found = "not installed"
-        typer.echo(f"acker {found}")
+            installed = "not installed"
+        typer.echo(f"acker {installed}")
         raise typer.Exit
 
 

@@ -102,10 +102,10 @@ def show_function(
         steps = [{"step": one.name, **json_of(one)} for one in state.steps]
         show_json({**json_of(state), "steps": steps})
         return
-    made = table("step", "reads", ">tasks", ">workers")
+    grid = table("step", "reads", ">tasks", ">workers")
     for step in state.steps:
-        row(made, step.name, step.stream, step.tasks, "Spark" if step.spark else step.workers)
-    show(made, "")
+        row(grid, step.name, step.stream, step.tasks, "Spark" if step.spark else step.workers)
+    show(grid, "")
     _show_figures(state.figures)
 
 

@@ -75,39 +75,39 @@ def failures(
     """
     if status is not None and status not in _STATUSES:
         raise ValidationError(f"--status: expected {' or '.join(_STATUSES)}, got {shown(status)}")
-    found: list[Failure] = []
+    trees: list[Failure] = []
     while True:  # a page reads a bounded piece, and may be empty and not the last
         page = ledger.run(
             ended_trees.page(
                 ledger.core, status=cast("Ended | None", status), spout=spout, step=step, reason=reason,
-                limit=limit - len(found), cursor=cursor,
+                limit=limit - len(trees), cursor=cursor,
             )
         )  # fmt: skip
-        found += page.trees
+        trees += page.trees
         cursor = page.cursor
-        if cursor is None or len(found) >= limit:
+        if cursor is None or len(trees) >= limit:
             break
     if as_json:
-        show_json(FailuresPage(tuple(found), cursor))
+        show_json(FailuresPage(tuple(trees), cursor))
         return
-    show(_failures_table(found) if found else "no failures")
+    show(_failures_table(trees) if trees else "no failures")
     if cursor is not None:
         sys.stderr.write(f"more: --cursor {cursor}\n")
 
 
-def _failures_table(found: "list[Failure]") -> Any:
+def _failures_table(trees: "list[Failure]") -> Any:
     grid = table(">anchor", "status", "spout", "message id", "reason", "step", "ended", ">took")
-    for one in found:
+    for tree in trees:
         row(
             grid,
-            one.anchor,
-            one.status,
-            one.spout or "-",
-            "-" if one.message_id is None else printable(one.message_id),
-            printable(one.cause.reason) or "-",
-            step_batch(one.cause.step, one.cause.batch) or "-",
-            instant(one.at),
-            duration(one.age),
+            tree.anchor,
+            tree.status,
+            tree.spout or "-",
+            "-" if tree.message_id is None else printable(tree.message_id),
+            printable(tree.cause.reason) or "-",
+            step_batch(tree.cause.step, tree.cause.batch) or "-",
+            instant(tree.at),
+            duration(tree.age),
         )
     return grid
 

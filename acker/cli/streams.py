@@ -55,21 +55,21 @@ def _show_received(streams: list[StreamTotals]) -> None:
     """Shows the rows that the subscriptions of external streams were given."""
     if not streams:
         return
-    made = table("external", ">unheard", "subscription", ">received", *(f">{reason}" for reason in UNTRACKED))
-    for one in streams:
-        facts = one.name, f"{one.rows_unheard:,}"
-        if not one.subscriptions:
-            row(made, *facts, "-", "-", *("-" for _ in UNTRACKED))
-        for place, own in enumerate(one.subscriptions):
-            counts = (f"{getattr(own, f'rows_{reason}'):,}" for reason in UNTRACKED)
+    grid = table("external", ">unheard", "subscription", ">received", *(f">{reason}" for reason in UNTRACKED))
+    for stream in streams:
+        facts = stream.name, f"{stream.rows_unheard:,}"
+        if not stream.subscriptions:
+            row(grid, *facts, "-", "-", *("-" for _ in UNTRACKED))
+        for place, subscription in enumerate(stream.subscriptions):
+            counts = (f"{getattr(subscription, f'rows_{reason}'):,}" for reason in UNTRACKED)
             row(
-                made,
+                grid,
                 *(facts if place == 0 else [""] * len(facts)),
-                own.name or "-",
-                f"{own.rows_received:,}",
+                subscription.name or "-",
+                f"{subscription.rows_received:,}",
                 *counts,
             )
-    show(made)
+    show(grid)
 
 
 def subscribe(
@@ -196,18 +196,20 @@ def readers(
     with needing_pyarrow("to look at readers"):
         from acker.streams import Stream
 
-    if not any(one.name == stream for one in ledger.run(stream_totals(ledger.core))):
+    if not any(totals.name == stream for totals in ledger.run(stream_totals(ledger.core))):
         raise UnknownStream(f"topology {ledger.config.name!r} has no stream {stream!r}")
-    own = Stream(ledger, stream)
-    names = [one.name for one in own.totals().subscriptions if one.name is not None]
-    rows = [(name, reader, silent) for name in names for reader, silent in own.readers(name).items()]
+    opened = Stream(ledger, stream)
+    names = [
+        subscription.name for subscription in opened.totals().subscriptions if subscription.name is not None
+    ]
+    rows = [(name, reader, silent) for name in names for reader, silent in opened.readers(name).items()]
     if as_json:
         show_json([{"subscription": name, "reader": reader, "silent": age} for name, reader, age in rows])
         return
-    made = table("subscription", "reader", ">asked for segments")
+    grid = table("subscription", "reader", ">asked for segments")
     for name, reader, silent in rows:
-        row(made, name, reader, f"{duration(silent)} ago")
-    show(made if rows else "no readers")
+        row(grid, name, reader, f"{duration(silent)} ago")
+    show(grid if rows else "no readers")
 
 
 def give_back(

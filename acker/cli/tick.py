@@ -112,10 +112,10 @@ def _show(ticked: dict[str, Ticked], as_json: bool) -> None:
     if as_json:
         show_json([_fields(name, done) for name, done in ticked.items()])
         return
-    made = table("topology", ">rotated", ">expired", ">orphaned")
+    grid = table("topology", ">rotated", ">expired", ">orphaned")
     for name, done in ticked.items():
-        row(made, name, done.rotated, done.expired, done.orphaned)
-    show(made if ticked else "no topologies")
+        row(grid, name, done.rotated, done.expired, done.orphaned)
+    show(grid if ticked else "no topologies")
 
 
 def _show_one(name: str, done: Ticked) -> None:

@@ -62,10 +62,11 @@ def topologies(
         if part in name and (topology_state := _look(store, name)) is not None
     }
     every = [
-        triage.standing(name, one if isinstance(one, Damaged) else one[2]) for name, one in looked.items()
+        triage.standing(name, topology_state if isinstance(topology_state, Damaged) else topology_state[2])
+        for name, topology_state in looked.items()
     ]
     chosen = triage.choose(every, states=cast(list[Level], state_names or []), sort=cast(triage.Sort, sort))
-    states = [looked[one.topology] for one in chosen]
+    states = [looked[standing.topology] for standing in chosen]
     counts = triage.count(every)
     status = (
         Status.PARTLY

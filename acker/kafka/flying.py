@@ -40,17 +40,17 @@ class FlyingSlab:
 
 def slabs_of(pieces: Sequence[Piece], anchors: Ids, most: int) -> dict[bytes, FlyingSlab]:
     """Records by the names of their slabs, which have at most so many trees each."""
-    found, own, room = dict[bytes, FlyingSlab](), list[Piece](), most
+    slabs, members, room = dict[bytes, FlyingSlab](), list[Piece](), most
     names = iter([ids.slab_of(int(anchor)) for anchor in anchors[::most]])
     for piece in pieces:
         at = 0
         while at < len(piece.marks):
             part = piece.part(at, at + room)
-            own.append(part)
+            members.append(part)
             at, room = at + len(part.marks), room - len(part.marks)
             if not room:
-                found[next(names)] = FlyingSlab(own)
-                own, room = [], most
-    if own:
-        found[next(names)] = FlyingSlab(own)
-    return found
+                slabs[next(names)] = FlyingSlab(members)
+                members, room = [], most
+    if members:
+        slabs[next(names)] = FlyingSlab(members)
+    return slabs

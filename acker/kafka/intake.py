@@ -97,31 +97,31 @@ class Intake:
 
     def hold(self) -> None:
         """Pauses all partitions, until the next `read` that has room."""
-        for one in self._partitions:
-            if not one.paused:
-                one.paused = True
-                self._consumer.pause([TopicPartition(*one.partition)])
+        for assigned in self._partitions:
+            if not assigned.paused:
+                assigned.paused = True
+                self._consumer.pause([TopicPartition(*assigned.partition)])
 
     def _pause(self) -> int:
         """Pauses and resumes partitions by their bounds; returns how many records may come at once."""
         most = self._options.max_uncommitted
         room = min(most, MOST_RECORDS)  # all of it may be of a partition that comes meanwhile
         full, free = [], []
-        for one in self._partitions:
-            uncommitted = one.offsets.uncommitted
-            if not one.paused and uncommitted >= most:
-                one.paused = True
-                full.append(TopicPartition(*one.partition))
-            elif one.paused and uncommitted <= most // 2 and self._room(1) > 0:
-                one.paused = False
-                free.append(TopicPartition(*one.partition))
-            if not one.paused:
+        for assigned in self._partitions:
+            uncommitted = assigned.offsets.uncommitted
+            if not assigned.paused and uncommitted >= most:
+                assigned.paused = True
+                full.append(TopicPartition(*assigned.partition))
+            elif assigned.paused and uncommitted <= most // 2 and self._room(1) > 0:
+                assigned.paused = False
+                free.append(TopicPartition(*assigned.partition))
+            if not assigned.paused:
                 room = min(room, most - uncommitted)
         if full:
             self._consumer.pause(full)
         if free:
             self._consumer.resume(free)
-        return 0 if all(one.paused for one in self._partitions) and len(self._partitions) else room
+        return 0 if all(assigned.paused for assigned in self._partitions) and len(self._partitions) else room
 
     def _taken(self, messages: Sequence[Message]) -> list[Read]:
         """Takes messages of the first consumer: those to be emitted."""

@@ -76,10 +76,10 @@ class Offsets:
 
     def end(self, offset: int) -> bool:
         """Notes that a record is done: acked, or a dead letter. False if it is not in flight. O(log n)."""
-        found = self.find(offset)
-        if found is None:
+        position = self.find(offset)
+        if position is None:
             return False
-        run, place = found
+        run, place = position
         self.end_many(run, [place])
         return True
 

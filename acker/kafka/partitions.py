@@ -159,34 +159,34 @@ class Partitions:
         """Begins partitions that the group has given to this member, unless it is about to leave."""
         if self._closing:  # the brokers' answers would be waited for, and nobody reads on
             return
-        topic_ids = self._ids.of({one.topic for one in given})
+        topic_ids = self._ids.of({partition.topic for partition in given})
         begun = []
-        for one in answer_to(partial(committed_offsets, consumer, given)):
-            place = TopicPartition(one.topic, one.partition)
+        for partition in answer_to(partial(committed_offsets, consumer, given)):
+            place = TopicPartition(partition.topic, partition.partition)
             low, high = answer_to(partial(watermarks, consumer, place))
-            topic_id = topic_ids.get(one.topic, "")
-            committed = Committed.of(one.offset, one.metadata)
+            topic_id = topic_ids.get(partition.topic, "")
+            committed = Committed.of(partition.offset, partition.metadata)
             first = starts.first_offset(self._options.first_poll, committed, low, high, topic_id, self._run)
-            if one.offset >= 0 and first != one.offset:
+            if partition.offset >= 0 and first != partition.offset:
                 _log.info(
                     "%s/%d begins at %d, not at its committed offset %d (it has %d to %d)",
-                    one.topic, one.partition, first, one.offset, low, high,
+                    partition.topic, partition.partition, first, partition.offset, low, high,
                 )  # fmt: skip
             # The id of the commit stands in until the broker tells one: a look then finds that they differ.
             known = topic_id or (committed.topic_id if committed is not None else "")
-            begun.append(Assigned((one.topic, one.partition), first, known))
+            begun.append(Assigned((partition.topic, partition.partition), first, known))
             if committed is not None:
                 tried = committed.attempts_of(topic_id, first)
                 begun[-1].attempts = {offset: _tried(number) for offset, number in tried.items()}
                 begun[-1].earlier = set(tried)
-        places = [TopicPartition(*one.partition, one.offsets.position) for one in begun]
+        places = [TopicPartition(*assigned.partition, assigned.offsets.position) for assigned in begun]
         if self._incremental:
             consumer.incremental_assign(places)
         else:
             consumer.assign(places)
         if places:  # the client remembers the pauses of an earlier assignment
             consumer.resume(places)
-        self._assigned |= {one.partition: one for one in begun}
+        self._assigned |= {assigned.partition: assigned for assigned in begun}
         # At once: where a partition begins at its latest record, a crash must not make that a later one.
         self.commit(consumer, wait=False, some=None if self._again else places)
 
@@ -217,29 +217,29 @@ class Partitions:
             self._ids.close()
 
     def _forget(self, gone: Sequence[TopicPartition]) -> None:
-        for one in gone:
-            known = self._assigned.pop((one.topic, one.partition), None)
-            if known is not None:
-                known.alive = False
-                self._left(known)
+        for partition in gone:
+            assigned = self._assigned.pop((partition.topic, partition.partition), None)
+            if assigned is not None:
+                assigned.alive = False
+                self._left(assigned)
 
     # Topics made anew
 
     def look_for_new_topics(self, consumer: Consumer) -> None:
         """Begins partitions again whose topic was made anew under its name."""
-        topic_ids = self._ids.of({one.partition[0] for one in self}, wait=False)
-        for one in list(self):
-            now = topic_ids.get(one.partition[0], "")
-            if now and not one.topic_id:
-                one.topic_id, one.noted = now, False
-            elif now and now != one.topic_id:
+        topic_ids = self._ids.of({assigned.partition[0] for assigned in self}, wait=False)
+        for assigned in list(self):
+            now = topic_ids.get(assigned.partition[0], "")
+            if now and not assigned.topic_id:
+                assigned.topic_id, assigned.noted = now, False
+            elif now and now != assigned.topic_id:
                 try:
-                    low, _ = consumer.get_watermark_offsets(TopicPartition(*one.partition), ANSWER)
-                    consumer.seek(TopicPartition(*one.partition, low))
+                    low, _ = consumer.get_watermark_offsets(TopicPartition(*assigned.partition), ANSWER)
+                    consumer.seek(TopicPartition(*assigned.partition, low))
                 except KafkaException as error:  # the next look finds it, too
-                    _log.warning("%s/%d: the topic was made anew: %s", *one.partition, error)
+                    _log.warning("%s/%d: the topic was made anew: %s", *assigned.partition, error)
                     continue
-                self.begin_again(one, low, now)
+                self.begin_again(assigned, low, now)
 
     def begin_again(self, old: Assigned, first: int, topic_id: str | None = None) -> Assigned:
         """Begins a partition again whose offsets went back; forgets the records in flight of before."""
@@ -262,15 +262,19 @@ class Partitions:
     def note_reached(self, core: Core, spout: str, *, done: bool) -> Operation[None]:
         """Notes partitions that have read on since their last note; with `done` also what was done since."""
         moved = list[Assigned]()
-        for one in self:
+        for assigned in self:
             # Open marks are noted again and again: the store may have lost them.
-            reached = one.offsets.position
-            if (done and one.marks) or (reached > one.seen and reached > one.offsets.committable):
-                moved.append(one)
-        seen = [one.offsets.position for one in moved]
-        marks = yield from reached_notes.note(core, spout, [one.where(self._group) for one in moved])
-        for one, its, at in zip(moved, marks, seen, strict=bool(marks)):
-            one.marks, one.seen, one.begins = its, at, False
+            reached = assigned.offsets.position
+            if (done and assigned.marks) or (
+                reached > assigned.seen and reached > assigned.offsets.committable
+            ):
+                moved.append(assigned)
+        seen = [assigned.offsets.position for assigned in moved]
+        marks = yield from reached_notes.note(
+            core, spout, [assigned.where(self._group) for assigned in moved]
+        )
+        for assigned, its, at in zip(moved, marks, seen, strict=bool(marks)):
+            assigned.marks, assigned.seen, assigned.begins = its, at, False
 
     # Commits
 
@@ -287,12 +291,17 @@ class Partitions:
         A commit that fails is logged: the next one has all that it had. again: commits an offset once more.
         Where the time of a commit tells its run, each offset is committed again.
         """
-        wanted = None if some is None else {(one.topic, one.partition) for one in some}
+        wanted = None if some is None else {(partition.topic, partition.partition) for partition in some}
         chosen = [
-            one
-            for one in self
-            if (wanted is None or one.partition in wanted)
-            and (again or self._again or not one.noted or one.offsets.committable != one.committed)
+            assigned
+            for assigned in self
+            if (wanted is None or assigned.partition in wanted)
+            and (
+                again
+                or self._again
+                or not assigned.noted
+                or assigned.offsets.committable != assigned.committed
+            )
         ]
         if not chosen:
             return
@@ -303,10 +312,11 @@ class Partitions:
             at = self._started + round((time.monotonic() - self._since) * 1000)
         room = self._note_bytes
         places = [
-            TopicPartition(*one.partition, one.offsets.committable, one.note(at, room)) for one in chosen
+            TopicPartition(*assigned.partition, assigned.offsets.committable, assigned.note(at, room))
+            for assigned in chosen
         ]
-        for one in chosen:
-            one.noted = True
+        for assigned in chosen:
+            assigned.noted = True
         try:
             if wait:
                 self.committed(None, consumer.commit(offsets=places, asynchronous=False))
@@ -322,15 +332,15 @@ class Partitions:
         if error is not None:
             _log.warning("offsets are not committed: %s", error)
         for place in places:
-            known = self._assigned.get((place.topic, place.partition))
+            assigned = self._assigned.get((place.topic, place.partition))
             trouble = error if error is not None else place.error
             if trouble is not None and trouble.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
                 _log.warning("the broker takes no attempts in commits: a restart counts them from 1")
                 self._note_bytes = 0
-            if known is not None and trouble is None:
-                known.committed = place.offset
-            elif known is not None:
-                known.noted = False
+            if assigned is not None and trouble is None:
+                assigned.committed = place.offset
+            elif assigned is not None:
+                assigned.noted = False
 
 
 def answer_to(ask: Callable[[], T], seconds: float = ANSWER) -> T:

@@ -83,12 +83,12 @@ class KafkaRecord(NamedTuple):
     def headers(self) -> Headers:
         """The headers, a new list. Raises ValidationError if the client cannot read them."""
         try:
-            found = self.message.headers()
+            headers = self.message.headers()
         except SystemError as error:
             raise ValidationError(
                 f"record {self.message_id}: its headers cannot be read: the key of one is no UTF-8"
             ) from error
-        return list(found.items()) if isinstance(found, dict) else list(found or ())
+        return list(headers.items()) if isinstance(headers, dict) else list(headers or ())
 
     @property
     def message_id(self) -> str:

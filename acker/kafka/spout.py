@@ -198,10 +198,10 @@ class KafkaSpout:
             self._unsent += self._intake.stay()
         if replays:
             return replays
-        found = self._emit(self._unsent_before() or self._read(most, deadline))
-        if not found and self._intake.full:
+        batch = self._emit(self._unsent_before() or self._read(most, deadline))
+        if not batch and self._intake.full:
             self._take_outcomes(self._patience(deadline))
-        return found
+        return batch
 
     def close(self) -> None:
         """Commits what is done and leaves the group. Records in flight come again, here or elsewhere.

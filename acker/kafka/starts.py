@@ -39,12 +39,12 @@ class Committed:
         """The commit that a broker tells of; None if there is none."""
         if offset < 0:
             return None
-        found = _NOTE.match(metadata or "")
-        if found is None:
+        match = _NOTE.match(metadata or "")
+        if match is None:
             return cls(offset)
-        pairs = (pair.split(":") for pair in found[3].split())
+        pairs = (pair.split(":") for pair in match[3].split())
         tried = {offset + int(far): min(max(1, int(one)), MOST_ATTEMPTS) for far, one in pairs}
-        return cls(offset, found[1], int(found[2]), tried)
+        return cls(offset, match[1], int(match[2]), tried)
 
     def attempts_of(self, topic_id: str, first: int) -> Mapping[int, int]:
         """The attempts, if the partition that begins at an offset has the same records."""

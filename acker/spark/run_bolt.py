@@ -188,14 +188,14 @@ def _publish(ledger: Ledger, rows: DataFrame, number: int) -> list[int]:
     writer = StreamWriter(ledger, _INPUT)
     batch = writer.batch(table)
     values = batch.ids()
-    found = []
+    slabs = []
     for first in range(0, len(values), _SLAB):
-        own = values[first : first + _SLAB]
-        names = [b"%d" % (number + first + place) for place in range(len(own))]
-        found.append(NewSlab(ids.new_anchors(len(own)), own, names))
-    if set(ledger.track_slabs(found, spout=_SPOUT)) != {"A"}:
+        part = values[first : first + _SLAB]
+        names = [b"%d" % (number + first + place) for place in range(len(part))]
+        slabs.append(NewSlab(ids.new_anchors(len(part)), part, names))
+    if set(ledger.track_slabs(slabs, spout=_SPOUT)) != {"A"}:
         raise AckerError("run_bolt: the rows of the test could not be tracked")
-    anchors = np.concatenate([slab.anchors for slab in found])
+    anchors = np.concatenate([slab.anchors for slab in slabs])
     writer.publish(batch, anchors)
     return [int(anchor) for anchor in anchors]
 

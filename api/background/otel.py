@@ -249,8 +249,8 @@ class Exporter:
 
     def export(self, topology: str, anchor: int, events: Sequence[TraceEvent], ended: Failure | None) -> None:
         """Makes spans of a tree. events: one or more, the first one first. ended: None where it was acked."""
-        spout = next((one.spout for one in events if one.spout), "")
-        streams = [one.stream for one in events if one.kind == "emitted"]
+        spout = next((event.spout for event in events if event.spout), "")
+        streams = [event.stream for event in events if event.kind == "emitted"]
         trace_id = _number(16, topology, anchor)
         root = _Span(
             (trace_id, _number(8, topology, anchor, "root")),
@@ -258,14 +258,18 @@ class Exporter:
             streams[0] if streams else spout or topology,
             (events[0].at, max([events[-1].at, *([ended.at] if ended else [])])),
             {"acker.topology": topology, "acker.spout": spout, MESSAGE_ID: str(anchor)},
-            events=[one for one in events if one.kind == "reset"],
+            events=[event for event in events if event.kind == "reset"],
             error=(ended.status, ended.cause.reason) if ended else None,
         )
         parent = self._make(root)
         for place, event in enumerate(events):
             if event.kind not in ("acked", "failed"):
                 continue
-            since = [one.at for one in events[:place] if one.kind == "emitted" and one.stream == event.stream]
+            since = [
+                earlier.at
+                for earlier in events[:place]
+                if earlier.kind == "emitted" and earlier.stream == event.stream
+            ]
             facts: dict[str, str | int] = {"acker.topology": topology}
             facts |= {CONSUMER: event.step} if event.step else {}
             facts |= {MESSAGES: event.rows} if event.rows else {}

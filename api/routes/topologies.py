@@ -82,8 +82,8 @@ async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery,
             return triage.standing(ledger.config.name, judged)
 
         every = [
-            triage.standing(one.topology, one) if isinstance(one, Damaged) else one
-            for one in await service.of_each(names, look)
+            triage.standing(standing.topology, standing) if isinstance(standing, Damaged) else standing
+            for standing in await service.of_each(names, look)
         ]
         counts = triage.count(every)
         left = triage.choose(every, states=query.state, sort=query.sort, cursor=query.cursor or "")
@@ -98,8 +98,8 @@ async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery,
     cursor = None
     if len(left) > len(page):
         cursor = page[-1].topology if query.sort == "name" else page[-1].cursor
-    found = await service.of_each([one.topology for one in page], read)
-    return state.listing(found, cursor, counts)
+    summaries = await service.of_each([standing.topology for standing in page], read)
+    return state.listing(summaries, cursor, counts)
 
 
 @router.get("/{topology}", response_model=TopologyState, responses=declared(404))
@@ -220,11 +220,11 @@ async def mute_trouble(
 
     It may be there already, or come later. A further mute takes the place of the one before.
     """
-    made = await ledger.run(
+    mute = await ledger.run(
         rules.mute(ledger.core, code, by=request.state.client, reason=body.reason, seconds=body.seconds)
     )
     service.forget_health(ledger.config.name)
-    return made
+    return mute
 
 
 @router.delete("/{topology}/mutes/{code}", status_code=HTTPStatus.NO_CONTENT, responses=declared(404, 429))

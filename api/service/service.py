@@ -94,7 +94,7 @@ class Service:
         """Reads each topology that is there, eight at a time; Damaged where one cannot be read."""
         turns = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(name: str) -> T | Damaged | None:
+        async def read_one(name: str) -> T | Damaged | None:
             async with turns:
                 try:
                     return await read(await self.ledger(name))
@@ -103,7 +103,7 @@ class Service:
                 except Exception as error:  # noqa: BLE001 - it must not keep the others from being seen
                     return damaged(name, error)
 
-        return [found for found in await asyncio.gather(*map(one, names)) if found is not None]
+        return [outcome for outcome in await asyncio.gather(*map(read_one, names)) if outcome is not None]
 
     async def ledger(self, name: str) -> AsyncLedger:
         """The ledger of a topology, as stored now; UnknownTopology where there is none."""

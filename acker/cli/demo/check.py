@@ -82,10 +82,10 @@ def _compare_sink(
 ) -> None:
     missing = {name for name, text in expected.items() if text}
     wrong, strange, given_up = list[str](), list[str](), list[str]()
-    for message_id, found in sink.records():
+    for message_id, placed in sink.records():
         missing.discard(message_id)
-        text = " ".join(word for _, word in found)
-        gapless = [position for position, _ in found] == list(range(len(found)))
+        text = " ".join(word for _, word in placed)
+        gapless = [position for position, _ in placed] == list(range(len(placed)))
         if message_id in failed:
             given_up.append(message_id)
         elif message_id in expired:

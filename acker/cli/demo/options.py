@@ -37,10 +37,10 @@ class Faults:
 
     def failures(self, message_id: str, words: Iterable[str], attempts: int) -> int:
         """Returns the number of failures of a record with these words, in at most `attempts` attempts."""
-        found = set(words)
-        if found and self.poisoned(message_id):
+        distinct = set(words)
+        if distinct and self.poisoned(message_id):
             return attempts
-        return min(1, attempts) if found.intersection(self.flaky) else 0
+        return min(1, attempts) if distinct.intersection(self.flaky) else 0
 
     @classmethod
     def parse(cls, flaky: str, poison_every: int) -> "Faults":

@@ -121,11 +121,11 @@ class Children:
         """Calls what awaits a line that is there by now. Raises ChildFailed where a process has ended."""
         for child in self._children:
             child.check()
-        for one in list(self._awaited):
-            child, start, found = one
+        for awaited in list(self._awaited):
+            child, start, callback = awaited
             if line := child.line(start):
-                self._awaited.remove(one)
-                found(line)
+                self._awaited.remove(awaited)
+                callback(line)
 
     def stop(self, timeout: float, but: Child | None = None) -> None:
         """Asks all (but one) to end (SIGTERM); after so many seconds ends their whole sessions (SIGKILL)."""

@@ -53,10 +53,10 @@ class Sink:
     def records(self) -> Iterator[tuple[str, list[tuple[int, str]]]]:
         """Each record that has words: its message id, and (position, word) in order."""
         with self._open() as database:
-            found = database.execute(
+            cursor = database.execute(
                 "SELECT message_id, position, word FROM words ORDER BY message_id, position"
             )
-            for message_id, rows in groupby(found, itemgetter(0)):
+            for message_id, rows in groupby(cursor, itemgetter(0)):
                 yield message_id, [(position, word) for _, position, word in rows]
 
     def count(self) -> int:

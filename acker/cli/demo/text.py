@@ -34,10 +34,10 @@ def find_files(inputs: Sequence[str]) -> list[tuple[str, Path]]:
     inputs: files, and directories whose text files are taken (not hidden ones, not binary ones). None: every
     `.py` file of the running Python's standard library. Raises ValidationError where nothing is to be read.
     """
-    found = list(_named(inputs) if inputs else _standard_library())
-    if not found:
+    files = list(_named(inputs) if inputs else _standard_library())
+    if not files:
         raise ValidationError(f"no text in {', '.join(inputs) or 'the standard library'}")
-    return list(dict(found).items())
+    return list(dict(files).items())
 
 
 def _standard_library() -> Iterator[tuple[str, Path]]:

@@ -20,10 +20,10 @@ def _names(find: Callable[[Store, dict[str, Any]], list[str]]) -> Callable[[type
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         try:
             url = ctx.params.get("url") or os.environ.get("ACKER_URL", "")
-            found = find(Store(url, timeout=_PATIENCE), ctx.params)
+            names = find(Store(url, timeout=_PATIENCE), ctx.params)
         except Exception:  # noqa: BLE001 - a person is typing: no error of any kind belongs in the prompt
             return []
-        return sorted(name for name in found if name.startswith(incomplete))[:_MOST]
+        return sorted(name for name in names if name.startswith(incomplete))[:_MOST]
 
     return complete
 

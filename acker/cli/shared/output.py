@@ -127,7 +127,7 @@ def page_status(pages: list[Any]) -> Status:
 
 def all_pages(read: Callable[[str | None], P]) -> list[P]:
     """All pages, each of them bounded, up to a hundred."""
-    found = [read(None)]
-    while found[-1].cursor is not None and len(found) < _MOST_PAGES:
-        found.append(read(found[-1].cursor))
-    return found
+    pages = [read(None)]
+    while pages[-1].cursor is not None and len(pages) < _MOST_PAGES:
+        pages.append(read(pages[-1].cursor))
+    return pages

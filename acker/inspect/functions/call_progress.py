@@ -100,9 +100,9 @@ class Progress:
         return None if self.seen is None else self.seen.id
 
 
-def pending(core: Core, what: Description, most: int = 100) -> Operation[list[CallHead]]:
+def pending(core: Core, function: Description, most: int = 100) -> Operation[list[CallHead]]:
     """Calls without answer, those first whose time is over first: at most `most` of them, up to 500."""
-    keys_of_function = function_keys.Function(core.config.name, what.name)
+    keys_of_function = function_keys.Function(core.config.name, function.name)
     [requests] = yield [
         command(
             "ZRANGEBYSCORE",
@@ -130,12 +130,12 @@ def pending(core: Core, what: Description, most: int = 100) -> Operation[list[Ca
     ]
 
 
-def answered(core: Core, what: Description, most: int = 100) -> Operation[list[CallHead]]:
+def answered(core: Core, function: Description, most: int = 100) -> Operation[list[CallHead]]:
     """The calls that were answered last, the latest first, of those whose answers are kept."""
-    own = function_keys.Function(core.config.name, what.name)
-    [entries] = yield [command("XREVRANGE", own.answers, "+", "-", "COUNT", min(most, MOST))]
+    keys_of_function = function_keys.Function(core.config.name, function.name)
+    [entries] = yield [command("XREVRANGE", keys_of_function.answers, "+", "-", "COUNT", min(most, MOST))]
     named = [(_text(fields[1]), int(entry.split(b"-")[0]) / 1000) for entry, fields in entries]
-    heads = yield [command("GETRANGE", own.answer(request), 0, _HEAD) for request, _ in named]
+    heads = yield [command("GETRANGE", keys_of_function.answer(request), 0, _HEAD) for request, _ in named]
     return [_ended(request, head, at) for (request, at), head in zip(named, heads, strict=True) if head]
 
 
@@ -184,9 +184,9 @@ def follow(core: Core, function: Description, request: str) -> Operation[Progres
     return Progress(head, tuple(_steps(function, seen, idle)), seen)
 
 
-def _over(what: Description, head: CallHead) -> list[StepSeen]:
+def _over(function: Description, head: CallHead) -> list[StepSeen]:
     """The steps of a call that has its answer."""
-    sections = what.sections()
+    sections = function.sections()
     stopped = [place for place, steps in enumerate(sections) if set(steps) & set(head.steps)]
     over = []
     for place, steps in enumerate(sections):

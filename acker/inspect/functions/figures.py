@@ -85,19 +85,19 @@ class Counted:
             causes.append(Cause(status, tuple(filter(None, steps.split(","))), text, calls))
         return sorted(causes, key=lambda one: (-one.calls, one.status, one.steps, one.text))
 
-    def add(self, what: str, calls: int) -> None:
+    def add(self, counter: str, calls: int) -> None:
         """Adds a count (lua/drpc/answer_call.lua)."""
-        status = KINDS.get(what[:1].encode())
-        if what == "r":
+        status = KINDS.get(counter[:1].encode())
+        if counter == "r":
             self.answered += calls
-        elif what == "f":
+        elif counter == "f":
             self.failed += calls
-        elif what == "t":
+        elif counter == "t":
             self.timed_out += calls
-        elif what[:1] == "l" and what[1:].isdigit():
-            self.latencies[min(int(what[1:]), latency_histogram.MOST_BUCKET)] += calls
-        elif status is not None and what[1:2] == " ":
-            self.of_cause[status, what[2:]] += calls
+        elif counter[:1] == "l" and counter[1:].isdigit():
+            self.latencies[min(int(counter[1:]), latency_histogram.MOST_BUCKET)] += calls
+        elif status is not None and counter[1:2] == " ":
+            self.of_cause[status, counter[2:]] += calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,12 +112,12 @@ class RequestSeen:
 
 def overview(core: Core) -> Operation[list[LineSeen]]:
     """All lines of a topology, by name. One that cannot be read is logged, and left out."""
-    known = yield from definition.lines(core)
-    others = yield from unread(core, known)
+    definitions = yield from definition.lines(core)
+    others = yield from unread(core, definitions)
     lines = []
-    for one in sorted(known.values(), key=lambda line: line.name):
-        members = yield from abreast([_gather(core, member) for member in one.gathers])
-        lines.append(LineSeen(one.name, tuple(members), tuple(others.get(one.number, ()))))
+    for line in sorted(definitions.values(), key=lambda line: line.name):
+        members = yield from abreast([_gather(core, member) for member in line.gathers])
+        lines.append(LineSeen(line.name, tuple(members), tuple(others.get(line.number, ()))))
     return lines
 
 

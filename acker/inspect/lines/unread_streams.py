@@ -44,10 +44,12 @@ def unread(core: Core, lines: Mapping[int, Definition]) -> Operation[dict[int, l
     name.
     """
     streams: dict[int, list[Unread]] = {}
-    for one in (yield from _alone(core)) if lines else ():
-        if (line := (yield from _line(core, one, lines))) is not None:
-            own = one.subscriptions[0]
-            streams.setdefault(line, []).append(Unread(one.name, own.rows_behind, own.unread_age))
+    for stream in (yield from _alone(core)) if lines else ():
+        if (line := (yield from _line(core, stream, lines))) is not None:
+            subscription = stream.subscriptions[0]
+            streams.setdefault(line, []).append(
+                Unread(stream.name, subscription.rows_behind, subscription.unread_age)
+            )
     return streams
 
 
@@ -90,7 +92,7 @@ def _line(core: Core, stream: StreamTotals, definitions: Mapping[int, Definition
     return lines.pop() if len(lines) == 1 and lines != {0} else None
 
 
-def _of(slab: bytes, known: Mapping[int, Definition]) -> int:
+def _of(slab: bytes, definitions: Mapping[int, Definition]) -> int:
     """Returns the number of the line of a slab; 0 for none, whatever its name looks like."""
     line, section = sections.place_of(slab)
-    return line if line in known and section <= len(known[line].gathers) + 1 else 0
+    return line if line in definitions and section <= len(definitions[line].gathers) + 1 else 0

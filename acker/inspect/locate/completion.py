@@ -106,8 +106,8 @@ def completion(core: Core, before: str | datetime | float) -> Operation[Completi
         ValidationError: The time is not valid.
         UnreadableRecord: A record that tells what is open cannot be read.
     """
-    known = yield from servers.note(core)
-    at = _before(before, known.now / 1000)
+    times = yield from servers.note(core)
+    at = _before(before, times.now / 1000)
     before_ms = math.ceil(at * 1000)
     if not core.config.ackers:
         return Completion(at, "unknown", 0, (), (_OFF,))
@@ -125,12 +125,12 @@ def completion(core: Core, before: str | datetime | float) -> Operation[Completi
     records = seen.pending + sum(places.values())
     if seen.slabs:
         places.update((yield from _places(core, seen)))
-    reasons = list(_reasons(known, before_ms, seen, moved and not records))
+    reasons = list(_reasons(times, before_ms, seen, moved and not records))
     # Looked at once more: a server that was lost meanwhile has shown less than there was.
     again = yield from servers.note(core)
-    if again.since > known.since and before_ms < again.since:
-        reasons = [_lost(again.since), *(reason for reason in reasons if reason != _lost(known.since))]
-    early = before_ms > known.now
+    if again.since > times.since and before_ms < again.since:
+        reasons = [_lost(again.since), *(reason for reason in reasons if reason != _lost(times.since))]
+    early = before_ms > times.now
     state: State = "unknown" if reasons else "open" if records or early else "complete"
     listed = tuple(OpenPlace(step, count) for step, count in places.most_common())
     return Completion(at, state, records, listed, (*reasons, *([_EARLY] if early else ())))
@@ -159,10 +159,10 @@ def _lost(since: int) -> str:
     )
 
 
-def _reasons(known: servers.ServerTimes, before: int, seen: OpenTrees, moved: bool) -> list[str]:
+def _reasons(times: servers.ServerTimes, before: int, seen: OpenTrees, moved: bool) -> list[str]:
     reasons = []
-    if before < known.since:
-        reasons.append(_lost(known.since))
+    if before < times.since:
+        reasons.append(_lost(times.since))
     if seen.unreadable:
         reasons.append(f"{seen.unreadable:,} records of the ledger cannot be read")
     if moved:

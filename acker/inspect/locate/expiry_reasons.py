@@ -82,10 +82,10 @@ def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[
     yield from gated.find(wanted, streams.named, end)
     before = gated.slabs()
     none = frozenset[bytes]()
-    sought = {one: wanted.get(one, none) | before.get(one, none) for one in {*wanted, *before}}
+    sought = {shard: wanted.get(shard, none) | before.get(shard, none) for shard in {*wanted, *before}}
     look = PlaceSearch(core, sought, end)
     whole = yield from look.at_all(streams, at_work, gated.locations())
-    there = [one for _, one in look.places.values()]
+    there = [location for _, location in look.places.values()]
     places = yield from place.shown(core, 0, there, streams, at_work, rows=False)
     texts = [where.text(timed=False) for where in places]
     otherwise = IN_NO_STREAM if whole and streams.named else ""
@@ -324,10 +324,10 @@ def _merged(parts: Sequence[Part], of_places: Sequence[str]) -> tuple[dict[bytes
         if len(indexes) and int(indexes.max()) >= len(before):
             more = np.zeros(int(indexes.max()) + 1 - len(before), dtype=np.uint16)
             before = np.concatenate((before, more))
-        for one in np.unique(before[indexes]).tolist():
-            before[indexes[before[indexes] == one]] = sets.more(one, numbers[of_places[number]])
+        for code in np.unique(before[indexes]).tolist():
+            before[indexes[before[indexes] == code]] = sets.more(code, numbers[of_places[number]])
         said[slab] = before
-    return said, [{distinct[one] for one in there or ()} for there in sets.sets]
+    return said, [{distinct[code] for code in there or ()} for there in sets.sets]
 
 
 def _code(codes: Numbers, said: Numbers) -> bytes:

@@ -121,10 +121,10 @@ class Gated:
 
     def slabs(self) -> dict[int, frozenset[bytes]]:
         """The slabs of the sections that are waited for, by shard."""
-        found: dict[int, set[bytes]] = {}
-        for one in self.before.values():
-            found.setdefault(ids.shard_of(one.slab, self.core.config.ackers), set()).add(one.slab)
-        return {shard: frozenset(own) for shard, own in found.items()}
+        by_shard: dict[int, set[bytes]] = {}
+        for section in self.before.values():
+            by_shard.setdefault(ids.shard_of(section.slab, self.core.config.ackers), set()).add(section.slab)
+        return {shard: frozenset(own) for shard, own in by_shard.items()}
 
     def locations(self) -> Iterator[Operation[list[Location]]]:
         """Finds the gathered segments of these slabs' groups, some groups at a time."""

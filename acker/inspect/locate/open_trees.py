@@ -169,21 +169,23 @@ def _words(shard: Shard, slabs: Sequence[tuple[bytes, int]], seen: OpenTrees) ->
 
 def _replays(core: Core, spout: str, before: int, seen: OpenTrees) -> Operation[None]:
     """Adds replays in flight that were tracked since the time, of records that were tracked before it."""
-    own, scan = keys.Spout(core.config.name, spout), 0
+    spout_keys, scan = keys.Spout(core.config.name, spout), 0
     while True:
-        [(cursor, named)] = yield [command("HSCAN", own.kept, scan, "COUNT", _PAGE)]
+        [(cursor, named)] = yield [command("HSCAN", spout_keys.kept, scan, "COUNT", _PAGE)]
         for record in pairs(named).values():
             kept = roots.readable(record)
             if kept is None:
                 seen.unreadable += 1
             elif kept.number > 1 and (kept.first_tracked or 1) < before:
-                yield from _of_replay(core, own, kept, before, seen)
+                yield from _of_replay(core, spout_keys, kept, before, seen)
         scan = int(cursor)
         if scan == 0:
             return
 
 
-def _of_replay(core: Core, own: keys.Spout, kept: Roots, before: int, seen: OpenTrees) -> Operation[None]:
+def _of_replay(
+    core: Core, spout_keys: keys.Spout, kept: Roots, before: int, seen: OpenTrees
+) -> Operation[None]:
     names = kept.names()
     slabs = [names[at : at + 8] for at in range(0, len(names), 8)]
     for first in range(0, len(slabs), _PAGE):
@@ -193,7 +195,10 @@ def _of_replay(core: Core, own: keys.Spout, kept: Roots, before: int, seen: Open
         masks = yield [
             request
             for slab in part
-            for request in (command("HGET", own.slabs, slab), command("HGET", own.declared()[2], slab))
+            for request in (
+                command("HGET", spout_keys.slabs, slab),
+                command("HGET", spout_keys.declared()[2], slab),
+            )
         ]
         for place, (shard, slab, header) in enumerate(
             zip(shards, part, map(headers.read, stored), strict=True)

@@ -120,15 +120,15 @@ def shown(
 
 def _received(core: Core, locations: Sequence[Location]) -> Operation[dict[Location, str]]:
     """Returns the number of rows of external segments that subscriptions have worked on, as text."""
-    streams = sorted({one.stream for one in locations if one.entry})
+    streams = sorted({location.stream for location in locations if location.entry})
     replies = yield [
         command("HEXISTS", keys.Stream(core.config.name, stream).subscriptions, kinds.FIELD)
         for stream in streams
     ]
-    external = {stream for stream, found in zip(streams, replies, strict=True) if found}
-    there = [one for one in dict.fromkeys(locations) if one.stream in external]
-    found = yield from received.received(core, [(one.segment, one.slot) for one in there])
-    return dict(zip(there, received.texts((one.segment for one in there), found), strict=True))
+    external = {stream for stream, kind in zip(streams, replies, strict=True) if kind}
+    there = [location for location in dict.fromkeys(locations) if location.stream in external]
+    progress = yield from received.received(core, [(location.segment, location.slot) for location in there])
+    return dict(zip(there, received.texts((location.segment for location in there), progress), strict=True))
 
 
 def _held_by(core: Core, stream: str, slot: int, at_work: Sequence[Step]) -> Operation[str]:

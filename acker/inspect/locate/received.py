@@ -37,9 +37,9 @@ def received(core: Core, asked: Sequence[tuple[Segment, int]]) -> Operation[list
     return [Received(*pair) for pair in zip(missing, acked, strict=True)]
 
 
-def texts(segments: Iterable[Segment], found: Iterable[Received]) -> list[str]:
+def texts(segments: Iterable[Segment], progress: Iterable[Received]) -> list[str]:
     """Progress in words."""
     return [
-        f"{segment.rows - one.missing:,} of {segment.rows:,} rows received"
-        for segment, one in zip(segments, found, strict=True)
+        f"{segment.rows - of_segment.missing:,} of {segment.rows:,} rows received"
+        for segment, of_segment in zip(segments, progress, strict=True)
     ]

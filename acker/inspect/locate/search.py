@@ -51,11 +51,11 @@ def streams(core: Core) -> Operation[Streams]:
     """The streams that there are."""
     [stored] = yield [command("SMEMBERS", keys.streams(core.config.name))]
     names = sorted(name.decode("utf-8", "replace") for name in stored)
-    own = [keys.Stream(core.config.name, name) for name in names]
-    found = yield [command("HGETALL", one.subscriptions) for one in own]
-    lengths = yield [command("XLEN", one.entries) for one in own]
+    keys_of_streams = [keys.Stream(core.config.name, name) for name in names]
+    replies = yield [command("HGETALL", stream_keys.subscriptions) for stream_keys in keys_of_streams]
+    lengths = yield [command("XLEN", stream_keys.entries) for stream_keys in keys_of_streams]
     named: dict[str, Mapping[int, str | None]] = {}
-    for name, reply in zip(names, found, strict=True):
+    for name, reply in zip(names, replies, strict=True):
         fields = pairs(reply)
         slots: dict[int, str | None] = {
             whole(slot[5:], f"stream {name!r}, {slot!r}"): text.decode("utf-8", "replace")
@@ -149,10 +149,10 @@ def _gathering(core: Core, stream: str, slab: bytes) -> Operation[list[Location]
     return (yield from gathering(core, stream, how, [sections.group_of(slab)]))
 
 
-def _of(found: Iterable[Found], tree: Tree, walk: SearchCursor) -> list[Found]:
+def _of(locations: Iterable[Found], tree: Tree, walk: SearchCursor) -> list[Found]:
     """Returns the tree's part of a slab, which the search counts."""
     parts = []
-    for location in found:
+    for location in locations:
         word = location.of(tree.index)
         if word:
             walk.xor ^= word

@@ -34,12 +34,12 @@ def note(core: Core) -> Operation[ServerTimes]:
     name = core.config.name
     # Not every spout has keys in its slot, so the note of each has a key.
     spouts = [keys.Spout(name, spout).server for spout in sorted(core.spouts)]
-    [own, *replies] = yield [
+    [topology_reply, *replies] = yield [
         scripts.note_server(keys.reached(name), keys.config(name)),
         *(scripts.note_server(shard.clock, shard.clock) for shard in core.shards),
         *(scripts.note_server(key, key, _LIFE) for key in spouts),
     ]
     # Keys on the server of the topology's own were there no longer than these: a new spout's may be younger.
-    times = [(int(since), int(now)) for since, now, server in replies if server != own[2]]
-    times.append((int(own[0]), int(own[1])))
+    times = [(int(since), int(now)) for since, now, server in replies if server != topology_reply[2]]
+    times.append((int(topology_reply[0]), int(topology_reply[1])))
     return ServerTimes(max(since for since, _ in times), min(now for _, now in times))

@@ -139,11 +139,13 @@ def under_way(
     the commits of the known spouts and steps. An unreadable commit is passed over, and logged.
     """
     name, locations = core.config.name, list[Location]()
-    own = [(keys.Stream(name, stream), slot) for stream, slots in subscribed.items() for slot in slots]
-    known = yield [command("HGETALL", stream.readers(slot)) for stream, slot in own]
+    subscriptions = [
+        (keys.Stream(name, stream), slot) for stream, slots in subscribed.items() for slot in slots
+    ]
+    reader_replies = yield [command("HGETALL", stream.readers(slot)) for stream, slot in subscriptions]
     readers = [
         (stream, slot, reader.decode("utf-8", "replace"))
-        for (stream, slot), members in zip(own, known, strict=True)
+        for (stream, slot), members in zip(subscriptions, reader_replies, strict=True)
         for reader in pairs(members)
     ][:MOST_READERS]
     fences = yield [command("HGETALL", stream.fences(slot, reader)) for stream, slot, reader in readers]

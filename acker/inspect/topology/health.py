@@ -144,10 +144,10 @@ def mute(core: Core, code: str, *, by: str, reason: str, seconds: float) -> Oper
         raise ValidationError("mute: expected a reason, got none")
     key = keys.health(core.config.name)
     [instant] = yield [Request(key, ["TIME"])]
-    made = Mute(by[:_MOST_BY], bounded_reason(reason), _seconds(instant) + seconds)
-    if not (yield from _write(core, set_={f"mute:{code}": json.dumps(asdict(made))})):
+    muted = Mute(by[:_MOST_BY], bounded_reason(reason), _seconds(instant) + seconds)
+    if not (yield from _write(core, set_={f"mute:{code}": json.dumps(asdict(muted))})):
         raise UnknownTopology.for_name(core.config.name, " any more")
-    return made
+    return muted
 
 
 def unmute(core: Core, code: str) -> Operation[None]:
@@ -208,10 +208,10 @@ def _stored(reply: Reply) -> _Stored:
 def _mute(text: bytes) -> Mute | None:
     try:
         stored = json.loads(text)
-        made = Mute(str(stored["by"]), str(stored["reason"]), float(stored["until"]))
+        muted = Mute(str(stored["by"]), str(stored["reason"]), float(stored["until"]))
     except (ValueError, TypeError, KeyError):
         return None
-    return made if 0 <= (made.until or 0) <= MOST_LIMIT * 10 else None
+    return muted if 0 <= (muted.until or 0) <= MOST_LIMIT * 10 else None
 
 
 def _note(core: Core, facts: Facts, there: set[Code]) -> Operation[None]:

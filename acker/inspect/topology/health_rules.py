@@ -191,10 +191,10 @@ def _slow(facts: Facts, limit: float) -> Finding | None:
 
 def _behind(facts: Facts, limit: float) -> Finding | None:
     late = [
-        (own.unread_age, own.rows_behind, own.name, stream.name)
+        (totals.unread_age, totals.rows_behind, totals.name, stream.name)
         for stream in facts.streams
-        for own in stream.subscriptions
-        if own.name is not None and own.rows_behind > 0 and own.unread_age is not None
+        for totals in stream.subscriptions
+        if totals.name is not None and totals.rows_behind > 0 and totals.unread_age is not None
     ]
     age, rows, name, stream = max(late, default=(0.0, 0, "", ""))
     longest = limit * facts.config.message_timeout
@@ -229,10 +229,10 @@ def _no_bolt(facts: Facts, limit: float) -> Finding | None:
 def _unstamped(facts: Facts, _: float) -> Finding | None:
     worst: tuple[int, int, str, str] = (0, 0, "", "")
     for stream in facts.streams:
-        for own in stream.subscriptions:
-            strange = own.rows_unstamped + own.rows_damaged + own.rows_foreign + own.rows_newer
-            if strange >= FEW and 2 * strange >= own.rows_received:
-                worst = max(worst, (strange, own.rows_received, own.name or "", stream.name))
+        for totals in stream.subscriptions:
+            strange = totals.rows_unstamped + totals.rows_damaged + totals.rows_foreign + totals.rows_newer
+            if strange >= FEW and 2 * strange >= totals.rows_received:
+                worst = max(worst, (strange, totals.rows_received, totals.name or "", stream.name))
     strange, received, name, read = worst
     if not strange:
         return None

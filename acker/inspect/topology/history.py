@@ -222,10 +222,12 @@ def _at(entry_id: bytes) -> int:
 
 def _parse(entries: Reply) -> list[Reading]:
     """Yields readings; unreadable ones are passed over, because the next reading has their counts, too."""
-    found = [Reading(_at(entry_id), fields[1]) for entry_id, fields in entries]
-    kept = [reading for reading in found if _readable(reading.packed)]
-    if len(kept) < len(found):
-        _log.error("%d of %d readings of the history are not readable", len(found) - len(kept), len(found))
+    readings = [Reading(_at(entry_id), fields[1]) for entry_id, fields in entries]
+    kept = [reading for reading in readings if _readable(reading.packed)]
+    if len(kept) < len(readings):
+        _log.error(
+            "%d of %d readings of the history are not readable", len(readings) - len(kept), len(readings)
+        )
     return kept
 
 

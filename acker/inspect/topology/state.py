@@ -124,13 +124,13 @@ def state(core: Core, read: Totals, judged: Health) -> Operation[State]:
 
 
 def listing(
-    found: Iterable[Summary | Damaged], cursor: str | None = None, counts: Levels | None = None
+    topologies: Iterable[Summary | Damaged], cursor: str | None = None, counts: Levels | None = None
 ) -> Listing:
     """Topologies, or a page of them."""
-    every = list(found)
+    every = list(topologies)
     return Listing(
-        [one for one in every if isinstance(one, Summary)],
-        [one for one in every if isinstance(one, Damaged)],
+        [topology for topology in every if isinstance(topology, Summary)],
+        [topology for topology in every if isinstance(topology, Damaged)],
         cursor,
         counts,
     )

@@ -146,18 +146,18 @@ class Totals:
 
 def totals(core: Core) -> Operation[Totals]:
     """Returns the fill, the age and the counters of each shard and bucket."""
-    known = yield from tick.clocks(core, core.shards)
+    clocks = yield from tick.clocks(core, core.shards)
     names = [*HOLDING, "unreadable", *COUNTERS]
     requests = []
-    for shard, (rotations, drained) in zip(core.shards, known, strict=True):
+    for shard, (rotations, drained) in zip(core.shards, clocks, strict=True):
         # One more than there are: a rotation may be made until the script runs.
         requests.append(scripts.read_totals(shard, _SAMPLE, names, range(drained, rotations + 1)[:_ASIDE]))
     replies = yield requests
     at = replies[0][0][0] / 1000 if replies else None
-    found = (
+    shard_totals = (
         _shard_totals(core, shard.number, reply) for shard, reply in zip(core.shards, replies, strict=True)
     )
-    return Totals(at, tuple(found))
+    return Totals(at, tuple(shard_totals))
 
 
 def unreadable(core: Core) -> Operation[int]:

@@ -78,10 +78,16 @@ def choose(
         ValidationError: The cursor is of another order.
     """
     after = _parse(cursor) if sort == "triage" and cursor else None
-    kept = [one for one in standings if not states or one.level in states]
+    kept = [candidate for candidate in standings if not states or candidate.level in states]
     if sort == "name":
-        return sorted((one for one in kept if one.topology > cursor), key=lambda one: one.topology)
-    return sorted((one for one in kept if after is None or one.key > after), key=lambda one: one.key)
+        return sorted(
+            (candidate for candidate in kept if candidate.topology > cursor),
+            key=lambda candidate: candidate.topology,
+        )
+    return sorted(
+        (candidate for candidate in kept if after is None or candidate.key > after),
+        key=lambda candidate: candidate.key,
+    )
 
 
 def words(levels: Levels) -> str:

@@ -198,10 +198,12 @@ def _end(one: FoundAttempt) -> tuple[str, int]:
     return one.state, round((one.at or 0.0) * 1000)
 
 
-def _of_row(one: Attempt) -> FoundAttempt:
+def _of_row(attempt: Attempt) -> FoundAttempt:
     """An attempt that a row tells of."""
-    state: FoundState = "expired" if one.status == "expired" else "failed"
-    return FoundAttempt(None, one.number, state, one.reason, one.step, one.batch, None, one.at)
+    state: FoundState = "expired" if attempt.status == "expired" else "failed"
+    return FoundAttempt(
+        None, attempt.number, state, attempt.reason, attempt.step, attempt.batch, None, attempt.at
+    )
 
 
 # the searched sources
@@ -218,10 +220,10 @@ def _held(
     for tree in page.trees:
         if tree.spout is not None:
             ended = yield from failures.how_ended(core, tree)
-            one = (
+            attempt = (
                 _of_failure(ended) if isinstance(ended, Failure) else _of_tree(tree, acked=ended is not None)
             )
-            gathered.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = one
+            gathered.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = attempt
     return len(page.trees)
 
 

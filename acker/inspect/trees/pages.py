@@ -341,10 +341,10 @@ def _start(
     return cursors.decode(cursor, query, core.config.ackers), limit
 
 
-def _page(found: list[Tree], position: Position, end: int, query: tuple[object, ...]) -> TreesPage:
+def _page(members: list[Tree], position: Position, end: int, query: tuple[object, ...]) -> TreesPage:
     if not position.slabs and position.shard >= end:
-        return TreesPage(tuple(found), None)
-    return TreesPage(tuple(found), cursors.encode(position, query))
+        return TreesPage(tuple(members), None)
+    return TreesPage(tuple(members), cursors.encode(position, query))
 
 
 def _whole(value: object, what: str, low: int, high: int) -> None:

@@ -205,8 +205,8 @@ def _microseconds(message: Message) -> int:
 
 
 def _headers(message: Message) -> list[dict[str, object]]:
-    found = message.headers() or []
+    headers = message.headers() or []
     return [
         {"key": key, "value": value.encode() if isinstance(value, str) else value}
-        for key, value in (found.items() if isinstance(found, dict) else found)
+        for key, value in (headers.items() if isinstance(headers, dict) else headers)
     ]

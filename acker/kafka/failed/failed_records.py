@@ -105,7 +105,7 @@ class FailedRecords:
         if self.due is None or self.due > now:
             return []
         taken = self._waiting.take(now, max(0, min(most, _RETRIES)))
-        found = self._reader.read(taken, _READING)
+        messages = self._reader.read(taken, _READING)
         again: list[Read] = []
         over: list[tuple[Retry, Message | None]] = []
         for retry in taken:
@@ -113,10 +113,10 @@ class FailedRecords:
             place = assigned.offsets.find(retry.offset) if assigned is not None else None
             if assigned is None or place is None:
                 continue
-            if retry not in found:
+            if retry not in messages:
                 self._waiting.add(retry, now + _UNREAD)
-            elif (message := found[retry]) is None or retry.final:
-                over.append((retry, found[retry]))
+            elif (message := messages[retry]) is None or retry.final:
+                over.append((retry, messages[retry]))
             else:
                 mark = np.array([retry.mark], np.int64)
                 again.append((Piece(assigned, *place, mark, {0: retry.history}), [message]))

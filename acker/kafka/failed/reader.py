@@ -45,12 +45,12 @@ def marks_of(messages: Sequence[Message]) -> Ids:
 
 def arrived(consumer: Consumer, most: int, wait: float) -> list[Message]:
     """The messages that have come, at most `most`; waits for the first. `consume` waits for all."""
-    found = consumer.consume(most, 0.0)
-    if not found and wait > 0.0:
-        found = consumer.consume(1, wait)
-        if found and most > 1:
-            found += consumer.consume(most - 1, 0.0)
-    return found
+    messages = consumer.consume(most, 0.0)
+    if not messages and wait > 0.0:
+        messages = consumer.consume(1, wait)
+        if messages and most > 1:
+            messages += consumer.consume(most - 1, 0.0)
+    return messages
 
 
 class Reader:
@@ -71,9 +71,9 @@ class Reader:
         left: dict[Partition, deque[Retry]] = {}
         for retry in sorted(wanted, key=lambda one: (one.partition, one.offset)):
             left.setdefault(retry.partition, deque()).append(retry)
-        found: dict[Retry, Message | None] = {}
+        messages: dict[Retry, Message | None] = {}
         if not left:
-            return found
+            return messages
         if self._consumer is None:
             self._consumer = Consumer(self._settings)
         consumer, deadline, room = self._consumer, time.monotonic() + timeout, _MOST_BYTES
@@ -87,17 +87,17 @@ class Reader:
                     if queue is None:
                         continue
                     if message.error() is None:
-                        self._take(message, queue, found)
+                        self._take(message, queue, messages)
                     else:
-                        self._note(message, where, queue, found)
+                        self._note(message, where, queue, messages)
                     if not queue:
                         del left[where]
                         consumer.incremental_unassign([TopicPartition(*where)])
         finally:
             consumer.unassign()
-        for retry in found:
+        for retry in messages:
             self._beyond.pop((retry.partition, retry.offset), None)
-        return found
+        return messages
 
     def close(self) -> None:
         """Closes the consumer."""
@@ -105,18 +105,18 @@ class Reader:
             self._consumer.close()
             self._consumer = None
 
-    def _take(self, message: Message, queue: deque[Retry], found: dict[Retry, Message | None]) -> None:
+    def _take(self, message: Message, queue: deque[Retry], messages: dict[Retry, Message | None]) -> None:
         offset = message.offset() or 0
         while queue and queue[0].offset < offset:
-            found[queue.popleft()] = None
+            messages[queue.popleft()] = None
         if queue and queue[0].offset == offset:
             retry = queue.popleft()
-            found[retry] = message if mark_of(message) == retry.mark else None
+            messages[retry] = message if mark_of(message) == retry.mark else None
         if queue and queue[0].offset > offset + _FAR:
             self._seek(queue[0])
 
     def _note(
-        self, message: Message, where: Partition, queue: deque[Retry], found: dict[Retry, Message | None]
+        self, message: Message, where: Partition, queue: deque[Retry], messages: dict[Retry, Message | None]
     ) -> None:
         """Takes an error of a partition: its end, or an offset that it does not have."""
         error = message.error()
@@ -134,7 +134,7 @@ class Reader:
         within = list[Retry]()
         for retry in queue:
             if retry.offset < first or (retry.offset >= end and self._is_gone(retry)):
-                found[retry] = None
+                messages[retry] = None
             elif retry.offset < end:
                 within.append(retry)
         queue.clear()

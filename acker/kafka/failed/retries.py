@@ -76,12 +76,12 @@ class RetryQueue:
 
     def take(self, now: float, most: int) -> list[Retry]:
         """Removes and returns at most `most` records that are due, the longest due first."""
-        found: list[Retry] = []
-        while len(found) < most and (first := self._first()) is not None and first.at <= now:
+        due: list[Retry] = []
+        while len(due) < most and (first := self._first()) is not None and first.at <= now:
             heapq.heappop(self._heap)
             del self._waiting[first.retry.partition, first.retry.offset]
-            found.append(first.retry)
-        return found
+            due.append(first.retry)
+        return due
 
     @property
     def due(self) -> float | None:

@@ -132,11 +132,13 @@ class Bolt(Shipped):
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
                 step = replace(step, seconds=seconds, late=acks)
                 others = verdict.others if verdict else ()
-                external = [one.stream for one in collector.received]
+                external = [received.stream for received in collector.received]
                 committing.register(ledger, batch.sparkSession, step, work, others, external)
                 if work.roots():
                     store_loss.mark(ledger, at)
-                    conflicts.warn_of_tracking_queries(ledger, at, (one.how.spout for one in work.roots()))
+                    conflicts.warn_of_tracking_queries(
+                        ledger, at, (roots.how.spout for roots in work.roots())
+                    )
             collector.sends.forget()
         batch_inputs.forget(ledger, at)
         _note_done(ledger, at, self.name)

@@ -307,11 +307,11 @@ class Collector(ExternalWork):
         Raises:
             ValidationError: The ledger belongs to another topology than the job's.
         """
-        own, other = self._ledger, ledger
-        if (own.config.name, own.store.url) != (other.config.name, other.store.url):
+        job_ledger, other = self._ledger, ledger
+        if (job_ledger.config.name, job_ledger.store.url) != (other.config.name, other.store.url):
             raise ValidationError(
-                f"track: expected the topology of the job, {own.config.name!r} in {own.store!r}, got "
-                f"{other.config.name!r} in {other.store!r}"
+                f"track: expected the topology of the job, {job_ledger.config.name!r} in "
+                f"{job_ledger.store!r}, got {other.config.name!r} in {other.store!r}"
             )
         if any(one.stream == stream for one in self.taken):
             return rows
@@ -365,10 +365,10 @@ class Collector(ExternalWork):
             once.check_keep(rows, keep)
         once.check_new(rows)
         self._used_once = True
-        found = once.looked_up(
+        looked_up = once.looked_up(
             self._ledger, rows, key, step=f"{self.name}/{sink}", horizon=ms, limit=limit, keep=keep
         )
-        return self._kept(found, effects_horizon=ms)
+        return self._kept(looked_up, effects_horizon=ms)
 
     def reset_timeout(self, rows: DataFrame) -> int:
         """Gives the trees of rows, and all others of their slabs, the whole message timeout again, at once.

@@ -84,12 +84,12 @@ class ExternalWork(BatchWork):
         with self._of_batch():
             if fixed:
                 rows = rows.localCheckpoint(eager=True)
-            one = receiving.receive(self._ledger, rows, stream, self._of_rows, fixed=fixed)
-        step = serving.serve(core, stream, one.slot, self._of_rows, self.name, shared=False)
+            received = receiving.receive(self._ledger, rows, stream, self._of_rows, fixed=fixed)
+        step = serving.serve(core, stream, received.slot, self._of_rows, self.name, shared=False)
         self._ledger.run(step)
-        self.received.append(one)
+        self.received.append(received)
         self.given.append(given)
-        return one.given()
+        return received.given()
 
     def _send(
         self,
@@ -132,16 +132,16 @@ class ExternalWork(BatchWork):
         if EFFECT in rows.columns or not isinstance(anchor, LongType):
             return False
         with self._of_batch():
-            found = rows.select(COLUMN, ANCHORS, why.alias(FAILED)).limit(_MOST_FAILS + 1).collect()
-        if len(found) > _MOST_FAILS:
+            collected = rows.select(COLUMN, ANCHORS, why.alias(FAILED)).limit(_MOST_FAILS + 1).collect()
+        if len(collected) > _MOST_FAILS:
             return False
-        causes = texts([row[FAILED] for row in found], self.name, self._how.batch)
+        causes = texts([row[FAILED] for row in collected], self.name, self._how.batch)
         left, reasons = list[list[int | None]](), list[str]()
-        for row, cause in zip(found, causes, strict=True):
+        for row, cause in zip(collected, causes, strict=True):
             noted, stamps = set[int](), row[COLUMN]
             for text in stamps if isinstance(stamps, list) else [stamps]:
-                for one in self.received:
-                    noted |= one.fail(text, cause.encode("utf-8", "replace"))
+                for received in self.received:
+                    noted |= received.fail(text, cause.encode("utf-8", "replace"))
             anchors = (row[ANCHORS] or []) if several else [row[ANCHORS]]
             others = [tree for tree in anchors if tree and tree not in noted]
             if others or not noted:
@@ -167,12 +167,12 @@ class ExternalWork(BatchWork):
         Raises:
             AckerError: Received rows may be made of the batch.
         """
-        for one, rows in zip(self.received, self.given, strict=True):
+        for received, rows in zip(self.received, self.given, strict=True):
             if given_rows.may_be_of_batch(rows):
                 raise AckerError(
-                    f"receive, stream {one.stream!r}: the rows are made of a batch that has trees of its "
-                    "own, of acker.track or of a managed stream. What comes of them is anchored to the trees "
-                    "of their stamps alone, and the batch's would be acked before it is processed, so "
+                    f"receive, stream {received.stream!r}: the rows are made of a batch that has trees of "
+                    "its own, of acker.track or of a managed stream. What comes of them is anchored to the "
+                    "trees of their stamps alone, and the batch's would be acked before it is processed, so "
                     "nothing was committed: read the external rows by a query, or a frame, of their own"
                 )
 

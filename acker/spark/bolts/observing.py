@@ -86,13 +86,13 @@ class ObservingCollector(OffCollector):
         )
         left = MOST_FAILS - len(self.fails)
         named = rows.select(anchors.alias("anchor"), cause.alias("cause")).filter("anchor != 0")
-        found = named.limit(left + 1).collect() if left else []
-        if len(found) > left or not left:
+        failed_rows = named.limit(left + 1).collect() if left else []
+        if len(failed_rows) > left or not left:
             _log.warning(
                 "step %r: of batch %d, %d fails are recorded, and the trees of others expire",
                 self.name, self.batch_id, MOST_FAILS,
             )  # fmt: skip
-        for row in found[:left]:
+        for row in failed_rows[:left]:
             whole = Cause.parse(row["cause"])
             text = replace(whole, step=self.name, batch=self._how.batch).text().encode()
             self.fails.setdefault(row["anchor"], text)  # the first one wins

@@ -72,22 +72,22 @@ class _Looker(Shipped):
         for batch in batches:
             column = batch.column(0)
             counted["rows"] += len(column)
-            for found in seal.read_many(_flat(column)):
-                if not isinstance(found, Stamp):
-                    counted[found] += 1
+            for stamp in seal.read_many(_flat(column)):
+                if not isinstance(stamp, Stamp):
+                    counted[stamp] += 1
                     continue
-                counted["several"] += len(found.anchors) > 1
-                begun[found.token] = found.sent
-                for anchor in found.anchors:
-                    place = found.token, ids.shard_of_anchor(anchor, self.ackers)
-                    positions.setdefault(place, []).append(found.position)
+                counted["several"] += len(stamp.anchors) > 1
+                begun[stamp.token] = stamp.sent
+                for anchor in stamp.anchors:
+                    place = stamp.token, ids.shard_of_anchor(anchor, self.ackers)
+                    positions.setdefault(place, []).append(stamp.position)
                     trees.setdefault(place, set()).add(anchor)
         tokens = [*(token for token, _ in positions), _FACTS]
         shards = [*(shard for _, shard in positions), 0]
         times = [*(begun[token] for token, _ in positions), 0]
         facts = np.array([counted[kind] for kind in _KINDS], np.int64).tobytes()
         rows = [*map(bits.pack, positions.values()), facts]
-        listed = [np.fromiter(found, np.int64, len(found)).tobytes() for found in trees.values()]
+        listed = [np.fromiter(anchors, np.int64, len(anchors)).tobytes() for anchors in trees.values()]
         arrays = [pa.array(tokens, pa.string()), pa.array(shards, pa.int32()), pa.array(times, pa.int64())]
         yield pa.RecordBatch.from_arrays(
             [*arrays, pa.array(rows, pa.binary()), pa.array([*listed, b""], pa.binary())],
@@ -125,11 +125,11 @@ class _Anchors(Shipped):
             if pa.types.is_list(column.type):
                 yield self._of_lists(seal, column)
                 continue
-            found = [self._open(one) for one in seal.read_many(column.to_pylist())]
+            open_anchors = [self._open(stamp) for stamp in seal.read_many(column.to_pylist())]
             if self.several:
-                yield pa.array([list(one) or [0] for one in found], pa.list_(pa.int64()))
+                yield pa.array([list(anchors) or [0] for anchors in open_anchors], pa.list_(pa.int64()))
             else:
-                yield pa.array([one[0] if one else 0 for one in found], pa.int64())
+                yield pa.array([anchors[0] if anchors else 0 for anchors in open_anchors], pa.int64())
 
     def _of_lists(self, seal: Seal, column: pa.Array) -> pa.Array:
         rows = list[list[int]]()
@@ -138,16 +138,16 @@ class _Anchors(Shipped):
             rows.append(list(dict.fromkeys(anchors)) or [0])
         return pa.array(rows, pa.list_(pa.int64()))
 
-    def _open(self, found: Any) -> tuple[int, ...]:
-        if not isinstance(found, Stamp):
+    def _open(self, stamp: Any) -> tuple[int, ...]:
+        if not isinstance(stamp, Stamp):
             return ()
         if not self.over:
-            return found.anchors
+            return stamp.anchors
         ackers = self.looker.ackers
         return tuple(
             anchor
-            for anchor in found.anchors
-            if (found.token, ids.shard_of_anchor(anchor, ackers)) not in self.over
+            for anchor in stamp.anchors
+            if (stamp.token, ids.shard_of_anchor(anchor, ackers)) not in self.over
         )
 
 
@@ -255,15 +255,15 @@ def receipts_of(received: Sequence[Received]) -> list[Receipt]:
 def _receipt(stream: str, slot: int, epoch: bytes, received: Sequence[Received]) -> Receipt:
     rows, fails = dict[Place, bytes](), dict[Place, _Fails]()
     newest, counted = 0, Counter[str]()
-    for one in received:
-        for place, positions in one.worked().items():
+    for part in received:
+        for place, positions in part.worked().items():
             rows[place] = bits.either(rows.get(place, b""), positions)
-            newest = max(newest, one.look.begun[place[0]])
-            for at, why in one.fails.get(place, {}).items():
+            newest = max(newest, part.look.begun[place[0]])
+            for at, why in part.fails.get(place, {}).items():
                 if _has(positions, at):
                     fails.setdefault(place, {}).setdefault(at, why)
-        counted.update({kind: count for kind, count in one.look.counted.items() if kind != "several"})
-        counted["over"] += len({token for token, _ in one.over})
+        counted.update({kind: count for kind, count in part.look.counted.items() if kind != "several"})
+        counted["over"] += len({token for token, _ in part.over})
     worked = receipts.packed({place: (positions, fails.get(place, {})) for place, positions in rows.items()})
     return Receipt(stream, slot, epoch.decode(), newest, dict(counted), worked)
 
@@ -324,13 +324,13 @@ def _read(rows: DataFrame, looker: _Looker) -> Look:
     """Evaluates rows, and reads their stamps; the results are of the winners of tasks."""
     look = Look()
     for row in map_in_arrow(rows.select(COLUMN), looker, _LOOK).collect():
-        token, shard, begun, found = row["token"], row["shard"], row["begun"], bytes(row["rows"])
+        token, shard, begun, packed = row["token"], row["shard"], row["begun"], bytes(row["rows"])
         if token == _FACTS:
-            look.counted.update(dict(zip(_KINDS, np.frombuffer(found, np.int64).tolist(), strict=True)))
+            look.counted.update(dict(zip(_KINDS, np.frombuffer(packed, np.int64).tolist(), strict=True)))
             continue
         place, of_trees = (token, shard), np.frombuffer(bytes(row["trees"]), np.int64)
         look.begun[token] = begun
-        look.rows[place] = bits.either(look.rows.get(place, b""), found)
+        look.rows[place] = bits.either(look.rows.get(place, b""), packed)
         look.trees[place] = np.union1d(look.trees.get(place, of_trees), of_trees)
     return look
 

@@ -129,12 +129,12 @@ class Sends:
         """
         core = self.ledger.core
         key, name = keys.external(core.config.name, "sent", self.batch.query), self._field(stream, part)
-        own, run = keys.Stream(core.config.name, stream), _BEGUN + secrets.token_hex(16).encode()
+        stream_keys, run = keys.Stream(core.config.name, stream), _BEGUN + secrets.token_hex(16).encode()
         _, text, _, persist = yield [
             command("HSETNX", key, name, run),
             command("HGET", key, name),
             command("EXPIRE", key, HOLD_TTL),
-            command("HGET", own.subscriptions, PERSIST),
+            command("HGET", stream_keys.subscriptions, PERSIST),
         ]
         before = _written(text)
         if before is not None and not (yield from sending.hold(core, before.sent)):
@@ -227,27 +227,27 @@ class Write:
         finally:
             stamped, read = reports.end(stamping), reports.end(reading)
         try:
-            found = verdicts.lists(stamped, stream)
+            by_partition = verdicts.lists(stamped, stream)
             seen = verdicts.lists(read, stream)
             self._check_read(seen)
         except verdicts.TwoLists:
-            own = keys.Stream(ledger.core.config.name, stream)
-            ledger.store.send([command("HSET", own.subscriptions, PERSIST, 1)])
+            stream_keys = keys.Stream(ledger.core.config.name, stream)
+            ledger.store.send([command("HSET", stream_keys.subscriptions, PERSIST, 1)])
             raise
         inputs = self.sends.digest(self.rows.sparkSession)
         chosen = verdicts.choose(
-            whole=self._is_whole(writer, found, seen),
+            whole=self._is_whole(writer, by_partition, seen),
             begun=begun,
             skips=self._may_skip(writer),
             same=before is not None and inputs != "" and before.inputs == inputs,
         )
         if chosen is None or (before is not None and chosen.before and len(before.sent) > _MOST_RUNS):
             raise FailedException(self._unknown(begun))
-        counts = [(report.unanchored, report.treeless, report.rows) for report in found.values()]
+        counts = [(report.unanchored, report.treeless, report.rows) for report in by_partition.values()]
         unanchored, treeless, rows = map(sum, zip(*counts, strict=True)) if counts else (0, 0, 0)
         written = Written((), inputs)
         if chosen.found:
-            written = Written((_sending(stream, external, found),), inputs, unanchored, treeless)
+            written = Written((_sending(stream, external, by_partition),), inputs, unanchored, treeless)
         if before is not None and chosen.before:
             unanchored, treeless = written.unanchored + before.unanchored, written.treeless + before.treeless
             written = Written((*before.sent, *written.sent), inputs, unanchored, treeless)
@@ -295,16 +295,16 @@ class Write:
             if self._filled is not None and self._filled.get(own) != repr(list(report.segments)):
                 verdicts.lists([report, report._replace(segments=())], self.stream)
 
-    def _is_whole(self, writer: SinkWriter, found: dict[int, Report], seen: dict[int, Report]) -> bool:
+    def _is_whole(self, writer: SinkWriter, by_partition: dict[int, Report], seen: dict[int, Report]) -> bool:
         """True if the sink has evaluated all rows: then it has them."""
         if not writer.done:
             return False
         if self._filled is not None:
-            return set(self._filled) <= found.keys() and set(self._filled) <= seen.keys()
-        if not found:
+            return set(self._filled) <= by_partition.keys() and set(self._filled) <= seen.keys()
+        if not by_partition:
             return self._is_empty(writer)
-        stages = sorted({report.stage for report in found.values()})
-        return verdicts.is_whole(found, reports.tasks(self.rows.sparkSession.sparkContext, stages))
+        stages = sorted({report.stage for report in by_partition.values()})
+        return verdicts.is_whole(by_partition, reports.tasks(self.rows.sparkSession.sparkContext, stages))
 
     def _is_empty(self, writer: SinkWriter) -> bool:
         """True if no task has reported because there was none.
@@ -361,22 +361,22 @@ def _tokens(batches: Any) -> Any:
     """Yields the number of a partition, and the tokens of its stamps; nothing for one without rows."""
     import pyarrow as pa
 
-    own, tokens = -1, dict[str, int]()
+    partition, tokens = -1, dict[str, int]()
     for batch in batches:
         if batch.num_rows:
-            own = batch.column(1)[0].as_py()
+            partition = batch.column(1)[0].as_py()
         count_tokens(batch.column(0), tokens)
-    if own < 0:
+    if partition < 0:
         return
     yield pa.RecordBatch.from_pydict(
-        {_OWN: pa.array([own], pa.int32()), "tokens": [repr(sorted(tokens.items()))]}
+        {_OWN: pa.array([partition], pa.int32()), "tokens": [repr(sorted(tokens.items()))]}
     )
 
 
-def _sending(stream: str, external: External, found: dict[int, Report]) -> Sending:
+def _sending(stream: str, external: External, by_partition: dict[int, Report]) -> Sending:
     pieces = tuple(
         (Segment.load(record), begun)
-        for _, report in sorted(found.items())
+        for _, report in sorted(by_partition.items())
         for record, begun in report.segments
     )
     return Sending(stream, external.number, external.key, pieces)

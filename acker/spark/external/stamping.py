@@ -173,16 +173,16 @@ class Rereader(Shipped):
     def __call__(self, parts: Parts) -> Iterator[pa.Array]:
         """Yields the stamps as they are. A task without rows cannot tell its own partition: no report."""
         context: Any = TaskContext.get()
-        own, tokens, rows = -1, dict[str, int](), 0
+        partition, tokens, rows = -1, dict[str, int](), 0
         for stamps, numbers in parts:
             if len(numbers):
-                own = numbers[0].as_py()
+                partition = numbers[0].as_py()
             rows += len(stamps)
             count_tokens(stamps, tokens)
             yield stamps
         if self.reports is not None and rows:
             listed = tuple(sorted(tokens.items()))
-            self.reports.add([Report(self.call, context.stageId(), own, listed, rows, 0, 0)])
+            self.reports.add([Report(self.call, context.stageId(), partition, listed, rows, 0, 0)])
 
 
 def count_tokens(stamps: pa.Array, tokens: dict[str, int]) -> None:
@@ -201,16 +201,16 @@ def arrow_column(
         def call(parts: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
             yield from function(parts)
 
-        made: Any = F.arrow_udf(call, StringType())
-        return made.asNondeterministic()(*of)  # type: ignore[no-any-return]
+        udf: Any = F.arrow_udf(call, StringType())
+        return udf.asNondeterministic()(*of)  # type: ignore[no-any-return]
     fields = StructType([StructField(f"c{at}", kind) for at, kind in enumerate(kinds)])
     types = arrow_schema(fields).types
 
     def call_pandas(parts: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.Series]:
         taken = (tuple(pa.array(one, kind) for one, kind in zip(part, types, strict=True)) for part in parts)
-        for made in function(taken):
-            yield made.to_pandas()
+        for texts in function(taken):
+            yield texts.to_pandas()
 
     functions: Any = F
-    made = functions.pandas_udf(call_pandas, StringType())
-    return made.asNondeterministic()(*of)  # type: ignore[no-any-return]
+    udf = functions.pandas_udf(call_pandas, StringType())
+    return udf.asNondeterministic()(*of)  # type: ignore[no-any-return]

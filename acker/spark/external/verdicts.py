@@ -19,9 +19,9 @@ class TwoLists(AckerError):
 
 def lists(reports: Iterable[Report], stream: str) -> dict[int, Report]:
     """The report of each own partition. Raises TwoLists."""
-    found = dict[int, Report]()
+    by_partition = dict[int, Report]()
     for report in reports:
-        before = found.setdefault(report.own, report)
+        before = by_partition.setdefault(report.own, report)
         if before.segments != report.segments:
             raise TwoLists(
                 f"the rows for stream {stream!r} were evaluated more than once, with other rows in partition "
@@ -29,7 +29,7 @@ def lists(reports: Iterable[Report], stream: str) -> dict[int, Report]:
                 "effect, and its next run persists the rows of this stream. To do that from the beginning: "
                 "collector.emit(..., persist=True)"
             )
-    return found
+    return by_partition
 
 
 def is_whole(found: Sequence[int] | dict[int, Report], count: int | None) -> bool:

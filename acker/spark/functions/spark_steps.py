@@ -49,7 +49,7 @@ class SparkSteps:
         self, function: LinearDRPC, *, url: str, topology: str, **given: Unpack[StoreOptions]
     ) -> None:
         self.function = function
-        self._what = function.description(topology)
+        self._description = function.description(topology)
         self._store: dict[str, Any] = {"url": url, "topology": topology, **given}
 
     def read(self, spark: SparkSession, step: str, **given: Unpack[StepOptions]) -> DataFrame:
@@ -72,7 +72,7 @@ class SparkSteps:
             ValidationError: The function has no such step, or it is not declared with `spark=True`.
         """
         place = self._place(step)
-        stream, gathers = self._what.stream(place), self._what.steps[place].gathers
+        stream, gathers = self._description.stream(place), self._description.steps[place].gathers
         options_of_step: dict[str, object] = {"stream": stream, "subscription": step}
         if gathers:
             options_of_step["requests"] = True
@@ -105,23 +105,23 @@ class SparkSteps:
 
         def decorate(*functions_given: Callable[[DataFrame, "StepCollector"], object]) -> StepBolt:
             function = bolt_function.check_function(functions_given)
-            return StepBolt(function, self._what, place, {**self._store, **given})
+            return StepBolt(function, self._description, place, {**self._store, **given})
 
         return decorate
 
     def _place(self, step: str) -> int:
-        steps = self._what.steps
+        steps = self._description.steps
         for place, declared in enumerate(steps):
             if declared.name == step and declared.spark:
                 return place
             if declared.name == step:
                 raise ValidationError(
-                    f"step {step!r} of function {self._what.name!r} is a step in plain Python: "
+                    f"step {step!r} of function {self._description.name!r} is a step in plain Python: "
                     "declare it with spark=True to have a Spark job run it"
                 )
         names = [declared.name for declared in steps]
         raise ValidationError(
-            f"function {self._what.name!r} has no step {step!r}{meant(step, set(names))}: it has "
+            f"function {self._description.name!r} has no step {step!r}{meant(step, set(names))}: it has "
             f"{', '.join(names)}"
         )
 
@@ -130,26 +130,30 @@ class StepBolt(Bolt):
     """A bolt of a step for `DataStreamWriter.foreachBatch`, made by `SparkSteps.bolt`."""
 
     def __init__(
-        self, function: Callable[..., object], what: Description, place: int, settings: dict[str, object]
+        self,
+        function: Callable[..., object],
+        description: Description,
+        place: int,
+        settings: dict[str, object],
     ) -> None:
-        self._what, self._place = what, place
-        super().__init__(function, what.steps[place].name, settings)
+        self._description, self._place = description, place
+        super().__init__(function, description.steps[place].name, settings)
         if self._options.observe:
             raise ValidationError(
-                f"step {self.name!r} of function {what.name!r}: expected no observe=True, because its "
+                f"step {self.name!r} of function {description.name!r}: expected no observe=True, because its "
                 "rows lie in the store"
             )
 
     def _collector(self, spark: SparkSession, at: MicroBatch) -> Collector:
-        return StepCollector(spark, self._options, at, self._what, self._place)
+        return StepCollector(spark, self._options, at, self._description, self._place)
 
     def _check_read(self, inputs: Sequence[Range | Roots]) -> None:
-        stream = self._what.stream(self._place)
+        stream = self._description.stream(self._place)
         for one in inputs:
             other = "rows that it tracks" if isinstance(one, Roots) else f"stream {one.stream!r}"
             if isinstance(one, Roots) or one.stream != stream:
                 raise AckerError(
-                    f"the bolt of step {self.name!r} of function {self._what.name!r} was called with a batch "
-                    f"of {other}: expected rows of stream {stream!r}. Read them by "
+                    f"the bolt of step {self.name!r} of function {self._description.name!r} was called "
+                    f"with a batch of {other}: expected rows of stream {stream!r}. Read them by "
                     f"steps.read(spark, {self.name!r})"
                 )

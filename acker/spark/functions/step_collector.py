@@ -28,16 +28,17 @@ class StepCollector(Collector):
         spark: The session of the batch.
         options: The options of the step.
         batch: The batch.
-        what: The function.
+        description: The function.
         place: The number of the step, from 0.
     """
 
     def __init__(
-        self, spark: SparkSession, options: Options, batch: MicroBatch, what: Description, place: int
+        self, spark: SparkSession, options: Options, batch: MicroBatch, description: Description, place: int
     ) -> None:
         super().__init__(spark, options, batch)
-        self._what, self._place = what, place
-        self._ledger.run(registry.check(what))  # each batch: FunctionConflict ends a query of another version
+        self._description, self._place = description, place
+        # For each batch: FunctionConflict ends a query of another version.
+        self._ledger.run(registry.check(description))
 
     @in_life
     def emit(
@@ -134,17 +135,19 @@ class StepCollector(Collector):
             ValidationError: This is not the last step, rows have no request, or JSON lacks the type of
                 `result`.
         """
-        last = self._what.steps[-1].name
-        if self._place + 1 < len(self._what.steps):
+        last = self._description.steps[-1].name
+        if self._place + 1 < len(self._description.steps):
             raise ValidationError(
-                f"results: only the last step of function {self._what.name!r}, {last!r}, gives results, and "
-                f"not {self.name!r}: emit rows to the next step"
+                f"results: only the last step of function {self._description.name!r}, {last!r}, gives "
+                f"results, and not {self.name!r}: emit rows to the next step"
             )
         rows = function_results.checked(named(rows, "results"))
         once.check_effects(rows, "results", self._used_once, emits=True)
-        keep = round(self._what.timeout + self._what.keep)
+        keep = round(self._description.timeout + self._description.keep)
         given = self._stage(
-            rows, function_results.AsJson(rows.schema[RESULT].dataType), results=(self._what.name, keep)
+            rows,
+            function_results.AsJson(rows.schema[RESULT].dataType),
+            results=(self._description.name, keep),
         )
         without = sum(one.unanchored + one.unfailed + one.treeless for one in given.pieces)
         if without:
@@ -154,22 +157,23 @@ class StepCollector(Collector):
 
     def _next(self, call: str) -> str:
         """Returns the stream of the next step. Raises ValidationError in the last step."""
-        if self._place + 1 == len(self._what.steps):
+        if self._place + 1 == len(self._description.steps):
             raise ValidationError(
-                f"{call}: step {self.name!r} is the last of function {self._what.name!r}: it gives the "
-                "result, by collector.results(rows)"
+                f"{call}: step {self.name!r} is the last of function {self._description.name!r}: it gives "
+                "the result, by collector.results(rows)"
             )
-        return self._what.stream(self._place + 1)
+        return self._description.stream(self._place + 1)
 
     def _check_columns(self, call: str, schema: StructType) -> None:
-        known = self._ledger.run(schemas.read(self._ledger.core, self._next(call)))
+        next_schema = self._ledger.run(schemas.read(self._ledger.core, self._next(call)))
         names = [one.name for one in schema if not one.name.startswith(ANCHORS) or one.name == ANCHORS]
         got = schemas.normal(arrow_schema(StructType([schema[name] for name in names])))
-        expected, found = ({one.name: str(one.type) for one in of} for of in (known, got))
-        if expected != found:
+        expected, given = ({one.name: str(one.type) for one in of} for of in (next_schema, got))
+        if expected != given:
             said = [
-                ", ".join(f"{name} {kind}" for name, kind in columns.items()) for columns in (expected, found)
+                ", ".join(f"{name} {kind}" for name, kind in columns.items()) for columns in (expected, given)
             ]
             raise ValidationError(
-                f"{call}: step {self.name!r} of function {self._what.name!r} gives {said[0]}, got {said[1]}"
+                f"{call}: step {self.name!r} of function {self._description.name!r} gives {said[0]}, "
+                f"got {said[1]}"
             )

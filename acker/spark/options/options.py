@@ -238,12 +238,12 @@ def ledger_of(url: str, topology: str, settings: Mapping[str, object]) -> Ledger
 def _ledger(url: str, topology: str, cluster: bool, timeout: float, **settings: Unpack[Settings]) -> Ledger:
     """Returns the ledger of this process, if the topology is unchanged; otherwise a new ledger."""
     key = (url, topology, cluster, timeout, *sorted(settings.items()))
-    known = _ledgers.get(key)
-    store = Store(url, timeout=timeout, cluster=cluster) if known is None else known.store
-    found = _ledgers[key] = follow(known, store, topology, **settings, create=bool(settings))
+    earlier = _ledgers.get(key)
+    store = Store(url, timeout=timeout, cluster=cluster) if earlier is None else earlier.store
+    ledger = _ledgers[key] = follow(earlier, store, topology, **settings, create=bool(settings))
     if len(_ledgers) > _MOST_LEDGERS:
         _ledgers.pop(next(iter(_ledgers)), None)
-    return found
+    return ledger
 
 
 _MOST_LEDGERS = 64

@@ -186,10 +186,10 @@ def untracked(ledger: Ledger, batch: MicroBatch, staged: Sequence[Staged]) -> bo
     return bool(found)
 
 
-def parse_registered(batch: MicroBatch, found: Reply) -> tuple[Roots, ...]:
+def parse_registered(batch: MicroBatch, reply: Reply) -> tuple[Roots, ...]:
     """Returns the roots in the hash of a batch (lua/streams/sources/register_roots.lua)."""
     with records.reading(f"the tracked rows of batch {batch.number}"):
-        fields = {name.decode(): value.decode() for name, value in pairs(found).items()}
+        fields = {name.decode(): value.decode() for name, value in pairs(reply).items()}
         return tuple(_roots_of(batch, fields))
 
 

@@ -111,19 +111,19 @@ def _named(query: bytes, names: dict[bytes, bytes]) -> str:
 
 def warn_of_renamed_bolt(ledger: Ledger, at: MicroBatch, name: str) -> None:
     """Logs a warning if rows are held under the earlier name of a query's bolt."""
-    known = ledger.run(step_registry.steps(ledger.core))
-    mine = {one.name for one in known if one.kind == "bolt" and one.query_id == at.query}
-    others = {one.name for one in known if one.query_id != at.query}
+    steps = ledger.run(step_registry.steps(ledger.core))
+    mine = {step.name for step in steps if step.kind == "bolt" and step.query_id == at.query}
+    others = {step.name for step in steps if step.query_id != at.query}
     earlier = mine - {name} - others  # a bolt that uses the name elsewhere takes its held rows
     if not earlier:
         return
-    for one in ledger.run(stream_totals(ledger.core)):
-        bolt, _, held = one.name.rpartition(".")
-        if bolt in earlier and one.segments:
-            rows = sum(own.rows_behind for own in one.subscriptions)
+    for stream in ledger.run(stream_totals(ledger.core)):
+        bolt, _, held = stream.name.rpartition(".")
+        if bolt in earlier and stream.segments:
+            rows = sum(subscription.rows_behind for subscription in stream.subscriptions)
             _log.warning(
                 "query %s has run bolt %r before, which holds %s rows as %r in stream %r: bolt %r does not "
                 "take them, nor does it know the recorded keys of `once`. Give it the old name again, or "
                 "take them in a job with collector.take(%r)",
-                at.query, bolt, f"{rows:,}", held, one.name, name, one.name,
+                at.query, bolt, f"{rows:,}", held, stream.name, name, stream.name,
             )  # fmt: skip

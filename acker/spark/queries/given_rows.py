@@ -117,13 +117,13 @@ def _query(rows: DataFrame, batch: MicroBatch) -> tuple[Any, Any] | None:
 
 def _nodes(plan: Any) -> list[Any]:
     """The nodes of a plan."""
-    found, left = list[Any](), [plan]
-    while left and len(found) < _MOST_NODES:
+    nodes, left = list[Any](), [plan]
+    while left and len(nodes) < _MOST_NODES:
         node = left.pop()
-        found.append(node)
+        nodes.append(node)
         children = node.children()
         left += [children.apply(place) for place in range(children.size())]
-    return found
+    return nodes
 
 
 def _kind(node: Any) -> str:

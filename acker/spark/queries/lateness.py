@@ -15,7 +15,7 @@ def report(ledger: Ledger, who: str, late: Sequence[Late], seconds: float | None
     seconds: the duration of the batch, if known.
     """
     timeout = ledger.config.message_timeout
-    for one in late:
-        level = logging.WARNING if max(one.age, seconds or 0.0) >= timeout else logging.INFO
-        _log.log(level, "%s", one.text(who, timeout, seconds))
-    return sum(one.acks for one in late)
+    for ack in late:
+        level = logging.WARNING if max(ack.age, seconds or 0.0) >= timeout else logging.INFO
+        _log.log(level, "%s", ack.text(who, timeout, seconds))
+    return sum(ack.acks for ack in late)

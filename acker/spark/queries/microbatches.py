@@ -172,10 +172,10 @@ def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
 
 
 @contextmanager
-def _given(context: SparkContext, own: Mapping[str, str], *others: str) -> Iterator[None]:
+def _given(context: SparkContext, properties: Mapping[str, str], *others: str) -> Iterator[None]:
     """Gives this thread local properties; restores these, and the others named, afterwards."""
-    before = {name: context.getLocalProperty(name) for name in (*own, *others)}
-    for name, value in own.items():
+    before = {name: context.getLocalProperty(name) for name in (*properties, *others)}
+    for name, value in properties.items():
         context.setLocalProperty(name, value)
     try:
         yield

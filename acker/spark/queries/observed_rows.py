@@ -45,12 +45,12 @@ _calls: dict[str, "itertools.count[int]"] = {}
 _log = logging.getLogger("acker")
 
 
-def attempt(ledger: ObservedLedger, what: str, work: Callable[[], object]) -> bool:
+def attempt(ledger: ObservedLedger, consequence: str, work: Callable[[], object]) -> bool:
     """Does something at the store; returns False where it failed, which is logged, or was not tried.
 
     Args:
         ledger: The ledger.
-        what: The words that the log says of a failure.
+        consequence: The words that the log says of a failure.
         work: The calls, which may be made again.
     """
     url = ledger.store.url
@@ -62,7 +62,7 @@ def attempt(ledger: ObservedLedger, what: str, work: Callable[[], object]) -> bo
         if len(_paused) >= _MOST:
             _paused.clear()
         _paused[url] = time.monotonic() + PAUSE
-        _log.warning("acker observes topology %r: %s: %s", ledger.config.name, what, error)
+        _log.warning("acker observes topology %r: %s: %s", ledger.config.name, consequence, error)
         return False
     return True
 
@@ -121,12 +121,12 @@ class ObservedRows:
 
 def noted(ledger: ObservedLedger, batch: MicroBatch) -> list[ObservedRows]:
     """Returns the observed rows of a batch that its tasks have tracked."""
-    found = []
+    observed = []
     for name, rows in pairs(ledger.store.send([command("HGETALL", _key(ledger, batch))])[0]).items():
         if name.startswith(_FIELD):
             _, spout, call, partition, first, slab = name.decode().split(":")
-            found.append(ObservedRows(f"{spout}:{call}", int(partition), int(first), int(rows), int(slab)))
-    return found
+            observed.append(ObservedRows(f"{spout}:{call}", int(partition), int(first), int(rows), int(slab)))
+    return observed
 
 
 def forget(ledger: ObservedLedger, batch: MicroBatch) -> None:
@@ -178,19 +178,19 @@ class ObservedTracker(Shipped):
             if not rows.num_rows:
                 continue
             partition = rows.column(PARTITION)[0].as_py()
-            own = rows.drop_columns([PARTITION])
-            named = columns.message_id_column(pa.Table.from_batches([own]), self.message_id)
+            visible = rows.drop_columns([PARTITION])
+            named = columns.message_id_column(pa.Table.from_batches([visible]), self.message_id)
             good = ~columns.bad(named).to_numpy()
             tracked = ObservedRows(self.source, partition, count, int(good.sum()), slab)
             count += tracked.rows
-            anchors = np.zeros(own.num_rows, np.int64)
+            anchors = np.zeros(visible.num_rows, np.int64)
             if tracked.rows:
                 anchors[good] = tracked.anchors(batch)
             waiting += named.cast(pa.large_binary()).filter(pa.array(good)).to_pylist()
             if self.attempt:
-                first = pa.array(np.ones(own.num_rows, dtype=np.int32))
-                own = own.append_column(self.attempt, first)
-            yield segments.read(own.append_column(ANCHORS, pa.array(anchors, mask=~good)), self.wanted)
+                first = pa.array(np.ones(visible.num_rows, dtype=np.int32))
+                visible = visible.append_column(self.attempt, first)
+            yield segments.read(visible.append_column(ANCHORS, pa.array(anchors, mask=~good)), self.wanted)
             while len(waiting) >= piece:
                 self._track(batch, partition, count - len(waiting), waiting[:piece], slab)
                 del waiting[:piece]

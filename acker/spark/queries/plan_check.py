@@ -179,10 +179,10 @@ def check(ledger: Ledger, verdict: Verdict, ranges: Iterable[Range]) -> None:
         return
     if verdict.tracked:
         raise UnsafePlan(_message(verdict.tracked, "rows of acker.spark.track"))
-    for one in ranges:
-        operator = verdict.operators.get(one.stream) or verdict.operators.get(ANY)
-        if operator is not None and ledger.run(has_trees(ledger.core, one)):
-            raise UnsafePlan(_message(operator, f"rows of stream {one.stream!r}, which have trees"))
+    for taken in ranges:
+        operator = verdict.operators.get(taken.stream) or verdict.operators.get(ANY)
+        if operator is not None and ledger.run(has_trees(ledger.core, taken)):
+            raise UnsafePlan(_message(operator, f"rows of stream {taken.stream!r}, which have trees"))
 
 
 def has_trees(core: Core, read: Range) -> Operation[bool]:
@@ -279,10 +279,10 @@ class AnalyzedPlan:
         if name == "CTERelationRef":
             # Once for the operator above: references to references would be too many.
             place = int(node.cteId()), above
-            known = self._named.get(place[0])
-            if known is not None and place not in self._seen:
+            definition = self._named.get(place[0])
+            if definition is not None and place not in self._seen:
                 self._seen.add(place)
-                return [known]
+                return [definition]
         return nodes
 
 

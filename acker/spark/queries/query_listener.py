@@ -237,7 +237,11 @@ def _give_back(ledgers: list[Ledger], execution: Any) -> None:
         if isinstance(offset, dict) and {"reader", "topology", "stream", "slot"} <= offset.keys():
             taken.append(offset)
     for ledger in ledgers:
-        for one in taken:
-            if one["topology"] == ledger.config.name:
+        for taken_offset in taken:
+            if taken_offset["topology"] == ledger.config.name:
                 core = ledger.core
-                ledger.run(release.give_back(core, one["stream"], one["slot"], one["reader"]))
+                ledger.run(
+                    release.give_back(
+                        core, taken_offset["stream"], taken_offset["slot"], taken_offset["reader"]
+                    )
+                )

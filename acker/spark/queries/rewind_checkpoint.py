@@ -107,13 +107,13 @@ def _lines(offsets: Path) -> list[tuple[int, dict[str, Any]]]:
 def _forget_epoch(offsets: Path) -> None:
     """Removes the epoch of the store from a file of offsets, so that the query may continue from it."""
     lines = offsets.read_text().split("\n")
-    for number, one in _lines(offsets):
-        del one["epoch"]
-        lines[number] = json.dumps(one, separators=(",", ":"))
-    made = offsets.with_name(f".{offsets.name}.acker")
-    made.write_text("\n".join(lines))
+    for number, offset in _lines(offsets):
+        del offset["epoch"]
+        lines[number] = json.dumps(offset, separators=(",", ":"))
+    rewritten = offsets.with_name(f".{offsets.name}.acker")
+    rewritten.write_text("\n".join(lines))
     offsets.with_name(f".{offsets.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the old file
-    shutil.move(made, offsets)
+    shutil.move(rewritten, offsets)
 
 
 def _remove(path: Path) -> None:

@@ -63,10 +63,10 @@ def check_names(names: list[str], call: str) -> list[str]:
     return [name.lower() if name.lower() in _OWN else name for name in names]
 
 
-def named(rows: DataFrame, what: str) -> DataFrame:
+def named(rows: DataFrame, label: str) -> DataFrame:
     """Returns rows whose column of anchors has its name; see `check_names`."""
     before = rows.columns
-    names = check_names(before, what)
+    names = check_names(before, label)
     return rows if names == before else rows.toDF(*names)
 
 

@@ -50,20 +50,20 @@ def _records_of(
     makes: conversions of columns whose values are not Arrow's own (`acker.spark.records.values.to_python`).
     """
     try:
-        found: list[Record] = rows.to_pylist()
+        values: list[Record] = rows.to_pylist()
         for name, make in makes:
-            for record in found:
+            for record in values:
                 record[name] = make(record[name])
     except Exception as error:  # noqa: BLE001 - a type of the user's own may raise anything
         if rows.num_rows == 1:
             return [], {0: cause_of(error)}
     else:
-        return found, {}
+        return values, {}
     records: list[Record] = []
     failed: dict[int, str] = {}
     for place in range(rows.num_rows):
-        one, unread = _records_of(rows.slice(place, 1), makes)
-        records += one
+        single, unread = _records_of(rows.slice(place, 1), makes)
+        records += single
         for reason in unread.values():
             failed[place] = reason
     return records, failed
@@ -132,10 +132,10 @@ class RecordMapper(Shipped):
             yield from halved(part, work, fail, suspects.found)
 
     def _mapped(self, parts: Iterator[pa.RecordBatch], run: int) -> Iterator[pa.RecordBatch]:
-        made = Columns(self.result, self.columns)
+        result_columns = Columns(self.result, self.columns)
         taken: deque[tuple[pa.RecordBatch, dict[int, str]]] = deque()
         for outcomes in self.calls.outcomes(self._records(parts, taken)):
-            yield self._map(*taken.popleft(), outcomes, run, made)
+            yield self._map(*taken.popleft(), outcomes, run, result_columns)
 
     def _records(
         self, parts: Iterator[pa.RecordBatch], taken: deque[tuple[pa.RecordBatch, dict[int, str]]]

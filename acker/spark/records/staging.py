@@ -67,8 +67,8 @@ class StageTask(Shipped):
 
 def stage(ledger: Ledger, how: Staging, rows: DataFrame, mapper: Function | None = None) -> StagedRows:
     """Stages the rows of a DataFrame, or a mapper's results for them, now."""
-    found = map_in_arrow(rows, StageTask(ledger, how, mapper), "staged binary, runs string").collect()
+    task_rows = map_in_arrow(rows, StageTask(ledger, how, mapper), "staged binary, runs string").collect()
     return StagedRows(
-        [Staged.load(bytes(row["staged"])) for row in found],
-        frozenset(run for row in found for run in json.loads(row["runs"])),
+        [Staged.load(bytes(row["staged"])) for row in task_rows],
+        frozenset(run for row in task_rows for run in json.loads(row["runs"])),
     )

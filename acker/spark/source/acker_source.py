@@ -97,10 +97,10 @@ class AckerSource(DataSource):
 def schema_of(options: Options) -> StructType:
     """Returns a stream's schema. Raises UnknownTopology or UnknownStream after `schema_timeout`."""
     ledger = topology_of(options)
-    found = _awaited(options, lambda: ledger.run(schemas.read(ledger.core, options.stream)))
+    schema = _awaited(options, lambda: ledger.run(schemas.read(ledger.core, options.stream)))
     if options.requests:
-        found = found.append(pa.field(FINISHED, pa.bool_()))
-    return spark_schema(dead_letters.schema(found) if options.dead_letters else found)
+        schema = schema.append(pa.field(FINISHED, pa.bool_()))
+    return spark_schema(dead_letters.schema(schema) if options.dead_letters else schema)
 
 
 def topology_of(options: Options) -> Ledger:

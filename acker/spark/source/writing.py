@@ -121,10 +121,10 @@ class _Stager:
     def commit(self, writer: str, messages: list[Any], named: bool) -> None:
         """Publishes the staged rows of a batch write. Raises RunCommitted; AckerError within another step."""
         self._check_place(messages, named)
-        what = self._what(messages, ())
-        rows = sum(segment.rows for _, segment in what.segments())
+        work = self._work_of(messages, ())
+        rows = sum(segment.rows for _, segment in work.segments())
         before = self.ledger.run(record.find_run(self.ledger.core, writer))
-        self._commit(writer, 0, what)
+        self._commit(writer, 0, work)
         if before is not None:
             record.tell_run(f"run {writer.partition('/')[2]!r} of stream {self.how.stream!r}", before, rows)
         elif named:
@@ -157,7 +157,7 @@ class _Stager:
         """Publishes the staged rows of a micro-batch, and acks its inputs."""
         store_loss.check_commits(self.ledger, batch, None, self.after_loss, self.of_spout is not None)
         read = batch_inputs.noted(self.ledger, batch)
-        work = self._what(messages, read)
+        work = self._work_of(messages, read)
         if not work.inputs and any(segment.shards for _, segment in work.segments()):
             raise AckerError(batch_inputs.unread(self.ledger, batch))
         verdict = self.ledger.run(plan_check.read(self.ledger.core, batch))
@@ -201,9 +201,9 @@ class _Stager:
         return origin
 
     def _commit(
-        self, writer: str, number: int, what: Commit, on_late: Callable[[Late], object] | None = None
+        self, writer: str, number: int, work: Commit, on_late: Callable[[Late], object] | None = None
     ) -> None:
-        commit = partial(commits.commit, self.ledger.core, writer, number, what, on_late)
+        commit = partial(commits.commit, self.ledger.core, writer, number, work, on_late)
         settler.with_room(self.ledger, lambda: self.ledger.run(commit()))
 
     def _mark(self, batch: MicroBatch) -> Mark | None:
@@ -228,7 +228,7 @@ class _Stager:
         return replace(step, application_id=verdict.application_id, application=verdict.application)
 
     @staticmethod
-    def _what(messages: list[Any], inputs: tuple[Range | Roots, ...]) -> Commit:
+    def _work_of(messages: list[Any], inputs: tuple[Range | Roots, ...]) -> Commit:
         done = [message for message in messages if message is not None]
         made = tuple(one for message in done for one in message.roots)
         return Commit(tuple(message.staged for message in done), (*inputs, *made))
@@ -241,7 +241,7 @@ class _Stager:
         core = self.ledger.core
         if self.ledger.run(record.is_stored(core, writer, number)):
             return
-        self.ledger.run(holding.discard(core, self._what(messages, ())))
+        self.ledger.run(holding.discard(core, self._work_of(messages, ())))
 
 
 class BatchWriter(Shipped, DataSourceArrowWriter):

@@ -79,7 +79,7 @@ async def read_rows(
     reading = rows.read(
         ledger.core, stream, subscription, body.stamps, step=body.step or "", shared=body.shared
     )
-    found = await ledger.run(reading)
+    remote_rows = await ledger.run(reading)
     return Rows(
         rows=[
             ReadRow(
@@ -88,7 +88,7 @@ async def read_rows(
                 segment=row.segment or None,
                 position=row.position if row.segment else None,
             )
-            for row in found
+            for row in remote_rows
         ]
     )
 
@@ -153,18 +153,25 @@ def _planned(ledger: AsyncLedger, key: str, body: CommitBody) -> Operation[Plan]
         commits.ReceivedRows(
             part.stream,
             part.subscription,
-            [(one.segment, [(first, last) for first, last in one.positions]) for one in part.acked],
-            [commits.FailedRow(one.segment, one.stamp, one.reason, one.retry) for one in part.failed],
+            [(acked.segment, [(first, last) for first, last in acked.positions]) for acked in part.acked],
+            [
+                commits.FailedRow(failed.segment, failed.stamp, failed.reason, failed.retry)
+                for failed in part.failed
+            ],
             part.step or "",
             part.shared,
         )
         for part in body.received
     ]
     sent = [
-        commits.SentRows(part.stream, part.stamps, {int(one.number): one.name for one in part.subscriptions})
+        commits.SentRows(
+            part.stream,
+            part.stamps,
+            {int(subscription.number): subscription.name for subscription in part.subscriptions},
+        )
         for part in body.sent
     ]
-    acks = [(int(one.anchor), int(one.value)) for one in body.acks]
+    acks = [(int(ack.anchor), int(ack.value)) for ack in body.acks]
     return commits.plan(ledger.core, key, body.model_dump_json(), received, sent, acks)
 
 

@@ -64,11 +64,11 @@ async def get_metrics(service: ServiceDep, live: LiveDep) -> Response:
     """Counters, gauges and latencies of all topologies, the first 200 by name."""
     names = await async_ledger.names(service.store)
     readings = await service.of_each(names[:TOPOLOGIES], partial(_read, service))
-    for one in readings:
-        if isinstance(one, Damaged):
-            _log.error("topology %s has no metrics: %s", one.topology, one.reason)
-    whole = [one for one in readings if isinstance(one, tuple)]
-    unread = [one.topology for one in readings if isinstance(one, Damaged)]
+    for reading in readings:
+        if isinstance(reading, Damaged):
+            _log.error("topology %s has no metrics: %s", reading.topology, reading.reason)
+    whole = [reading for reading in readings if isinstance(reading, tuple)]
+    unread = [reading.topology for reading in readings if isinstance(reading, Damaged)]
     registry = CollectorRegistry()
     registry.register(_Collector(whole, unread, len(names), live.streams))
     return Response(generate_latest(registry), media_type=_MEDIA_TYPE)
@@ -96,9 +96,9 @@ class _Collector(Collector):
         """The families of metrics."""
         yield _gauge("topologies", "Topologies of the store.", [], [([], self._topologies)])
         yield _gauge("event_streams", "Event streams of this server.", [], [([], self._streams)])
-        for name, one in (history.COUNTED | {"unreadable": UNREADABLE}).items():
+        for name, counter in (history.COUNTED | {"unreadable": UNREADABLE}).items():
             family = CounterMetricFamily(
-                "_".join(filter(None, ("acker", name, one.unit))), one.words, labels=["topology"]
+                "_".join(filter(None, ("acker", name, counter.unit))), counter.words, labels=["topology"]
             )
             for topology, values, *_ in self._reads:
                 family.add_metric([topology], values[name])
@@ -114,30 +114,32 @@ class _Collector(Collector):
             yield _gauge(_NAMES.get(name, name), help_text, [], figures)
         letters = [
             ([topology, spout], count)
-            for topology, *_, found in self._reads
-            for spout, count in found.dead_letters.items()
+            for topology, *_, health in self._reads
+            for spout, count in health.dead_letters.items()
         ]
         yield _gauge("dead_letters", "Rows of a spout that were given up.", ["spout"], letters)
         yield _gauge(
             "rows_behind",
             "Rows that a subscription has still to ack.",
             ["stream", "subscription"],
-            [one for topology, *_, found in self._reads for one in _behind(topology, found)],
+            [figure for topology, *_, health in self._reads for figure in _behind(topology, health)],
         )
         yield self._latencies()
         troubles = [
-            ([topology, code], code in {one.code for one in found.troubles})
-            for topology, *_, found in self._reads
+            ([topology, code], code in {trouble.code for trouble in health.troubles})
+            for topology, *_, health in self._reads
             for code in CODES
         ] + [([topology, "unreadable"], True) for topology in self._damaged]
         yield _gauge("trouble", "1 where a rule of health has found something.", ["trouble"], troubles)
         muted = [
-            ([topology, one.trouble.code], 1) for topology, *_, found in self._reads for one in found.muted
+            ([topology, mute.trouble.code], 1)
+            for topology, *_, health in self._reads
+            for mute in health.muted
         ]
         yield _gauge("muted", "1 where a trouble is there, and somebody has muted it.", ["trouble"], muted)
         levels = [
-            ([topology, level], level == found.severity)
-            for topology, *_, found in self._reads
+            ([topology, level], level == health.severity)
+            for topology, *_, health in self._reads
             for level in LEVELS
         ] + [([topology, "critical"], True) for topology in self._damaged]
         yield _gauge("severity", "1 for the severity of a topology.", ["severity"], levels)
