@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import StructType
 
@@ -26,7 +26,7 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.records import staging
 from acker.spark.records.anchors import named
 from acker.spark.records.calls import Calls, RecordFunction
-from acker.spark.records.mapping import CARRIED, RUN, RecordMapper
+from acker.spark.records.mapping import RUN, RecordMapper
 from acker.spark.records.poison import Suspects
 from acker.spark.records.staging import StagedRows
 from acker.spark.runtime.arrow import Function
@@ -35,6 +35,7 @@ from acker.spark.source.pinned import pinned
 from acker.streams.log import holders, segments
 from acker.streams.log.segments import ANCHORS
 from acker.streams.log.subscriptions import Range
+from acker.streams.staging.effects import EFFECT
 from acker.streams.staging.staging import FAILED, Staged
 
 
@@ -114,14 +115,28 @@ class BatchWork:
         """Keeps the rows of one run of each task: failed rows are staged, the others are returned."""
         kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
         self._cached.append(kept)
-        staged = self._stage(kept.select(*present(kept), FAILED, RUN), failures_only=True, **options)
+        by_place = self._has_places(kept)
+        failed = F.lit(None).cast("string").alias(FAILED) if by_place else F.col(FAILED)
+        staged = self._stage(kept.select(*present(kept), failed, RUN), failures_only=True, **options)
         if self.life.over:  # a thread whose batch has failed meanwhile
             kept.unpersist()
         if not staged.runs:
             return kept.filter(F.lit(False)).drop(FAILED, RUN)
         other_run = F.raise_error(F.lit("acker: mapped rows were lost and computed again")).cast("boolean")
-        good = F.when(F.col(RUN).isin(sorted(staged.runs)), F.col(FAILED).isNull()).otherwise(other_run)
-        return kept.filter(good).drop(FAILED, RUN)
+        same = F.col(RUN).isin(sorted(staged.runs))
+        if by_place:
+            self._fail(
+                kept.filter(F.when(same, F.col(FAILED).isNotNull()).otherwise(other_run)), F.col(FAILED)
+            )
+        return kept.filter(F.when(same, F.col(FAILED).isNull()).otherwise(other_run)).drop(FAILED, RUN)
+
+    def _has_places(self, rows: DataFrame) -> bool:
+        """True if rows fail by their places, as rows of an external stream."""
+        return False
+
+    def _fail(self, rows: DataFrame, why: Column) -> None:
+        """Fails the trees of rows. why: the column of causes."""
+        self._stage(rows.select(*present(rows), why.alias(FAILED)))
 
     def _stage(
         self,
@@ -166,4 +181,4 @@ def with_anchors(rows: DataFrame, call: str) -> DataFrame:
 
 def present(rows: DataFrame) -> list[str]:
     """Returns the columns that name the trees and effects of rows."""
-    return [name for name in CARRIED if name in rows.columns]
+    return [name for name in (ANCHORS, EFFECT) if name in rows.columns]

@@ -18,7 +18,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name, check_reason
 from acker.ledger.settings.settings import check_number
 from acker.ledger.slabs.causes import ending
-from acker.spark.bolts.batch_work import present, with_anchors
+from acker.spark.bolts.batch_work import with_anchors
 from acker.spark.bolts.external_work import ExternalWork
 from acker.spark.external.sending import SEGMENT_ROWS, Inputs
 from acker.spark.external.sinks import Sink, Write, sink_of
@@ -34,7 +34,6 @@ from acker.streams.log import schemas
 from acker.streams.log.segments import ANCHORS
 from acker.streams.log.subscriptions import DEFAULT
 from acker.streams.staging.external.rows.carriers import COLUMN
-from acker.streams.staging.staging import FAILED
 
 HORIZON = 86400.0
 EFFECTS = 10_000_000
@@ -113,6 +112,7 @@ class Collector(ExternalWork):
         if to is not None:
             self.sends.inputs = Inputs((*self.taken, *self.resumed), self.received, job=self.job is not None)
             return self._send(rows, stream, sink_of(to), anchored, part, persist, segment_rows)
+        rows = rows.drop(COLUMN) if self.received else rows
         record_schema(self._ledger, stream, rows.schema)
         return self._stage(rows, stream=stream, anchored=anchored).rows
 
@@ -134,10 +134,7 @@ class Collector(ExternalWork):
             check_reason(reason)
             reason = F.lit(reason)
         said = F.coalesce(reason.cast("string"), F.lit(""))
-        why = F.concat(said, F.lit(ending(retry=retry))).alias(FAILED)
-        if self.received and COLUMN in rows.columns and self._fail_rows(rows, why):
-            return
-        self._stage(rows.select(*present(rows), why))
+        self._fail(rows, F.concat(said, F.lit(ending(retry=retry))))
 
     @in_life
     def map(
@@ -162,10 +159,10 @@ class Collector(ExternalWork):
 
         Args:
             rows: The rows, with the column `_acker`.
-            function: Takes a dict of the columns without `_acker`. Returns a dict or a tuple for one row (a
+            function: Takes a dict of the columns without acker's. Returns a dict or a tuple for one row (a
                 plain value if the schema has one column), a list of them for several, or None for no row: the
                 record is acked. May be `async def`.
-            schema: The columns of the result without `_acker`. Each row gets the anchors of its record.
+            schema: The columns of the result. Each row gets the `_acker` and `_acker_stamp` of its record.
             concurrency: Records of a task that an `async def` function works on at a time: 1 to 10,000,
                 default 64.
             timeout: Seconds after which an `async def` call is cancelled and its record fails: up to a day,
@@ -224,7 +221,10 @@ class Collector(ExternalWork):
             ValidationError: An argument is invalid.
         """
         check_name(stream, "stream")
-        rows = with_anchors(rows, "emit_map")
+        if self._has_places(rows):
+            mapped = self.map(rows, function, schema, concurrency=concurrency, timeout=timeout)
+            return self.emit(mapped, stream, anchored=anchored)
+        rows = with_anchors(rows, "emit_map").drop(COLUMN)
         once.check_effects(rows, "emit_map", self._used_once, emits=True)
         mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
         record_schema(self._ledger, stream, StructType([one for one in whole if one.name != RUN]))

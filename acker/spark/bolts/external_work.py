@@ -120,8 +120,15 @@ class ExternalWork(BatchWork):
             self.sends.staged[-1] = self.sends.staged[-1].as_said_unanchored()
         return sent
 
+    def _has_places(self, rows: DataFrame) -> bool:
+        return bool(self.received) and COLUMN in rows.columns and EFFECT not in rows.columns
+
+    def _fail(self, rows: DataFrame, why: Column) -> None:
+        if not (self._has_places(rows) and self._fail_rows(rows, why)):
+            super()._fail(rows, why)
+
     def _fail_rows(self, rows: DataFrame, why: Column) -> bool:
-        """Fails received rows by their places; False if there are too many, or they name effects.
+        """Fails received rows by their places; False if there are too many.
 
         The fail of a row counts with its bit: a row of an attempt that does not count fails no record. Trees
         in its column `_acker` that its stamp does not have, as after a join, fail by themselves.
@@ -129,7 +136,7 @@ class ExternalWork(BatchWork):
         kind = rows.schema[ANCHORS].dataType
         several = isinstance(kind, ArrayType)
         anchor = kind.elementType if isinstance(kind, ArrayType) else kind
-        if EFFECT in rows.columns or not isinstance(anchor, LongType):
+        if not isinstance(anchor, LongType):
             return False
         with self._of_batch():
             collected = rows.select(COLUMN, ANCHORS, why.alias(FAILED)).limit(_MOST_FAILS + 1).collect()

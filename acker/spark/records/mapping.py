@@ -26,11 +26,12 @@ from acker.spark.runtime.pickling import Shipped
 from acker.spark.runtime.versions import arrow_schema
 from acker.streams.log.segments import ANCHORS
 from acker.streams.staging.effects import EFFECT
+from acker.streams.staging.external.rows.carriers import COLUMN
 from acker.streams.staging.staging import FAILED
 
 RUN = "_acker_run"
 """Column: the run of a task that a mapped row is from."""
-CARRIED = (ANCHORS, EFFECT)
+CARRIED = (ANCHORS, EFFECT, COLUMN)
 """The columns that a result has from its record."""
 _ROWS = 2_000
 """Records that are worked on together: with more, Python's garbage collector doubles the time."""

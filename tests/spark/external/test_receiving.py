@@ -3,7 +3,9 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -165,3 +167,29 @@ def test_a_table_is_reconciled_again_and_says_which_rows_it_lacks(
     joined = table.groupBy().agg(F.collect_list("_acker_stamp").alias("_acker_stamp"))
     assert acker.reconcile(joined, "items", "count").complete
     assert topology.counters()["acked"] == ROWS
+
+
+def test_a_mapped_row_of_an_attempt_that_does_not_count_fails_no_record(
+    pipeline: Pipeline, acker: Acker, topology: Topology, tmp_path: Path
+) -> None:
+    pipeline.spout(["a", "b"], "orders")
+    where = str(tmp_path / "orders")
+    for attempt in (1, 2):
+        with suppress(ZeroDivisionError), acker.job(pipeline.spark, "parse") as collector:
+            orders = collector.take("orders").selectExpr("line", f"{attempt} attempt", "_acker")
+            collector.emit(orders, "items", to=lambda w: w.mode("append").parquet(where))
+            1 / (attempt - 1)
+
+    def first_fails(row: dict[str, Any]) -> str:
+        assert sorted(row) == ["attempt", "line"]
+        if row["attempt"] == 1:
+            raise ValueError(row["line"])
+        return str(row["line"])
+
+    with acker.job(pipeline.spark, "count") as collector:
+        rows = collector.receive(pipeline.spark.read.parquet(where), "items")
+        mapped = collector.map(rows, first_fails, "upper string")
+        assert mapped.columns == ["upper", "_acker", "_acker_stamp"]
+        assert collector.emit_map(mapped, lambda row: row["upper"], "upper string", "uppers") == 2
+    assert topology.counters()["failed"] == 0
+    assert acker.read(pipeline.spark, "uppers").columns == ["upper", "_acker"]
