@@ -5,6 +5,7 @@ Terms: a section is the steps of a line between two gathers.
 
 import hashlib
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import zip_longest
 from typing import Annotated
 
@@ -13,9 +14,10 @@ from acker.errors import FunctionConflict, UnknownFunction, ValidationError
 from acker.ledger.calls.core import Core
 from acker.ledger.settings.config import check_name
 from acker.store import function_keys, keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, abreast, command
 from acker.store.records import Bounds, Count, Name, Record
 from acker.store.replies import pairs
+from acker.streams.log import kinds
 from acker.streams.log.gathers import TASKS
 
 MOST = 256
@@ -134,10 +136,11 @@ def mark(core: Core, function: Description, *, new: bool = False) -> Operation[N
         return
     noted = [False]
     if stored is None or Description.load(stored) == function:
-        noted = yield [
-            scripts.set_version(stream, function.version, before or b"")
+        made = [
+            kinds.make(stream, partial(scripts.set_version, stream, function.version, before or b""))
             for stream, before in zip(streams, versions, strict=True)
         ]
+        noted = yield from abreast(made)
     if not all(noted):
         raise FunctionConflict(
             f"another process registers function {function.name!r} at this moment, with another definition"

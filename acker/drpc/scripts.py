@@ -6,6 +6,7 @@ from acker.ledger.settings.config import TopologyConfig
 from acker.store.function_keys import Function
 from acker.store.keys import Stream
 from acker.store.operation import Request, script
+from acker.streams.log.kinds import Seen
 
 MOST_ANSWERS = 10_000
 """Most answers that callers learn at once; older ones they learn within a second."""
@@ -62,6 +63,7 @@ def check_version(stream: Stream, version: str) -> Request:
     return script("check_version", [stream.subscriptions], [version])
 
 
-def set_version(stream: Stream, version: str, before: bytes) -> Request:
+def set_version(stream: Stream, version: str, before: bytes, seen: Seen) -> Request:
     """Records the function's version with a stream of its steps. before: the version that was read."""
-    return script("set_version", [stream.subscriptions], [version, before])
+    own = [stream.subscriptions, stream.removals]
+    return script("set_version", own, [version, before, seen.removals, seen.until])

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 from acker.ledger.settings.config import TopologyConfig
 from acker.store import keys
-from acker.store.operation import Request, script
+from acker.store.operation import Request, Word, script
 
 
 def declare_line(
     topology: str, name: str, record: str, most: int, number: int, others: Sequence[int]
 ) -> Request:
-    """Declares a line. own: the number that its streams gather by, or 0; others: numbers of other streams."""
-    return script("declare_line", [keys.lines(topology)], [name, record, most, number, *others])
+    """Declares a line. number: the one that its streams gather by, or 0; others: numbers of other streams."""
+    args: list[Word] = [name, record, most, keys.config(topology), number, *others]
+    return script("declare_line", [keys.lines(topology)], args)
 
 
 def note_arrivals(

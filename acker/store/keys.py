@@ -36,6 +36,11 @@ def streams(topology: str) -> bytes:
     return f"acker:{{{topology}}}:streams".encode()
 
 
+def removals(topology: str) -> bytes:
+    """String: how often the topology was removed lately (open_topology.lua). It has a time to live."""
+    return f"acker:{{{topology}}}:removals".encode()
+
+
 def lines(topology: str) -> bytes:
     """Hash: the lines of a topology (declare_line.lua)."""
     return f"acker:{{{topology}}}:lines".encode()
@@ -276,16 +281,8 @@ class Shard:
     """
 
     __slots__ = (
-        "_fixed",
-        "_prefix",
-        "counters",
-        "early",
-        "latency",
-        "message_ids",
-        "number",
-        "ones",
-        "slabs",
-    )
+        "_fixed", "_prefix", "counters", "early", "latency", "message_ids", "number", "ones", "slabs",
+    )  # fmt: skip
 
     def __init__(self, topology: str, number: int, shards: int) -> None:
         self.number = number

@@ -7,7 +7,10 @@
 --       2 caller     random: identifies a repeated call
 --       3 time       ms until the deadline
 --       4 most       most unanswered calls
+-- The hash and the set live for some time after the last deadline: a late copy of the call leaves nothing for
+-- ever where its function was removed.
 -- Returns {'new'}, {'pending'} if another caller has begun it, {'full'}, or {'answered', answer}.
+local LEFT = 30 * 86400 -- seconds
 local answer = redis.call('GET', KEYS[3])
 if answer then return {'answered', answer} end
 local known = redis.call('HGET', KEYS[1], ARGV[1])
@@ -17,4 +20,8 @@ local instant = redis.call('TIME')
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', now))
 redis.call('ZADD', KEYS[2], now + tonumber(ARGV[3]), ARGV[1])
+local left = math.ceil(tonumber(ARGV[3]) / 1000) + LEFT
+for k = 1, 2 do
+  if redis.call('TTL', KEYS[k]) < left then redis.call('EXPIRE', KEYS[k], left) end
+end
 return {'new'}

@@ -42,6 +42,7 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
             f"{max(0, read.outstanding - read.pending):,} with an outcome that is not confirmed, and "
             f"{read.waiting:,} slabs with messages for trees that are not tracked yet"
         )
+    epoch = yield from topologies.epoch(name)
     # First of all: tickers and services look after topologies that are listed.
     yield [command("SREM", keys.TOPOLOGIES, name)]
     yield from _remove_functions(core)
@@ -52,10 +53,9 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
         yield topologies.mark_removed(shard)  # from here on no call makes a key
     for shard in core.shards:
         yield from _remove_shard(core, shard)
-    yield [command("UNLINK", *_own(name))]
-    # The configuration comes last: with it the rest is found again. From here on a job may make the topology
-    # anew, so nothing more is removed.
-    yield [command("UNLINK", keys.config(name))]
+    # The configuration comes last: with it the rest is found again, and without it what a late copy of a call
+    # makes has a time to live. From here on a job may make the topology anew, so nothing more is removed.
+    yield [topologies.forget(name, epoch, _own(name))]
     return max(0, read.outstanding)
 
 

@@ -1,25 +1,40 @@
 """The scripts of topologies and their settings as functions (as in acker/ledger/calls/scripts.py)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from acker.ledger.settings.config import TopologyConfig
 from acker.store import keys
-from acker.store.operation import Request, script
+from acker.store.operation import Request, Word, script
 
 
-def open_topology(config: TopologyConfig, fields: Mapping[str, int | str]) -> Request:
-    """Stores a configuration where there is none."""
-    return _configuring("open_topology", config, fields)
+def open_topology(
+    config: TopologyConfig, removals: bytes, until: int, fields: Mapping[str, int | str]
+) -> Request:
+    """Stores a configuration where there is none. removals, until: as in `acker.streams.log.kinds.Seen`."""
+    name = config.name
+    beside = [keys.streams(name), keys.lines(name), keys.steps(name), keys.step_numbers(name)]
+    args = [removals, until, *_words(fields)]
+    return script("open_topology", [keys.config(name), keys.removals(name), *beside], args, config.wait)
+
+
+def forget_topology(topology: str, epoch: str, ttl: int, beside: Sequence[bytes]) -> Request:
+    """Removes the configuration of a topology of that epoch, and other keys beside it."""
+    own = [keys.config(topology), keys.removals(topology), *beside]
+    return script("forget_topology", own, [epoch, ttl])
+
+
+def name_stream(topology: str, stream: str) -> Request:
+    """Notes a stream among the streams of its topology."""
+    return script("name_stream", [keys.streams(topology)], [stream, keys.config(topology)])
 
 
 def configure(config: TopologyConfig, fields: Mapping[str, int | str]) -> Request:
     """Changes fields of a stored configuration."""
-    return _configuring("configure", config, fields)
+    return script("configure", [keys.config(config.name)], _words(fields), config.wait)
 
 
-def _configuring(name: str, config: TopologyConfig, fields: Mapping[str, int | str]) -> Request:
-    args = [word for field in fields.items() for word in field]
-    return script(name, [keys.config(config.name)], args, config.wait)
+def _words(fields: Mapping[str, int | str]) -> list[Word]:
+    return [word for field in fields.items() for word in field]
 
 
 def read_epoch(topology: str, epoch: str) -> Request:

@@ -5,7 +5,7 @@ The store keeps these beside the shards, and a program reads them when it opens 
 """
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -26,7 +26,7 @@ from acker.ledger.settings.config import (
 from acker.ledger.settings.suggestions import meant
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, Request, command
-from acker.store.replies import pairs
+from acker.store.replies import milliseconds, pairs
 
 _TIMEOUT = "message_timeout"
 _STORED_TIMEOUT = "message_timeout_ms"
@@ -34,8 +34,13 @@ _LATER = ("stamp_ttl", "external_waiting_bytes")
 """Settings that topologies made before them lack, which have the default there."""
 REMOVED = "removed"
 """The field of a shard's clock that only a removed topology has."""
-_REMEMBERED = 86_400
-"""Seconds for which a shard of a removed topology refuses calls: far longer than a call is sent again."""
+REMEMBERED = 86_400
+"""Seconds for which removals are remembered: far longer than a call is sent again."""
+VALID = 3_600
+"""Seconds for which a call that makes something is carried out."""
+LATE = "ACKER LATE"
+"""The reply to a call that is a late copy: its caller has not seen a removal."""
+_ATTEMPTS = 4
 _FLIGHT = 64
 """Most shards in one batch of requests."""
 _COUNTED_MS = 50
@@ -71,7 +76,7 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
         wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
         yield from _check_wait(wanted)
         fields = {"schema": wanted.schema} | _stored(wanted, SETTINGS)
-        [stored] = yield [scripts.open_topology(wanted, fields)]
+        stored = yield from _store(wanted, fields)
     values = _fields(stored)
     if "schema" not in values:
         raise UnknownTopology.for_name(name, (yield from _meant(name)))
@@ -95,6 +100,31 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
     return StoredTopology(config, _spouts(values))
 
 
+def _store(config: TopologyConfig, fields: dict[str, int | str]) -> Operation[Reply]:
+    """Stores the configuration of a topology, unless it is there; returns the stored one.
+
+    A late copy of the call is refused. So it is sent again where the topology was removed at that moment.
+    """
+    key = keys.removals(config.name)
+    for _ in range(_ATTEMPTS):
+        found, instant = yield [command("GET", key), Request(key, ["TIME"])]
+        until = milliseconds(instant) + 1000 * VALID
+        [stored] = yield [scripts.open_topology(config, found or b"", until, fields)]
+        if not isinstance(stored, redis.ResponseError) or str(stored) != LATE:
+            return stored
+    raise AckerError(f"topology {config.name!r} was removed {_ATTEMPTS} times while it was opened")
+
+
+def name_stream(topology: str, stream: str) -> Request:
+    """Notes a stream among the streams of its topology (lua/ledger/settings/name_stream.lua)."""
+    return scripts.name_stream(topology, stream)
+
+
+def forget(topology: str, epoch: str, beside: Sequence[bytes]) -> Request:
+    """Removes the configuration of a topology of that epoch, and other keys beside it, at once."""
+    return scripts.forget_topology(topology, epoch, REMEMBERED, beside)
+
+
 def _clear_removed(config: TopologyConfig) -> Operation[None]:
     """Lets the shards of a topology made anew take calls, where one of its name was removed lately."""
     count = config.ackers
@@ -111,7 +141,7 @@ def mark_removed(shard: keys.Shard) -> list[Request]:
     """Requests after which a shard refuses all calls for a day (lua/ledger/includes/shard.lua)."""
     return [
         command("HSET", shard.clock, REMOVED, secrets.token_hex(8)),
-        command("EXPIRE", shard.clock, _REMEMBERED),
+        command("EXPIRE", shard.clock, REMEMBERED),
     ]
 
 

@@ -6,9 +6,10 @@ from acker.store.operation import Request, script
 
 def register_step(topology: str, field: bytes, what: str, most: int) -> Request:
     """Registers a step of a topology."""
-    return script("register_step", [keys.steps(topology)], [field, what, most])
+    return script("register_step", [keys.steps(topology)], [field, what, most, keys.config(topology)])
 
 
 def number_step(topology: str, name: str, number: int, most: int) -> Request:
     """Gives a step its number."""
-    return script("number_step", [keys.step_numbers(topology)], [name, number, most])
+    own = [keys.step_numbers(topology)]
+    return script("number_step", own, [name, number, most, keys.config(topology)])

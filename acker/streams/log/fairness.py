@@ -15,6 +15,7 @@ of a subscription; a lane is one of the four queues of a stream that is read fai
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +24,10 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.errors import ValidationError, shown
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.settings import topologies
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams.log import scripts
+from acker.streams.log import kinds, scripts
 from acker.streams.log.segments import ANCHORS
 from acker.streams.types import equality
 
@@ -75,8 +77,9 @@ def declare(core: Core, stream: str, column: str, slot: int | None = None) -> Op
             f"fair_by: stream {stream!r} gathers, so its rows go on by request: expected {ANCHORS!r}, got "
             f"{column!r}"
         )
-    yield [command("SADD", keys.streams(core.config.name), stream)]
-    [other] = yield [scripts.read_fairly(stream_keys, column, slot)]
+    named = topologies.name_stream(core.config.name, stream)
+    made = partial(scripts.read_fairly, stream_keys, column, slot)
+    other = yield from kinds.make(stream_keys, made, named)
     if other is not None:
         fair_column = other.decode("utf-8", "replace")
         raise ValidationError(

@@ -12,6 +12,7 @@ is the steps of a line between two gathers.
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -21,13 +22,14 @@ from acker.errors import LineConflict, UnknownLine, UnreadableRecord, Validation
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.records import Bounds, Record, readable
 from acker.store.replies import pairs, whole
-from acker.streams.log import python_values, scripts, segments
+from acker.streams.log import kinds, python_values, scripts, segments
 from acker.streams.log.segments import ANCHORS
 from acker.streams.types import equality
 
@@ -71,8 +73,9 @@ def declare(core: Core, stream: str, gathering: Gathering) -> Operation[None]:
     Raises LineConflict if it has another declaration, or holds segments that do not wait.
     """
     stream_keys = keys.Stream(core.config.name, check_name(stream, "stream"))
-    yield [command("SADD", keys.streams(core.config.name), stream)]
-    [reply] = yield [scripts.declare_gather(stream_keys, gathering.dump())]
+    named = topologies.name_stream(core.config.name, stream)
+    made = partial(scripts.declare_gather, stream_keys, gathering.dump())
+    reply = yield from kinds.make(stream_keys, made, named)
     if reply is not None:
         other = reply.decode("utf-8", "replace")
         why = f"it gathers by {other}" if other else "it holds rows that were written before"

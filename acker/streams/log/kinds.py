@@ -14,6 +14,7 @@ import redis
 
 from acker.errors import AckerError, StreamKindError
 from acker.ledger.calls.core import Core
+from acker.ledger.settings.topologies import LATE, REMEMBERED, VALID
 from acker.store import keys
 from acker.store.keys import Stream
 from acker.store.operation import Operation, Reply, Request, command
@@ -21,10 +22,6 @@ from acker.store.replies import milliseconds
 
 FIELD = "external"
 """The field of a stream's subscriptions that only an external stream has."""
-REMEMBERED = 86_400
-"""Seconds for which removals are remembered."""
-_VALID = 3_600
-"""Seconds for which a call that makes something is carried out."""
 _ATTEMPTS = 4
 
 
@@ -75,8 +72,8 @@ def make(stream: Stream, call: Callable[[Seen], Request], *also: Request) -> Ope
     for _ in range(_ATTEMPTS):
         looks = [command("GET", stream.removals), Request(stream.removals, ["TIME"])]
         found, instant, *_ = yield [*looks, *also]
-        [reply] = yield [call(Seen(found or b"", milliseconds(instant) + 1000 * _VALID))]
-        if not isinstance(reply, redis.ResponseError) or str(reply) != "ACKER LATE":
+        [reply] = yield [call(Seen(found or b"", milliseconds(instant) + 1000 * VALID))]
+        if not isinstance(reply, redis.ResponseError) or str(reply) != LATE:
             return reply
     raise AckerError(
         f"a stream was removed {_ATTEMPTS} times while something of it was made: {stream.entries!r}"
@@ -84,5 +81,5 @@ def make(stream: Stream, call: Callable[[Seen], Request], *also: Request) -> Ope
 
 
 def note_removal(stream: Stream) -> list[Request]:
-    """Requests that note a removal, before it begins."""
+    """Requests that note a removal, before it begins and when it has ended."""
     return [command("INCRBY", stream.removals, 1), command("EXPIRE", stream.removals, REMEMBERED)]

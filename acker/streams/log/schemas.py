@@ -7,12 +7,13 @@ distinguish names by case, so no two columns of a stream, and no two fields of a
 
 import base64
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
 from acker.ledger.calls.core import Core
+from acker.ledger.settings import topologies
 from acker.ledger.settings.suggestions import listed, meant
 from acker.store import keys
 from acker.store.operation import Operation, command
@@ -67,7 +68,7 @@ def enlist(core: Core, stream: str) -> Operation[bytes | None]:
     """
     stream_keys = keys.Stream(core.config.name, stream)
     [_, stored, external] = yield [
-        command("SADD", keys.streams(core.config.name), stream),
+        topologies.name_stream(core.config.name, stream),
         command("GET", stream_keys.schema),
         command("HEXISTS", stream_keys.subscriptions, kinds.FIELD),
     ]
@@ -100,8 +101,8 @@ def _record(core: Core, stream: str, wanted: pa.Schema, stored: bytes | None) ->
         if stored is not None and new.equals(parse(stored), check_metadata=True):
             return new
         text = base64.b64encode(new.serialize().to_pybytes())
-        [reply] = yield [scripts.record_schema(stream_keys, stored or b"", text)]
-        stored = bytes(reply)
+        made = partial(scripts.record_schema, stream_keys, stored or b"", text)
+        stored = bytes((yield from kinds.make(stream_keys, made))) or None
     raise StoreError(f"stream {stream!r}: its schema changed {_ATTEMPTS} times while a column was added")
 
 

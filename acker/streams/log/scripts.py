@@ -19,9 +19,16 @@ from acker.streams.log.segments import Segment, row_keys
 # Streams and their readers
 
 
-def record_schema(stream: Stream, seen: bytes, new: bytes) -> Request:
-    """Records a schema if the stored one is `seen`; empty: if none is stored."""
-    return script("record_schema", [stream.schema], [seen, new])
+def record_schema(stream: Stream, before: bytes, new: bytes, seen: Seen) -> Request:
+    """Records a schema if the stored one is `before`; empty: if none is stored."""
+    own = [stream.schema, stream.removals]
+    return script("record_schema", own, [before, new, seen.removals, seen.until])
+
+
+def reserve_slot(stream: Stream, number: int, seen: Seen) -> Request:
+    """Gives a stream without subscriptions the number of the next one."""
+    own = [stream.subscriptions, stream.removals]
+    return script("reserve_slot", own, [number, seen.removals, seen.until])
 
 
 def subscribe(
@@ -41,9 +48,10 @@ def subscribe(
     return script("subscribe", own, [name, most, number, step, seen.removals, seen.until], config.wait)
 
 
-def read_fairly(stream: Stream, column: str, slot: int | None) -> Request:
+def read_fairly(stream: Stream, column: str, slot: int | None, seen: Seen) -> Request:
     """Makes a stream be read fairly, and also by a named subscription."""
-    return script("read_fairly", [stream.subscriptions], [column, "" if slot is None else slot])
+    own = [stream.subscriptions, stream.removals]
+    return script("read_fairly", own, [column, "" if slot is None else slot, seen.removals, seen.until])
 
 
 def count_volumes(stream: Stream, ttl: int, counted: Sequence[tuple[int, Sequence[int]]]) -> Request:
@@ -52,9 +60,10 @@ def count_volumes(stream: Stream, ttl: int, counted: Sequence[tuple[int, Sequenc
     return script("count_volumes", [stream.volumes], [ttl, *args])
 
 
-def declare_gather(stream: Stream, record: str) -> Request:
+def declare_gather(stream: Stream, record: str, seen: Seen) -> Request:
     """Makes a stream gather."""
-    return script("declare_gather", [stream.entries, stream.subscriptions], [record])
+    own = [stream.entries, stream.subscriptions, stream.removals]
+    return script("declare_gather", own, [record, seen.removals, seen.until])
 
 
 def claim_segments(

@@ -21,6 +21,7 @@ import redis
 from acker.errors import AckerError, FunctionConflict, ReaderFenced, UnknownSubscription, UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import counts
+from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
@@ -125,9 +126,9 @@ def staged_for(core: Core, stream: str) -> Operation[StagedFor]:
         yield from _restore(core, stream, before)
         [(slots, following, *declarations, epoch)] = yield [asked]
     if not slots and following is None:  # read it anew: there may be a subscription by then
-        number = new_slot()
-        made = [command("HSETNX", key, name, number) for name in ("next", "epoch")]
-        *_, (slots, following, *declarations, epoch) = yield [*made, asked]
+        made = partial(scripts.reserve_slot, keys.Stream(core.config.name, stream), new_slot())
+        yield from kinds.make(keys.Stream(core.config.name, stream), made)
+        [(slots, following, *declarations, epoch)] = yield [asked]
     yield from known_readers.note(core, stream, key, epoch, slots)
     if not slots:
         return StagedFor((_slot(following or b"", owner),), *declarations)
@@ -169,7 +170,7 @@ def subscribe(core: Core, stream: str, name: str, kind: str = "managed") -> Oper
     check_name(name, "subscription")
     stream_keys = keys.Stream(core.config.name, stream)
     looks = command("HMGET", stream_keys.subscriptions, f"name:{name}", kinds.FIELD)
-    [[slot, external], _] = yield [looks, command("SADD", keys.streams(core.config.name), stream)]
+    [[slot, external], _] = yield [looks, topologies.name_stream(core.config.name, stream)]
     kinds.check(stream, external, kind)
     if slot is not None:
         return _slot(slot, f"stream {stream!r}, subscription {name!r}")
@@ -334,9 +335,8 @@ def given_back(core: Core, stream: str, slot: int, reader: str) -> Operation[int
 
     A reader of its name goes on after it.
     """
-    [stored] = yield [
-        command("HGET", keys.Stream(core.config.name, stream).fences(slot, reader), "given_back")
-    ]
+    fences = keys.Stream(core.config.name, stream).fences(slot, reader)
+    [stored] = yield [command("HGET", fences, "given_back")]
     return whole(stored, f"stream {stream!r}, segments given back by reader {reader!r}")
 
 

@@ -56,6 +56,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
             stream_keys.gone,
         ],
     )
+    yield kinds.note_removal(stream_keys)
 
 
 def _remove_gathered(core: Core, stream_keys: keys.Stream) -> Operation[None]:

@@ -9,10 +9,10 @@ through which a tree goes until it expires.
 from collections.abc import Sequence
 
 from acker.ledger.calls.calls import Call
+from acker.ledger.settings.topologies import REMEMBERED
 from acker.store import scripts
 from acker.store.keys import Shard, Stream
 from acker.store.operation import Request, Word, script
-from acker.streams.log import kinds
 from acker.streams.log.segments import Segment, row_keys
 
 MOST_DROPS = 1_000
@@ -22,7 +22,7 @@ MOST_DROPS = 1_000
 def remove_subscription(stream: Stream, name: str, slot: int, forget: bool) -> Request:
     """Takes a subscription out of the list."""
     own = [stream.subscriptions, stream.removals]
-    return script("remove_subscription", own, [name, slot, int(forget), kinds.REMEMBERED])
+    return script("remove_subscription", own, [name, slot, int(forget), REMEMBERED])
 
 
 def drop_gathered(

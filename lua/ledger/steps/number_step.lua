@@ -5,7 +5,9 @@
 -- ARGV  1 name
 --       2 number   from 1
 --       3 most     most numbered steps
+--       4 config   key of the topology's configuration
 -- Returns the number; 0 if so many other steps have one, or another step has this number.
+--- @include "store/includes/owned"
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return tonumber(ARGV[2]) end
 local known = redis.call('HVALS', KEYS[1]) -- at most 255
 if #known >= tonumber(ARGV[3]) then return 0 end
@@ -13,4 +15,5 @@ for _, number in ipairs(known) do
   if number == ARGV[2] then return 0 end
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+leave(KEYS[1], ARGV[4])
 return tonumber(ARGV[2])

@@ -4,7 +4,9 @@
 -- ARGV  1 field    names the step and its query or process
 --       2 what     JSON (acker/ledger/steps/step_registry.py)
 --       3 most     most steps
+--       4 config   key of the topology's configuration
 -- Returns 1 for a new step, otherwise 0.
+--- @include "store/includes/owned"
 local instant = redis.call('TIME')
 local now = instant[1] * 1000000 + instant[2]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then
@@ -15,4 +17,6 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HLEN', KEYS[1]) 
   end
   redis.call('HDEL', KEYS[1], oldest)
 end
-return redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2])
+local new = redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2])
+leave(KEYS[1], ARGV[4])
+return new

@@ -14,15 +14,15 @@
 -- Returns the number, or an error if there are too many, or if the name is being dropped. An error ACKER LATE
 -- if the stream, or a subscription of it, was removed since the caller has read `removals`, or after `until`:
 -- a late copy of the call makes nothing anew.
+--- @include "store/includes/late"
 local name = 'name:' .. ARGV[1]
 local number, following, slots = unpack(redis.call('HMGET', KEYS[1], name, 'next', 'slots'))
 if number then
   if redis.call('HEXISTS', KEYS[1], 'slot:' .. number) == 1 then return tonumber(number) end
   return redis.error_reply('ACKER subscription ' .. ARGV[1] .. ' is being dropped')
 end
-local instant = redis.call('TIME')
-local late = instant[1] * 1000 + math.floor(instant[2] / 1000) > tonumber(ARGV[6])
-if late or (redis.call('GET', KEYS[3]) or '') ~= ARGV[5] then return redis.error_reply('ACKER LATE') end
+local refused = late(KEYS[3], ARGV[5], ARGV[6])
+if refused then return refused end
 number, slots = following or ARGV[3], slots or ''
 local cursor, members = '0-0', 0
 if slots ~= '' then
@@ -42,6 +42,7 @@ elseif not string.match(number, '^%d+$') then
 end
 redis.call('HDEL', KEYS[1], 'next')
 redis.call('HSETNX', KEYS[1], 'epoch', ARGV[3])
+local instant = redis.call('TIME')
 redis.call('HSET', KEYS[1], name, number, 'slot:' .. number, ARGV[1], 'slots', slots .. number,
   'cursor:' .. number, cursor, 'created:' .. number, instant[1] * 1000 + math.floor(instant[2] / 1000))
 return tonumber(number)

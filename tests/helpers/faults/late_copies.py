@@ -24,12 +24,12 @@ class Copies:
 
 
 @contextlib.contextmanager
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Copies]:
-    """Records the calls of a block."""
+def recorded(monkeypatch: pytest.MonkeyPatch, commands: bool = False) -> Iterator[Copies]:
+    """Records the calls of a block; `commands`: plain commands, too."""
     send, copies = Store.send, Copies()
 
     def recording(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        copies.sent += [(store, one) for one in requests if one.script is not None]
+        copies.sent += [(store, one) for one in requests if commands or one.script is not None]
         return send(store, requests)
 
     with monkeypatch.context() as patch:

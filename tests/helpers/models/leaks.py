@@ -74,8 +74,6 @@ WHILE_TREES_LIVE = {
     "rows": "string",
     "unacked": "hash",
     "returned": "stream",
-    "calls": "hash",
-    "deadlines": "zset",
 }
 """Keys that go with their trees."""
 
@@ -85,6 +83,7 @@ TEMPORARY = {
     "fences", "suspect", "verdict", "stale", "applied", "trace", "traces", "skipped", "progress", "workers",
     "gathered", "gathering", "gone", "answer", "given", "result", "volumes", "early_rows",
     "removals", "members", "receipts", "sent", "server",
+    "calls", "deadlines",
 }  # fmt: skip
 """Keys that always have a time to live."""
 

@@ -13,6 +13,7 @@ import redis
 
 from acker.errors import StampsExpired, StreamLost, ValidationError, shown
 from acker.ledger.calls.core import Core
+from acker.ledger.settings import topologies
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.records import passing_over
@@ -91,7 +92,7 @@ def declare(
     )
     stream_keys = keys.Stream(core.config.name, stream)
     key, epoch = secrets.token_hex(32), str(secrets.randbits(52))
-    named = command("SADD", keys.streams(core.config.name), stream)
+    named = topologies.name_stream(core.config.name, stream)
     make = partial(scripts.declare_external, core.config, stream_keys, key, *words, epoch)
     reply = yield from kinds.make(stream_keys, make, named)
     if isinstance(reply, redis.ResponseError):

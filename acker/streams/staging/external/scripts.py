@@ -10,10 +10,11 @@ from itertools import chain
 
 from acker.ledger.calls.calls import Call
 from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.settings.topologies import REMEMBERED
 from acker.store import scripts
 from acker.store.keys import Shard, Stream
 from acker.store.operation import Request, Word, script
-from acker.streams.log.kinds import REMEMBERED, Seen
+from acker.streams.log.kinds import Seen
 
 
 def send(key: bytes, ttl: int, until: int, fields: Mapping[str, bytes | str]) -> Request:

@@ -3,7 +3,7 @@
 -- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
 --       2 entries        stream
 --       3 schema         string: only a managed stream has it
---       4 removals       string (streams/log/subscribe.lua)
+--       4 removals       string (store/includes/late.lua)
 -- ARGV  1 key         64 hexadecimal digits, where there is none
 --       2 lost_after  seconds, or empty: as it is, or the default
 --       3 downtime    seconds, or empty
@@ -16,12 +16,12 @@
 -- downtime, most and bytes, '' where they are the default, the slots of its subscriptions, as "0,2", and its
 -- epoch. An error ACKER MANAGED where rows were written to it, and ACKER LATE where it was removed since the
 -- caller has read `removals`, or after `until`: a late copy of the call makes nothing anew.
+--- @include "store/includes/late"
 local call = redis.call
 local instant = call('TIME')
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
-if now > tonumber(ARGV[7]) or (call('GET', KEYS[4]) or '') ~= ARGV[6] then
-  return redis.error_reply('ACKER LATE')
-end
+local refused = late(KEYS[4], ARGV[6], ARGV[7])
+if refused then return refused end
 local kind = call('HGET', KEYS[1], 'external')
 if not kind then
   local emitted = tonumber(call('HGET', KEYS[1], 'emitted') or 0) or 1

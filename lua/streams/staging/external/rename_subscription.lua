@@ -2,7 +2,7 @@
 -- which stays.
 --
 -- KEYS  1 subscriptions  hash (streams/includes/streams.lua)
---       2 removals       string (streams/log/subscribe.lua): raised, so no late copy of a call makes the
+--       2 removals       string (store/includes/late.lua): raised, so no late copy of a call makes the
 --                        earlier name anew
 -- ARGV  1 name
 --       2 new       its new name
@@ -12,12 +12,12 @@
 -- Returns its number. An error ACKER where nothing has changed: MISSING the stream has no such subscription,
 -- MANAGED it is not external, TAKEN it has one of the new name, SERVED with a live step and the milliseconds
 -- that it has left, LATE something was removed since the caller has read `removals`, or it is after `until`.
+--- @include "store/includes/late"
 local call = redis.call
 local instant = call('TIME')
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
-if now > tonumber(ARGV[4]) or (call('GET', KEYS[2]) or '') ~= ARGV[3] then
-  return redis.error_reply('ACKER LATE')
-end
+local refused = late(KEYS[2], ARGV[3], ARGV[4])
+if refused then return refused end
 local number = call('HGET', KEYS[1], 'name:' .. ARGV[1])
 if not number or call('HEXISTS', KEYS[1], 'slot:' .. number) == 0 then
   return redis.error_reply('ACKER MISSING')
