@@ -295,20 +295,11 @@ class Shard:
         self.ones = prefix + b"ones"
         self.early = prefix + b"early"
         self._fixed = [
-            self.clock,
-            self.slabs,
-            self.message_ids,
-            *(prefix + name for name in (b"failures", b"confirmed")),
-            self.counters,
-            self.latency,
-            *(prefix + name for name in (b"writers", b"writers_before", b"scratch")),
+            self.clock, self.slabs, self.message_ids, prefix + b"failures", prefix + b"confirmed",
+            self.counters, self.latency, prefix + b"writers", prefix + b"writers_before", prefix + b"scratch",
             *self.buckets(),
-            prefix + b"operand",
-            self.recent,
-            self.ones,
-            prefix + b"finished",
-            self.early,
-        ]
+            prefix + b"operand", self.recent, self.ones, prefix + b"finished", self.early, self.removed,
+        ]  # fmt: skip
 
     @property
     def clock(self) -> bytes:
@@ -319,6 +310,11 @@ class Shard:
     def recent(self) -> bytes:
         """Stream: the latest failed or expired trees (recent.lua)."""
         return self._prefix + b"recent"
+
+    @property
+    def removed(self) -> bytes:
+        """String: a mark of a topology that was removed lately (shard.lua). It has a time to live."""
+        return self._prefix + b"removed"
 
     def bucket(self, number: int) -> bytes:
         """Set: the slabs in one of the three time buckets."""

@@ -3,7 +3,7 @@
 Terms: a tree is all that comes of one record.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from acker.errors import NotInstalled, SpoutInUse, TopologyInUse, UnknownSpout
@@ -34,6 +34,7 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
     unknown names (staged data, records of commits, effects) expire by themselves, after 30 days at the
     latest. Raises UnknownTopology, TopologyInUse (nothing has changed then), and UnreadableRecord.
     """
+    epoch = yield from topologies.epoch(name)  # first: another one of its name stays
     core = yield from operations.open_topology(name, {}, create=False)
     read = yield from totals(core)
     if (read.outstanding > 0 or read.waiting > 0) and not force:
@@ -42,17 +43,19 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
             f"{max(0, read.outstanding - read.pending):,} with an outcome that is not confirmed, and "
             f"{read.waiting:,} slabs with messages for trees that are not tracked yet"
         )
-    epoch = yield from topologies.epoch(name)
     # First of all: tickers and services look after topologies that are listed.
     yield [command("SREM", keys.TOPOLOGIES, name)]
     yield from _remove_functions(core)
-    yield from _remove_streams(core)
+    yield from _remove_streams(core, epoch)
     for spout in core.spouts:
-        yield from _remove_kept(core, spout)
-    for shard in core.shards:
-        yield topologies.mark_removed(shard)  # from here on no call makes a key
-    for shard in core.shards:
-        yield from _remove_shard(core, shard)
+        if (yield from _is_there(core, epoch)):
+            yield from _remove_kept(core, spout)
+    seen = yield from topologies.read_marks(core.shards)
+    if (yield from _is_there(core, epoch)):
+        if not (yield from topologies.mark_removed(core.shards, seen)):
+            raise _made_anew(core)
+        for shard in core.shards:  # from here on no call makes a key
+            yield from _remove_shard(core, shard)
     # The configuration comes last: with it the rest is found again, and without it what a late copy of a call
     # makes has a time to live. From here on a job may make the topology anew, so nothing more is removed.
     yield [topologies.forget(name, epoch, _own(name))]
@@ -92,6 +95,24 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
     yield from _remove_kept(core, spout)
     yield from _remove_reached(core, spout)
     core.spouts -= {spout}
+
+
+def _is_there(core: Core, epoch: str) -> Operation[bool]:
+    """Return True if a topology is still there; False if another process has removed it meanwhile.
+
+    Raises TopologyInUse if it was made anew since.
+    """
+    [found] = yield [command("HGET", keys.config(core.config.name), "epoch")]
+    if found is not None and found != epoch.encode():
+        raise _made_anew(core)
+    return found is not None
+
+
+def _made_anew(core: Core) -> TopologyInUse:
+    return TopologyInUse(
+        f"topology {core.config.name!r} was opened again while it was removed, and lacks what was removed "
+        "until then: stop its jobs, and remove it once more"
+    )
 
 
 def _own(name: str) -> list[bytes]:
@@ -136,14 +157,15 @@ def _remove_functions(core: Core) -> Operation[None]:
                 yield [command("HDEL", keys.FUNCTIONS, name)]
 
 
-def _remove_streams(core: Core) -> Operation[None]:
+def _remove_streams(core: Core, epoch: str) -> Operation[None]:
     [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
     if not names:
         return
     with _with_pyarrow(core, "streams"):
         from acker.streams.upkeep.removal import remove_stream
     for name in names:
-        yield from remove_stream(core, name.decode("utf-8", "replace"))
+        if (yield from _is_there(core, epoch)):
+            yield from remove_stream(core, name.decode("utf-8", "replace"))
 
 
 def _remove_kept(core: Core, spout: str) -> Operation[None]:
@@ -176,19 +198,39 @@ def _remove_reached(core: Core, spout: str) -> Operation[None]:
 
 
 def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:
-    yield from _each(shard.slabs, lambda slab: None if ids.is_one(slab) else shard.vector(slab))
+    yield from _remove_slabs(core, shard)
     [(rotations, drained)] = yield from tick.clocks(core, [shard])
     # One more than there are: a rotation may have been made meanwhile.
     aside = [shard.expired(rotation) for rotation in range(drained, rotations + 1)]
     for first in range(0, len(aside), _PAGE):
-        yield [command("UNLINK", *aside[first : first + _PAGE])]
+        yield from _unlink(core, shard, aside[first : first + _PAGE])
     [registry] = yield [command("HGET", shard.clock, "spouts")]
     names = {*core.spouts, *(name for _, name in registries.spouts(registry or b""))}
-    spent = [key for key in (*shard.declared(names), *shard.of_steps(), shard.traces) if key != shard.clock]
-    yield [command("UNLINK", *spent)]
-    [fields] = yield [command("HKEYS", shard.clock)]
-    if left := [field for field in fields if field.decode("utf-8", "replace") != topologies.REMOVED]:
-        yield [command("HDEL", shard.clock, *left)]
+    spent = {*shard.declared(names), *shard.of_steps(), shard.traces} - {shard.removed}
+    yield from _unlink(core, shard, sorted(spent))
+
+
+def _remove_slabs(core: Core, shard: keys.Shard) -> Operation[None]:
+    [count] = yield [command("HLEN", shard.slabs)]
+    for _ in range(-(-int(count) // _PAGE)):
+        [slabs] = yield [command("HRANDFIELD", shard.slabs, _PAGE)]
+        yield from _unlink(core, shard, [shard.vector(slab) for slab in slabs if not ids.is_one(slab)])
+        yield from _unlink(core, shard, [], slabs)
+
+
+def _unlink(
+    core: Core, shard: keys.Shard, gone: Sequence[bytes], slabs: Sequence[bytes] = ()
+) -> Operation[None]:
+    """Removes keys of a shard one by one: the slot may be migrating to another node, which has some already.
+
+    Raises TopologyInUse if the topology was made anew since.
+    """
+    calls = [topologies.unlink_removed(shard, [key]) for key in gone]
+    if slabs:
+        calls.append(topologies.unlink_removed(shard, [], slabs))
+    replies = yield calls
+    if 0 in replies:
+        raise _made_anew(core)
 
 
 def _each(table: bytes, key_of: Callable[[bytes], bytes | None]) -> Operation[None]:

@@ -53,6 +53,16 @@ def remove_spout(config: TopologyConfig, spout: str) -> Request:
     return script("remove_spout", [keys.config(config.name)], [keys.SPOUT_FIELD + spout], config.wait)
 
 
-def clear_removed(shard: keys.Shard, removed: bytes) -> Request:
+def mark_removed(shard: keys.Shard, found: bytes, until: int, mark: str, ttl: int) -> Request:
+    """Has a shard refuse all calls."""
+    return script("mark_removed", [shard.removed], [found, until, mark, ttl])
+
+
+def clear_removed(shard: keys.Shard, found: bytes, ttl: int) -> Request:
     """Lets a shard of a removed topology take calls again."""
-    return script("clear_removed", [shard.clock], [removed])
+    return script("clear_removed", [shard.removed], [found, ttl])
+
+
+def unlink_removed(shard: keys.Shard, gone: Sequence[bytes], slabs: Sequence[bytes] = ()) -> Request:
+    """Removes keys, and fields of the hash of slabs, of a shard that refuses all calls."""
+    return script("unlink_removed", [shard.removed, shard.slabs, *gone], slabs)

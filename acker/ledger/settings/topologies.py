@@ -32,8 +32,6 @@ _TIMEOUT = "message_timeout"
 _STORED_TIMEOUT = "message_timeout_ms"
 _LATER = ("stamp_ttl", "external_waiting_bytes")
 """Settings that topologies made before them lack, which have the default there."""
-REMOVED = "removed"
-"""The field of a shard's clock that only a removed topology has."""
 REMEMBERED = 86_400
 """Seconds for which removals are remembered: far longer than a call is sent again."""
 VALID = 3_600
@@ -75,7 +73,7 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
     if create and not begun:
         wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
         yield from _check_wait(wanted)
-        fields = {"schema": wanted.schema} | _stored(wanted, SETTINGS)
+        fields = _stored(wanted, SETTINGS) | {"schema": wanted.schema, "epoch": secrets.token_hex(8)}
         stored = yield from _store(wanted, fields)
     values = _fields(stored)
     if "schema" not in values:
@@ -107,7 +105,7 @@ def _store(config: TopologyConfig, fields: dict[str, int | str]) -> Operation[Re
     """
     key = keys.removals(config.name)
     for _ in range(_ATTEMPTS):
-        found, instant = yield [command("GET", key), Request(key, ["TIME"])]
+        found, instant = yield _looks(key)
         until = milliseconds(instant) + 1000 * VALID
         [stored] = yield [scripts.open_topology(config, found or b"", until, fields)]
         if not isinstance(stored, redis.ResponseError) or str(stored) != LATE:
@@ -131,18 +129,40 @@ def _clear_removed(config: TopologyConfig) -> Operation[None]:
     shards = [keys.Shard(config.name, number, count) for number in range(count)]
     marks = list[Reply]()
     for first in range(0, count, _FLIGHT):
-        marks += yield [command("HGET", shard.clock, REMOVED) for shard in shards[first : first + _FLIGHT]]
+        marks += yield [command("GET", shard.removed) for shard in shards[first : first + _FLIGHT]]
     marked = [(shard, mark) for shard, mark in zip(shards, marks, strict=True) if mark is not None]
     for first in range(0, len(marked), _FLIGHT):
-        yield [scripts.clear_removed(*one) for one in marked[first : first + _FLIGHT]]
+        yield [scripts.clear_removed(*one, REMEMBERED) for one in marked[first : first + _FLIGHT]]
 
 
-def mark_removed(shard: keys.Shard) -> list[Request]:
-    """Requests after which a shard refuses all calls for a day (lua/ledger/includes/shard.lua)."""
+def read_marks(shards: Sequence[keys.Shard]) -> Operation[list[tuple[bytes, int]]]:
+    """The mark of removal of each shard, and the time (ms) until which a call that goes by it counts."""
+    found = yield [one for shard in shards for one in _looks(shard.removed)]
     return [
-        command("HSET", shard.clock, REMOVED, secrets.token_hex(8)),
-        command("EXPIRE", shard.clock, REMEMBERED),
+        (mark or b"", milliseconds(at) + 1000 * VALID)
+        for mark, at in zip(found[::2], found[1::2], strict=True)
     ]
+
+
+def _looks(key: bytes) -> list[Request]:
+    return [command("GET", key), Request(key, ["TIME"])]
+
+
+def mark_removed(shards: Sequence[keys.Shard], seen: Sequence[tuple[bytes, int]]) -> Operation[bool]:
+    """Has shards refuse all calls for a day (lua/ledger/includes/shard.lua). seen: of `read_marks`.
+
+    Returns False if their topology was removed and made anew since: others may be marked then.
+    """
+    mark = secrets.token_hex(8)
+    replies = yield [
+        scripts.mark_removed(shard, *one, mark, REMEMBERED) for shard, one in zip(shards, seen, strict=True)
+    ]
+    return not any(isinstance(reply, redis.ResponseError) for reply in replies)
+
+
+def unlink_removed(shard: keys.Shard, gone: Sequence[bytes], slabs: Sequence[bytes] = ()) -> Request:
+    """Removes keys of a shard, and fields of its hash of slabs, unless its topology was made anew."""
+    return scripts.unlink_removed(shard, gone, slabs)
 
 
 def changed(stored: TopologyConfig, asked: Settings) -> TopologyConfig:

@@ -4,8 +4,7 @@
 --                             measured: stamp and age (ms) of the last rotation (rotate.lua);
 --                             rotated_at: when that was by the server's clock (ms), for readers;
 --                             passed: ms that were measured until then, altogether;
---                             writers_at: when the writers were rotated, in those;
---                             removed: random, of a removed topology; the clock has a time to live then
+--                             writers_at: when the writers were rotated, in those
 --       2 slabs            hash    slab -> header, from the first message until the last confirmation
 --       3 message_ids      hash    slab -> the spout's message ids, as packed by the spout
 --       4 failures         hash    slab -> the trees that failed before their track (early.lua)
@@ -21,6 +20,8 @@
 --      16 ones             hash    slab of one -> its ack value
 --      17 finished         hash    slab -> mask of its finished trees (ledger/includes/finished.lua)
 --      18 early           hash    slab -> words that wait for its track (ledger/includes/waiting.lua)
+--      19 removed          string  of a topology that was removed lately: 'r' and a random number; 'c' before
+--                             that number where it was made anew since. It has a time to live
 --      ... outcomes        streams, one for each spout that ARGV[1] names, in its order
 --      then the keys that are the operation's own: mostly one ack vector for each slab it names
 -- ARGV  1 spouts of the shard, as the caller knows them
@@ -47,7 +48,7 @@ local CLOCK, SLABS, MESSAGE_IDS, FAILURES, CONFIRMED = KEYS[1], KEYS[2], KEYS[3]
 local COUNTERS, LATENCY, WRITERS, WRITERS_BEFORE, SCRATCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local BUCKETS, OPERAND = {[0] = KEYS[11], KEYS[12], KEYS[13]}, KEYS[14]
 local RECENT, ONES, FINISHED, EARLY = KEYS[15], KEYS[16], KEYS[17], KEYS[18]
-local OUTCOMES = 19
+local REMOVED, OUTCOMES = KEYS[19], 20
 local OWN = OUTCOMES + tonumber(string.match(ARGV[1], '^%d+') or 0)
 
 local WAITING, TRACKED = 1, 2
@@ -67,8 +68,8 @@ end
 
 local instant = call('TIME')
 local now = instant[1] * 1000 + floor(instant[2] / 1000)
-local turned, registry, removed = unpack(call('HMGET', CLOCK, 'rotations', 'spouts', 'removed'))
-if removed then return redis.error_reply('REMOVED') end
+if sub(call('GET', REMOVED) or '', 1, 1) == 'r' then return redis.error_reply('REMOVED') end
+local turned, registry = unpack(call('HMGET', CLOCK, 'rotations', 'spouts'))
 registry = registry or ''
 local rotations = tonumber(turned or 0)
 local declared = registry == ARGV[1]

@@ -6,9 +6,9 @@
 -- ARGV  1 removals  as the caller has read it, or empty
 --       2 until     ms of the server's clock
 --       ... field, value  the configuration to store if there is none
--- Returns the stored configuration as field, value, field, value ... An error ACKER LATE if there is none, and
--- the topology was removed since the caller has read `removals`, or after `until`: a late copy of the call
--- makes nothing anew.
+-- Returns the stored configuration as field, value, field, value ... An error ACKER LATE if there is none,
+-- and the topology was removed since the caller has read `removals`, or after `until`: a late copy of the
+-- call makes nothing anew.
 --- @include "store/includes/late"
 local call = redis.call
 if call('HEXISTS', KEYS[1], 'schema') == 0 then

@@ -83,7 +83,7 @@ TEMPORARY = {
     "fences", "suspect", "verdict", "stale", "applied", "trace", "traces", "skipped", "progress", "workers",
     "gathered", "gathering", "gone", "answer", "given", "result", "volumes", "early_rows",
     "removals", "members", "receipts", "sent", "server",
-    "calls", "deadlines",
+    "calls", "deadlines", "removed",
 }  # fmt: skip
 """Keys that always have a time to live."""
 
