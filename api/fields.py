@@ -173,6 +173,7 @@ _KINDS: dict[str, Any] = {
     "instant": At,
     "seconds": Seconds,
     "count": Count,
+    "batch": Count | None,
     "name": Name,
     "cursor": Cursor | None,
     "row": dict[str, Any],

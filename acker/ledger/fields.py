@@ -156,7 +156,8 @@ MessageId: TypeAlias = Annotated[bytes | None, MESSAGE_ID]
 """A spout's own name of a record: two fields in JSON, text and base64."""
 Row: TypeAlias = Annotated[dict[str, object], Kind("row", plain)]
 """Columns of a row, as Python values."""
-Batch: TypeAlias = Annotated[int, Bounds(-1)]
+Batch: TypeAlias = Annotated[int, Kind("batch", lambda value: None if value < 0 else value)]
+"""The number of a micro-batch. -1 is none: null in JSON."""
 Whole: TypeAlias = Annotated[int, Bounds(0)]
 SPREAD = Kind("spread", as_json, spread=True)
 """Marks a dataclass whose fields stand among the fields of its owner."""

@@ -1,5 +1,6 @@
 import base64
 import json
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -33,7 +34,7 @@ def test_outcomes_come_latest_first_with_hostile_text_as_it_is(client: httpx.Cli
     for _ in range(3):
         ledger.tick(force=True)
     confirm_all(ledger)
-    outcomes: list[dict[str, str]] = []
+    outcomes: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None:
         params = {"limit": "2"} | ({"cursor": cursor} if cursor else {})
@@ -41,6 +42,7 @@ def test_outcomes_come_latest_first_with_hostile_text_as_it_is(client: httpx.Cli
         outcomes, cursor = outcomes + page["outcomes"], page["cursor"]
     assert [one["status"] for one in outcomes] == ["expired"] * 5 + ["failed"] * 2
     assert len({one["id"] for one in outcomes}) == 7
+    assert {one["batch"] for one in outcomes} == {None}, "a number that is none is null"
     by_anchor = {one["anchor"]: one for one in outcomes}
     for anchor, name in zip(anchors.tolist(), HOSTILE, strict=True):
         assert by_anchor[str(anchor)]["message_id_base64"] == base64.b64encode(name).decode()

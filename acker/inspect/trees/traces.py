@@ -30,7 +30,7 @@ class TraceEvent:
     at: Instant
     kind: Annotated[str, Examples("tracked", "emitted", "reset", "acked", "failed", "expired")]
     step: Annotated[str, "Whose; empty where that is not known."] = ""
-    batch: Annotated[Batch, "Of its query; -1 where there is none."] = -1
+    batch: Annotated[Batch, "Of its query; null where there is none."] = -1
     spout: Annotated[str, "Of a track."] = ""
     stream: Annotated[str, "Where its rows went, or of which they were."] = ""
     rows: Annotated[Count, "How many of its rows."] = 0

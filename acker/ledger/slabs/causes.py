@@ -18,7 +18,7 @@ from acker.ledger.settings.config import bounded_reason, check_reason
 
 REASON = "Of a failure: its free text. Of an expired tree: its last known place."
 STEP = "The bolt that failed it; empty if that is unknown."
-BATCH = "The batch of its query; -1 if that is unknown."
+BATCH = "The batch of its query; null if that is unknown."
 _END = "\0"
 _FOR_GOOD = "!"
 

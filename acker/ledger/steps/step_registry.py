@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from acker.ledger.calls.core import Core
-from acker.ledger.fields import Count, Examples, Instant, Seconds
+from acker.ledger.fields import Batch, Count, Examples, Instant, Seconds
 from acker.ledger.settings.config import check_name
 from acker.ledger.steps import scripts
 from acker.store import keys
@@ -38,7 +38,7 @@ class Step(Record, what="a step"):
     application: str = ""
     query_id: Annotated[str, "Outlives restarts from the checkpoint."] = ""
     query: Annotated[str, "The name of its streaming query."] = ""
-    batch: Annotated[int, "Its last micro-batch; -1 if there is none."] = -1
+    batch: Annotated[Batch, "Its last micro-batch; null if there is none."] = -1
     reads: Annotated[tuple[str, ...], "Streams; of a spout its sources, as Spark names them."] = ()
     emits: Annotated[tuple[str, ...], "Streams."] = ()
     last_seen: Annotated[Instant | None, "null before it was registered."] = None

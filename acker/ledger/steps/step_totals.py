@@ -65,7 +65,7 @@ class Seen:
     step: str
     at: Annotated[Instant | None, "null if it has not within two message timeouts."] = None
     age: Annotated[Seconds | None, "Seconds since then, by the store's clock."] = None
-    batch: Annotated[Batch, "Of its query; -1 if there is none."] = -1
+    batch: Annotated[Batch, "Of its query; null if there is none."] = -1
 
 
 def mark(core: Core, name: str, batch: int = -1) -> Operation[Mark | None]:

@@ -1203,9 +1203,9 @@ export interface components {
             at: string;
             /**
              * Batch
-             * @description The batch of its query; -1 if that is unknown.
+             * @description The batch of its query; null if that is unknown.
              */
-            batch: number;
+            batch: number | null;
             /** Number */
             number: number;
             /**
@@ -1716,9 +1716,9 @@ export interface components {
             attempts: number;
             /**
              * Batch
-             * @description The batch of its query; -1 if that is unknown.
+             * @description The batch of its query; null if that is unknown.
              */
-            batch: number;
+            batch: number | null;
             /**
              * History
              * @description Its trees: at most 10, the first, the last that failed, and the latest.
@@ -1799,9 +1799,9 @@ export interface components {
             attempts: number;
             /**
              * Batch
-             * @description The batch of its query; -1 if that is unknown.
+             * @description The batch of its query; null if that is unknown.
              */
-            batch: number;
+            batch: number | null;
             /**
              * Id
              * @example 1795230245678-0@sentences
@@ -2135,9 +2135,9 @@ export interface components {
             at: string | null;
             /**
              * Batch
-             * @description The batch of its query; -1 if that is unknown.
+             * @description The batch of its query; null if that is unknown.
              */
-            batch: number;
+            batch: number | null;
             /**
              * Number
              * @description Of its row, from 1; null where no rows are kept for it.
@@ -3037,9 +3037,9 @@ export interface components {
             at: string;
             /**
              * Batch
-             * @description The batch of its query; -1 if that is unknown.
+             * @description The batch of its query; null if that is unknown.
              */
-            batch: number;
+            batch: number | null;
             /**
              * Id
              * @description Names it among the outcomes of its topology.
@@ -3678,9 +3678,9 @@ export interface components {
             at: string | null;
             /**
              * Batch
-             * @description Of its query; -1 if there is none.
+             * @description Of its query; null if there is none.
              */
-            batch: number;
+            batch: number | null;
             /** Step */
             step: string;
         };
@@ -3816,9 +3816,9 @@ export interface components {
             at: string;
             /**
              * Batch
-             * @description The batch of its query; -1 if that is unknown.
+             * @description The batch of its query; null if that is unknown.
              */
-            batch: number;
+            batch: number | null;
             /**
              * Confirmation
              * @description Confirms them, and those before them that came with null: they ended together.
@@ -4014,9 +4014,9 @@ export interface components {
             application_id: string;
             /**
              * Batch
-             * @description Its last micro-batch; -1 if there is none.
+             * @description Its last micro-batch; null if there is none.
              */
-            batch: number;
+            batch: number | null;
             /**
              * Emits
              * @description Streams.
@@ -4710,9 +4710,9 @@ export interface components {
             at: string;
             /**
              * Batch
-             * @description Of its query; -1 where there is none.
+             * @description Of its query; null where there is none.
              */
-            batch: number;
+            batch: number | null;
             /**
              * Kind
              * @example tracked
@@ -4920,9 +4920,9 @@ export interface components {
             at: string | null;
             /**
              * Batch
-             * @description The batch of its query; -1 if that is unknown.
+             * @description The batch of its query; null if that is unknown.
              */
-            batch: number;
+            batch: number | null;
             /**
              * Reason
              * @description Of a failure: its free text. Of an expired tree: its last known place.

@@ -52,6 +52,6 @@ test("numbers are never more exact than they are", () => {
 test("a step is named with its batch, where that is known", () => {
   expect(stepBatch({ step: "price", batch: 1234 })).toBe("price, batch 1,234");
   expect(stepBatch({ step: "price", batch: 0 })).toBe("price, batch 0");
-  expect(stepBatch({ step: "price", batch: -1 })).toBe("price");
+  expect(stepBatch({ step: "price", batch: null })).toBe("price");
   expect(stepBatch({ step: "", batch: 3 })).toBe("");
 });

@@ -53,8 +53,8 @@ export function plural(number: number, one: string, many = `${one}s`): string {
 }
 
 /** The step that failed something, and in which batch of its query; "" where it is not known. */
-export function stepBatch({ step, batch }: { step: string; batch: number }): string {
-  return step !== "" && batch >= 0 ? `${step}, batch ${count(batch)}` : step;
+export function stepBatch({ step, batch }: { step: string; batch: number | null }): string {
+  return step !== "" && batch !== null ? `${step}, batch ${count(batch)}` : step;
 }
 
 /** A text with its first letter in capitals, as a sentence begins. */

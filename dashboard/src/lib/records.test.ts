@@ -18,7 +18,7 @@ function attempt(part: Partial<FoundAttempt>): FoundAttempt {
     state: "failed",
     reason: "",
     step: "",
-    batch: -1,
+    batch: null,
     tracked_at: null,
     at: null,
     ...part,

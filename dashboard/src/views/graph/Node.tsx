@@ -88,7 +88,7 @@ function facts(of: Seen, node: Node): [string, string][] {
   if (run !== undefined) {
     add(true, "Application", printable(run.application) || NOTHING);
     add(true, "Query", printable(run.query || run.query_id) || NOTHING);
-    add(run.batch >= 0, "Last batch", count(run.batch));
+    add(run.batch !== null, "Last batch", count(run.batch));
     add(run.seconds > 0, "Took", duration(run.seconds));
     add(true, "Last seen", `${duration(node.age)} ago`);
   }

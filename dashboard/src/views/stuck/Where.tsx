@@ -106,7 +106,7 @@ const SEEN: ColumnDef<Schemas["Seen"]>[] = [
   },
   {
     header: "Batch",
-    cell: ({ row: { original } }) => (original.batch < 0 ? "–" : count(original.batch)),
+    cell: ({ row: { original } }) => count(original.batch),
     meta: { number: true },
   },
 ];

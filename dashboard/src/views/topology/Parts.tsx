@@ -203,7 +203,7 @@ const BOLTS: ColumnDef<Bolt>[] = [
   {
     header: "Batch",
     accessorKey: "batch",
-    cell: ({ row }) => (row.original.batch < 0 ? NOTHING : count(row.original.batch)),
+    cell: ({ row }) => count(row.original.batch),
     meta: number,
   },
   {
