@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from acker.embedded import EmbeddedServer
 from acker.errors import AckerError, ValidationError, shown
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ids import Ids
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.slabs.slabs import NewSlab
@@ -33,7 +34,16 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import StreamReader, StreamWriter
-from acker.streams.log.segments import ANCHORS
+from acker.streams.commits import commit as commits
+from acker.streams.commits.contents import Commit
+from acker.streams.log import kinds, segments, subscriptions
+from acker.streams.log.segments import ANCHORS, Segment
+from acker.streams.staging.external import declaring
+from acker.streams.staging.external.rows import sending
+from acker.streams.staging.external.rows.carriers import COLUMN
+from acker.streams.staging.external.rows.sending import Sending
+from acker.streams.staging.external.rows.stamps import Seal
+from acker.streams.staging.external.segments import MOST_TREES, Sent
 
 MOST_ROWS = 100_000
 """Most rows for a bolt: they, and the emitted rows, are in the memory of the test."""
@@ -111,7 +121,8 @@ def run_bolt(
 
     Args:
         bolt: The bolt.
-        rows: 1 to 100,000 rows without `_acker`, of types that a stream takes.
+        rows: 1 to 100,000 rows without `_acker`, of types that a stream takes. A bolt that receives a stream
+            gets them with a stamp each, in `_acker_stamp`.
         url: The store. By default a server that this process starts once.
         after: The result of an earlier batch. The bolt continues in its topology, so it finds the held rows
             and the keys of `collector.once`.
@@ -138,8 +149,9 @@ def run_bolt(
         )
     if rows.isStreaming:
         raise ValidationError("run_bolt: expected a DataFrame that is not streaming")
-    if ANCHORS in rows.columns:
-        raise ValidationError(f"run_bolt: expected rows without {ANCHORS}, which each of them gets")
+    for name in (ANCHORS, *(COLUMN,) * bool(bolt.receives)):
+        if name in rows.columns:
+            raise ValidationError(f"run_bolt: expected rows without {name}, which each of them gets")
     collected = rows.limit(MOST_ROWS + 1).collect()
     if not 1 <= len(collected) <= MOST_ROWS:
         raise ValidationError(f"run_bolt: expected 1 to {MOST_ROWS:,} rows, got {len(collected):,}")
@@ -147,17 +159,25 @@ def run_bolt(
     topology = after.topology if after else f"trial-{secrets.token_hex(8)}"
     ledger = open_ledger(Store(place), topology, ackers=1, message_timeout=86400.0)
     spark, first = rows.sparkSession, after._next if after else 0
-    anchors = _publish(ledger, spark.createDataFrame(collected, rows.schema), first)
+    stamped: DataFrame | None = None
+    if bolt.receives:
+        anchors, stamps = _send(ledger, bolt, len(collected), first)
+        schema = StructType([*rows.schema.fields, StructField(COLUMN, StringType())])
+        together = [(*row, stamp) for row, stamp in zip(collected, stamps, strict=True)]
+        stamped = spark.createDataFrame(together, schema)
+    else:
+        anchors = _publish(ledger, spark.createDataFrame(collected, rows.schema), first)
     given = dict(after._pending) if after else {}
     given |= {first + at: _Given(*entry) for at, entry in enumerate(zip(anchors, collected, strict=True))}
     acker = Acker(place, topology)
     with acker.job(spark, bolt.name) as collector:
-        batch = collector.take(_INPUT, StructType([*rows.schema.fields, StructField(ANCHORS, LongType())]))
-        bolt_function.call(bolt.function, bolt.name, batch, collector)
+        with_trees = StructType([*rows.schema.fields, StructField(ANCHORS, LongType())])
+        batch = collector.take(_INPUT, with_trees) if stamped is None else stamped
+        bolt_function.call(bolt.work, bolt.name, batch, collector)
     held = collector.holds | (after._held if after else set())
     by_anchor = {entry.anchor: entry.row for entry in given.values()}
     emitted = {}
-    for stream in _streams(ledger) - {_INPUT}:
+    for stream in _managed(ledger) - {_INPUT}:
         if there := [_split(row, by_anchor) for row in acker.read(spark, stream).collect()]:
             emitted[stream] = there
             if stream not in held:  # that stays
@@ -187,7 +207,13 @@ def _publish(ledger: Ledger, rows: DataFrame, number: int) -> list[int]:
     table = rows.toArrow().cast(arrow_schema(rows.schema))
     writer = StreamWriter(ledger, _INPUT)
     batch = writer.batch(table)
-    values = batch.ids()
+    anchors = _track(ledger, batch.ids(), number)
+    writer.publish(batch, anchors)
+    return [int(anchor) for anchor in anchors]
+
+
+def _track(ledger: Ledger, values: Ids, number: int) -> Ids:
+    """Tracks a tree for each row, by the id of its tuple; returns the anchors."""
     slabs = []
     for first in range(0, len(values), _SLAB):
         part = values[first : first + _SLAB]
@@ -195,14 +221,39 @@ def _publish(ledger: Ledger, rows: DataFrame, number: int) -> list[int]:
         slabs.append(NewSlab(ids.new_anchors(len(part)), part, names))
     if set(ledger.track_slabs(slabs, spout=_SPOUT)) != {"A"}:
         raise AckerError("run_bolt: the rows of the test could not be tracked")
-    anchors = np.concatenate([slab.anchors for slab in slabs])
-    writer.publish(batch, anchors)
-    return [int(anchor) for anchor in anchors]
+    return np.concatenate([slab.anchors for slab in slabs])
 
 
-def _streams(ledger: Ledger) -> set[str]:
-    [found] = ledger.store.send([command("SMEMBERS", keys.streams(ledger.config.name))])
-    return {name.decode("utf-8", "replace") for name in found}
+def _send(ledger: Ledger, bolt: Bolt, count: int, number: int) -> tuple[list[int], list[str]]:
+    """Tracks a tree for each row of an external stream, and sends it; returns anchors and stamps."""
+    core, stream = ledger.core, bolt.receives
+    external = ledger.run(declaring.declare(core, stream))
+    slot = ledger.run(subscriptions.subscribe(core, stream, bolt.name, "external"))
+    seal = Seal(core.config.name, stream, external.stamp_keys, external.number)
+    begun, values = external.now // 1000, segments.edge_ids(segments.new_seed(), 0, np.arange(count))
+    anchors, stamps, sent = _track(ledger, values, number), list[str](), list[tuple[Segment, int]]()
+    for first in range(0, count, MOST_TREES):
+        own = anchors[first : first + MOST_TREES]
+        trees = own.tolist()
+        one = Sent(secrets.token_hex(14), segments.new_seed(), begun, [(a,) for a in trees], trees=set(trees))
+        segment, requests = sending.stage(core, one, (slot,))
+        ledger.store.send(requests)
+        sent.append((segment, begun))
+        stamps += seal.write_many(one.token, begun, np.arange(len(own)), own)
+    work = Commit(sent=(Sending(stream, external.number, external.key, tuple(sent)),))
+    ledger.run(commits.commit(core, f"{_SPOUT}-{number}", 0, work))
+    ledger.update(anchors, values)  # of each record its row is left
+    return anchors.tolist(), stamps
+
+
+def _managed(ledger: Ledger) -> set[str]:
+    """The managed streams of a topology."""
+    name = ledger.config.name
+    [found] = ledger.store.send([command("SMEMBERS", keys.streams(name))])
+    names = sorted(one.decode("utf-8", "replace") for one in found)
+    of = [command("HEXISTS", keys.Stream(name, one).subscriptions, kinds.FIELD) for one in names]
+    external = ledger.store.send(of) if of else []
+    return {one for one, is_external in zip(names, external, strict=True) if not is_external}
 
 
 def _split(row: Row, by_anchor: dict[int, Row]) -> tuple[Row, list[Row]]:

@@ -1,5 +1,6 @@
 """A bolt tried on a static DataFrame, as who tests it does (acker/testing.py)."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +120,24 @@ def test_what_cannot_be_tried_is_refused_and_a_bolt_elsewhere_names_the_way(spar
     assert isinstance(split_lines, Bolt)
     with pytest.raises(AckerError, match=r"in a test: acker\.testing\.run_bolt\(bolt, rows\)"):
         split_lines(lines(spark, "a"), 0)
+
+
+def test_a_bolt_that_receives_a_stream_gets_its_rows_with_stamps_and_sends_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    @production.bolt("received", receives="items")
+    def received(batch: DataFrame, collector: Collector) -> None:
+        assert batch.columns == ["line", "_acker_stamp", "_acker"]
+        collector.fail(batch.filter("line = ''"), "empty")
+        good = batch.filter("line != ''")
+        collector.emit(good, "words")
+        collector.emit(good, "files", to=lambda w: w.parquet(str(tmp_path / "files")))
+
+    result = run_bolt(received, lines(spark, "a", "", "b"))
+    assert sorted(row.line for row in result.emitted("words")) == ["a", "b"]
+    assert [(one.row.line, one.reason) for one in result.failed] == [("", "empty")]
+    assert [row.line for row in result.acked] == ["a", "b"]
+    assert (result.streams, result.waiting) == (("words",), [])
+    assert spark.read.parquet(str(tmp_path / "files")).count() == 2
+    with pytest.raises(ValidationError, match="without _acker_stamp"):
+        run_bolt(received, spark.createDataFrame([("a",)], "_acker_stamp string"))

@@ -55,7 +55,7 @@ class Bolt(Shipped):
         self, function: Callable[[DataFrame, Collector], object], name: str, settings: dict[str, object]
     ) -> None:
         self.function = function
-        self._receives = bolt_function.check_receives(settings.pop("receives", None))
+        self.receives = bolt_function.check_receives(settings.pop("receives", None))
         self.name = name
         self._options = options.of_step(name, settings, options.STEP)
         self._root: SparkSession | None = None
@@ -80,12 +80,12 @@ class Bolt(Shipped):
         with microbatches.of_bolt(batch.sparkSession, batch_id, self._root, self.name) as at:
             if self._options.off:
                 with off.working(OffCollector(batch.sparkSession, self._options, at)) as collector:
-                    bolt_function.call(self._given, self.name, batch, collector)
+                    bolt_function.call(self.work, self.name, batch, collector)
                     collector.life.end(wait=True)
                 return
             if self._options.observe:
                 with observing.working(batch.sparkSession, self._options, at, batch=batch) as collector:
-                    bolt_function.call(self._given, self.name, batch, collector)
+                    bolt_function.call(self.work, self.name, batch, collector)
                 return
             self._run(self._options.ledger(), batch, at)
 
@@ -108,7 +108,7 @@ class Bolt(Shipped):
                 failed = committing.failure(
                     collector,
                     at.number,
-                    lambda: bolt_function.call(self._given, self.name, batch, collector),
+                    lambda: bolt_function.call(self.work, self.name, batch, collector),
                 )
                 inputs = reads.read(
                     failed=failed is not None,
@@ -143,9 +143,14 @@ class Bolt(Shipped):
         batch_inputs.forget(ledger, at)
         _note_done(ledger, at, self.name)
 
-    def _given(self, batch: DataFrame, collector: Collector) -> object:
-        """Calls the function, with received rows if the bolt receives a stream."""
-        rows = collector.receive(batch, self._receives) if self._receives else batch
+    def work(self, batch: DataFrame, collector: Collector) -> object:
+        """Calls the function, with received rows if the bolt receives a stream; returns its result.
+
+        Args:
+            batch: The batch.
+            collector: The collector of the batch.
+        """
+        rows = collector.receive(batch, self.receives) if self.receives else batch
         return self.function(rows, collector)
 
     def _collector(self, spark: SparkSession, at: MicroBatch) -> Collector:
