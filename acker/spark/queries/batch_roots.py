@@ -17,8 +17,8 @@ from pyspark import TaskContext
 
 from acker.errors import AckerError, StagingExpired
 from acker.ledger.client import Ledger
-from acker.spark.queries import microbatches
-from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.queries import microbatches, plan_check
+from acker.spark.queries.microbatches import TRACKS, MicroBatch
 from acker.spark.runtime.pickling import Shipped
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, command
@@ -36,8 +36,6 @@ from acker.streams.staging.staging import Staged, Staging
 
 HASH = "_acker_hash"
 """Column: xxhash64 of all others, for the fingerprint."""
-TRACKS = "acker_track"
-"""The name of the tracking function in plans."""
 PARTITION = "_acker_partition"
 """Column: the number of the partition in which rows are tracked, whatever a union makes of it above."""
 BATCH_TIME = "_acker_batch_time"
@@ -87,6 +85,8 @@ class Tracker(Shipped):
                 "tracked rows of a streaming DataFrame belong to a batch: start it as a query; where a "
                 "bolt's function evaluates them in a thread of its own, make that a pyspark.InheritableThread"
             )
+        if self.job is None:
+            plan_check.check_sink(self.ledger, batch)
         rows = _Fingerprint(batches)
         core = self.ledger.core
         staged = self.ledger.run(roots.stage(core, self.how, self.staging, rows))

@@ -18,6 +18,8 @@ from pyspark.sql import SparkSession
 
 from acker.errors import AckerError, UnknownQuery
 
+TRACKS = "acker_track"
+"""The name of the tracking function in plans."""
 _QUERY = "sql.streaming.queryId"
 _NUMBER = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"

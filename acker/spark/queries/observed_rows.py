@@ -23,8 +23,8 @@ from acker.ledger import ids
 from acker.ledger.ids import Ids
 from acker.ledger.slabs.slabs import NewSlab
 from acker.spark.queries import microbatches
-from acker.spark.queries.batch_roots import PARTITION, TRACKS
-from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.queries.batch_roots import PARTITION
+from acker.spark.queries.microbatches import TRACKS, MicroBatch
 from acker.spark.runtime.pickling import Shipped
 from acker.store import keys
 from acker.store.operation import command

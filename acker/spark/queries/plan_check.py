@@ -24,8 +24,7 @@ from pyspark.sql import SparkSession
 from acker.errors import UnsafePlan
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
-from acker.spark.queries.batch_roots import TRACKS
-from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.queries.microbatches import TRACKS, MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.records import Record
@@ -44,6 +43,11 @@ _UNLOGGED = (
     "the query tracks its progress asynchronously (asyncProgressTrackingEnabled): its checkpoint lacks "
     "batches that have begun, so after a crash other rows would come under the number of a batch that is "
     "committed. Nothing was acked; start the query without that option"
+)
+_BY_ITSELF = (
+    "the query writes rows that have trees to {sink} by itself: nothing of them would be acked, and their "
+    "records would be replayed for ever. Write in a bolt, by writeStream.foreachBatch(bolt), and there by "
+    "collector.emit(rows, stream, to=lambda writer: writer.format(...).save(...))"
 )
 ANY = "*"
 """All streams, if the rows of an operator are unknown."""
@@ -87,8 +91,8 @@ _TOPICS = ("subscribe", "subscribePattern", "assign")
 _MOST_RUNS = 1_000
 _known: dict[str, "Verdict | None"] = {}
 """The verdicts on plans, by the run of their query."""
-_MOST_OTHERS = 16
-_LONGEST_NAME = 200
+_sound = set[str]()  # runs of queries whose sinks this process has looked at
+_MOST_OTHERS, _LONGEST_NAME = 16, 200
 _NODE = re.compile(r"^(?P<indent>[\s:|+*-]*?)(?:\*\(\d+\) |\* )?(?P<name>[A-Za-z]\w*)(?P<rest>.*)$")
 
 
@@ -105,8 +109,8 @@ class Verdict(Record, what="the verdict on a query"):
         application: The name of the driver's application, or "".
         logged: The last batch in the checkpoint when the run began; -1 for none.
         logged_at: The time of that batch (ms), or "".
-        unlogged: True if Spark tracks the query's progress asynchronously, so that it begins batches that its
-            checkpoint lacks.
+        unlogged: True if Spark logs progress asynchronously, so it begins batches that its checkpoint lacks.
+        sink: The place to which it writes rows by itself, where nothing of them is acked; else "".
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
@@ -118,6 +122,7 @@ class Verdict(Record, what="the verdict on a query"):
     application_id: str = ""
     application: str = ""
     unlogged: bool = False
+    sink: str = ""
 
     def planned(self, batch: MicroBatch) -> str:
         """Returns the planning of a batch, for its origin: another batch may have its number."""
@@ -141,6 +146,15 @@ def read(core: Core, batch: MicroBatch) -> Operation[Verdict | None]:
 def forget(core: Core, query: str, run: str) -> Operation[None]:
     """Deletes the verdict on a run."""
     yield [command("UNLINK", keys.verdict(core.config.name, query, run))]
+
+
+def check_sink(ledger: Ledger, batch: MicroBatch) -> None:
+    """Raises UnsafePlan in a task of rows with trees whose query writes them to a sink of Spark's."""
+    if batch.run not in _sound:
+        found = ledger.run(read(ledger.core, batch))
+        if found is not None and found.sink:
+            raise UnsafePlan(_BY_ITSELF.format(sink=found.sink))
+        _sound.add(batch.run)
 
 
 def check_inputs(

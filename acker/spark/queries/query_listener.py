@@ -26,6 +26,8 @@ from acker.store.client import Store
 from acker.streams.commits import release
 
 _BATCHES = "ForeachBatchSink"
+_SINKS = {"KafkaTable": "Kafka", "FileStreamSink": "files", "DeltaSink": "Delta", "SparkTable": "a table"}
+"""The names of sinks for data, by Spark's class: people look at rows by others, as `console` and `memory`."""
 _TEMPORARY = "/temporary-"
 _ONE_RUN = {"AvailableNowTrigger$": "AvailableNow", "OneTimeTrigger$": "Once"}
 """The names of triggers whose run ends by itself, by Spark's class."""
@@ -132,6 +134,7 @@ class _Listener:
             plan.verdict(*_logged(execution)),
             application_id=self.spark.conf.get("spark.app.id") or "",
             application=self.spark.conf.get("spark.app.name") or "",
+            sink=_SINKS.get(str(execution.sink().getClass().getSimpleName()), ""),
         )
         for ledger in ledgers:
             ledger.run(plan_check.record(ledger.core, query, run, verdict))

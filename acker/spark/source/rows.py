@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from acker.errors import SegmentGone, ValidationError
 from acker.spark.options.options import Options
-from acker.spark.queries import batch_inputs, microbatches
+from acker.spark.queries import batch_inputs, microbatches, plan_check
 from acker.spark.records.anchors import named_schema
 from acker.spark.runtime.versions import arrow_schema
 from acker.spark.source.partitions import SegmentsPartition
@@ -56,6 +56,8 @@ class Rows:
             return
         if part.batch is not None and (at := microbatches.of_task()):
             batch_inputs.note(self.ledger, at, part.batch)
+            if self.ledger.config.ackers and any(segment.shards for segment in part.members):
+                plan_check.check_sink(self.ledger, at)
         for segment in part.members:
             [payload] = self.ledger.run(reader.payload_of(self.ledger, self.options.stream, [segment]))
             if payload is None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -93,6 +94,17 @@ def test_operators_with_state_are_refused_over_trees_and_go_on_without(pipeline:
         run("tracked", track(texts, **where).dropDuplicates(["line"]))
     pipeline.consume("copies")
     assert pipeline.counters() == {"tracked": 4, "acked": 1}
+
+
+def test_a_query_that_writes_rows_with_trees_to_files_by_itself_ends(pipeline: Pipeline) -> None:
+    pipeline.spout(["a"])
+    tracked = pipeline.tracked(pipeline.files(["b"]))
+    for name, rows in (("read", pipeline.read_stream("lines")), ("tracked", tracked)):
+        writer = rows.drop("_acker").writeStream.format("parquet")
+        writer = writer.option("path", str(pipeline.directory / f"{name}.parquet"))
+        with pytest.raises(PySparkException, match=r"to files by itself(.|\n)*collector\.emit"):
+            pipeline.finish(pipeline.checkpointed(name, writer))
+    assert pipeline.counters() == {"tracked": 1}
 
 
 @pytest.mark.slow
