@@ -120,7 +120,8 @@ def completion(core: Core, before: str | datetime | float) -> Operation[Completi
         moved = counts != (yield from open_trees.replayed(core))
         if not moved or seen.pending or seen.waiting or tries == _TRIES:
             break
-    waiting = Counter(seen.waiting) + (Counter(noting) - Counter(seen.noted))
+    noted = Counter({spout: one.open for spout, one in noting.items()})
+    waiting = Counter(seen.waiting) + (noted - Counter(seen.noted))
     places = Counter({f"spout {name}": count for name, count in waiting.items()})
     records = seen.pending + sum(places.values())
     if seen.slabs:

@@ -4,8 +4,9 @@ A record is open in one of four places, through which it goes in this order: a p
 a replay, and an outcome other than acked that its spout has not settled. Then its next replay begins. So
 three looks, in this order, miss a record only if a replay began meanwhile, and the caller compares
 `replayed` before and after them. The fourth place is a spout that notes how far it is in its source
-(`acker.streams.sources.reached`). Its notes count what it has not settled, so its outcomes are left out. But
-its trees in flight are counted: a spout that notes nothing may have had its name since.
+(`acker.streams.sources.reached`). Its notes count what it has not settled, so outcomes of records that they
+tell of are left out. But all other outcomes, and its trees in flight, are counted: a spout that notes nothing
+may have had its name since.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from acker.errors import ValidationError
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
@@ -26,6 +28,7 @@ from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs, whole
 from acker.streams.sources import kept_rows, roots
 from acker.streams.sources.kept_rows import KeptSlab
+from acker.streams.sources.reached import Noted
 from acker.streams.sources.roots import Roots
 
 MOST_NAMED = 10_000
@@ -64,7 +67,7 @@ class OpenTrees:
             self.waiting[spout] = self.waiting.get(spout, 0) + count
 
 
-def find(core: Core, before: int, noting: Collection[str]) -> Operation[OpenTrees]:
+def find(core: Core, before: int, noting: Mapping[str, Noted]) -> Operation[OpenTrees]:
     """Finds the open records of all spouts.
 
     It reads page by page, so its memory is bounded, and its time goes by the trees that the ledger holds.
@@ -72,7 +75,7 @@ def find(core: Core, before: int, noting: Collection[str]) -> Operation[OpenTree
     Args:
         core: The ledger.
         before: The time, in ms by the server's clock.
-        noting: Spouts that note how far they are: their outcomes are left out.
+        noting: Notes of the spouts that note how far they are.
     """
     seen = OpenTrees()
     for shard in core.shards:
@@ -82,8 +85,11 @@ def find(core: Core, before: int, noting: Collection[str]) -> Operation[OpenTree
     for spout in keeping:
         yield from _replays(core, spout, before, seen)
     for shard, its in zip(core.shards, names, strict=True):
-        for spout in sorted(name for name in its if spout_of(name) not in noting):
-            yield from _outcomes(core, shard, spout, before, spout in keeping, seen)
+        for spout in sorted(its):
+            notes = noting.get(spout_of(spout))
+            if notes is None or spout == spout_of(spout):  # only what notes positions has members
+                partitions = notes.partitions if notes else ()
+                yield from _outcomes(core, shard, spout, before, spout in keeping, partitions, seen)
     return seen
 
 
@@ -213,9 +219,18 @@ def _of_replay(
 
 
 def _outcomes(
-    core: Core, shard: Shard, spout: str, before: int, keeps: bool, seen: OpenTrees
+    core: Core,
+    shard: Shard,
+    spout: str,
+    before: int,
+    keeps: bool,
+    partitions: Collection[bytes],
+    seen: OpenTrees,
 ) -> Operation[None]:
-    """Adds failed and expired trees of a shard whose outcome the spout has not settled, or not confirmed."""
+    """Adds failed and expired trees of a shard whose outcome the spout has not settled, or not confirmed.
+
+    partitions: Those whose records are counted by notes.
+    """
     last = b"-"
     while True:
         [page] = yield [command("XRANGE", shard.outcomes(spout), last, "+", "COUNT", _ENTRIES)]
@@ -235,10 +250,35 @@ def _outcomes(
                 first = kept_rows.first_tracked(place.roots if place else None, entry, outcome)
                 if first < before:
                     count = place.count if place else counts[outcome.slab]
-                    seen.wait(spout, len(outcome.indexes_in(count)))
+                    indexes = outcome.indexes_in(count)
+                    if partitions and not keeps:
+                        indexes = yield from _unnoted(core, shard, outcome.slab, count, indexes, partitions)
+                    seen.wait(spout, len(indexes))
         if len(page) < _ENTRIES:
             return
         last = b"(" + page[-1][0]
+
+
+def _unnoted(
+    core: Core,
+    shard: Shard,
+    slab: bytes,
+    count: int,
+    indexes: Sequence[int],
+    partitions: Collection[bytes],
+) -> Operation[Sequence[int]]:
+    """The trees of a slab whose message ids, `topic/number@offset`, are of no such partition."""
+    [packed] = yield [command("HGET", shard.message_ids, slab)]
+    if packed is None:
+        return indexes
+    parts = yield from outcomes.pieces(core, slab, packed, count)
+    try:
+        message_ids = [
+            one for piece, trees in parts for one in headers.unpack_message_ids(piece or b"", trees)
+        ]
+    except ValidationError:
+        return indexes
+    return [index for index in indexes if message_ids[index].rpartition(b"@")[0] not in partitions]
 
 
 def _counts(shard: Shard, slabs: Sequence[bytes]) -> Operation[dict[bytes, int]]:

@@ -6,7 +6,7 @@ was first tracked. A spout notes a position before it tracks the records below i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from acker.ledger.calls.core import Core
 from acker.store import keys
@@ -61,8 +61,21 @@ def note(core: Core, spout: str, positions: Sequence[Position]) -> Operation[lis
     return answers
 
 
-def open_before(core: Core, before: int) -> Operation[dict[str, int]]:
-    """For each spout that notes positions: its records that were first tracked before a time, and are open.
+@dataclass(slots=True)
+class Noted:
+    """The notes of a spout.
+
+    Attributes:
+        open: Records that are not done, first tracked before a time.
+        partitions: The partitions of the notes, as `topic/number`: they tell of the records there.
+    """
+
+    open: int = 0
+    partitions: set[bytes] = field(default_factory=set)
+
+
+def open_before(core: Core, before: int) -> Operation[dict[str, Noted]]:
+    """The notes of each spout that notes positions, on records that were first tracked before a time.
 
     A record counts for the spout that has had its partition last. A spout notes within a second what is done.
 
@@ -73,15 +86,27 @@ def open_before(core: Core, before: int) -> Operation[dict[str, int]]:
     Raises:
         UnreadableRecord: A note cannot be read.
     """
-    [stored] = yield [command("HGETALL", keys.reached(core.config.name))]
-    open_records: dict[str, int] = {}
-    for name, text in pairs(stored).items():
+    notes: dict[str, Noted] = {}
+    for name, text in (yield from _stored(core)).items():
         if name.startswith(b"s:"):
-            open_records.setdefault(text.decode().strip(), 0)
+            notes.setdefault(text.decode().strip(), Noted())
         elif name.startswith(b"p:"):
             with reading(f"positions of {name!r:.100}"):
                 spout, _, done, *marks = text.decode().split()
+                noted = notes.setdefault(spout, Noted())
+                noted.partitions.add(b"/".join(name.rsplit(b"/", 2)[-2:]))
                 for at, position, count in zip(*[iter(map(int, marks))] * 3, strict=True):
-                    if at < before and position > int(done):
-                        open_records[spout] = open_records.get(spout, 0) + count
-    return open_records
+                    if at < before and position > int(done.partition("@")[0]):
+                        noted.open += count
+    return notes
+
+
+def _stored(core: Core) -> Operation[dict[bytes, bytes]]:
+    """All notes, page by page: there is one for each partition of each group."""
+    stored, cursor = dict[bytes, bytes](), 0
+    while True:
+        [(found, page)] = yield [command("HSCAN", keys.reached(core.config.name), cursor, "COUNT", _CALL)]
+        stored |= pairs(page)
+        cursor = int(found)
+        if cursor == 0:
+            return stored

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-import numpy as np
 import pytest
 import redis
 from hypothesis import given, settings
@@ -13,53 +12,25 @@ from hypothesis import strategies as st
 
 from acker.errors import ValidationError
 from acker.inspect.locate import completion as gates
-from acker.inspect.locate.completion import Completion, completion
-from acker.inspect.operate.removal import remove, remove_spout
-from acker.inspect.operate.ticker_hooks import HOOKS
-from acker.kafka.partitions import Assigned
+from acker.inspect.locate.completion import completion
+from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import outcomes
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.ledger.slabs import slabs as headers
-from acker.ledger.tick.tick import tick
 from acker.store import keys
 from acker.store.client import Store
-from acker.store.operation import Request, command
-from acker.store.replies import milliseconds, pairs
-from acker.streams.sources import reached
-from acker.streams.sources.reached import Position
+from acker.store.operation import command
+from acker.store.replies import pairs
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
+from tests.helpers.builders.gates import begin, look, mark, now
 from tests.helpers.builders.kept_rows import HOW, consume, lines, rows
 from tests.helpers.servers.new_server import NewServer
 
 ATTEMPTS = 3
-
-
-def look(ledger: Ledger, before: float) -> Completion:
-    return ledger.run(completion(ledger.core, before))
-
-
-def mark(ledger: Ledger) -> float:
-    """A time by the server's clock: what was tracked before the call is before it, what comes is not."""
-    at = now(ledger) + 1
-    while now(ledger) < at:
-        pass
-    return at / 1000
-
-
-def begin(ledger: Ledger) -> None:
-    """Has a ticker look: from here on the servers are known."""
-    ledger.run(tick(ledger.core, force=True))
-    assert HOOKS.before_rotation is not None
-    ledger.run(HOOKS.before_rotation(ledger.core))
-
-
-def now(ledger: Ledger) -> int:
-    [instant] = ledger.store.send([Request(keys.config("t"), ["TIME"])])
-    return milliseconds(instant)
 
 
 @dataclass
@@ -210,93 +181,6 @@ def test_trees_that_lie_in_no_stream_and_many_small_slabs_are_counted(ledger: Le
     assert (answer.state, answer.records) == ("open", 300)
     assert answer.places == (gates.OpenPlace(gates.IN_NO_STREAM, 300),)
     assert answer.text == "open: 300 records not done"
-
-
-def test_positions_of_a_source_count_by_partition_and_survive_their_spout(ledger: Ledger) -> None:
-    def note(spout: str, done: int, upto: int, known: dict[int, int], begins: bool = False) -> None:
-        one = Position("group/topic/0", "id", begins, done, upto, known)
-        ledger.run(reached.note(ledger.core, spout, [one]))
-
-    begin(ledger)
-    ledger.run(ledger.core.register_spout("k"))
-    note("k", 0, 10, {})
-    first = mark(ledger)
-    note("k", 4, 25, {10: 6})
-    second = mark(ledger)
-    assert (look(ledger, first).records, look(ledger, second).records) == (6, 21)
-    assert look(ledger, first).places == (gates.OpenPlace("spout k", 6),)
-    note("k2", 10, 25, {10: 0, 25: 9})  # another member goes on; it reads them again, in trees of its own
-    assert (look(ledger, first).state, look(ledger, second).records) == ("complete", 9)
-    note("k2", 0, 25, {})  # an offset never goes back
-    assert look(ledger, first).state == "complete"
-    note("k2", 0, 3, {}, begins=True)  # but for a topic that was made anew: its records are gone
-    assert (look(ledger, second).state, look(ledger, mark(ledger)).records) == ("complete", 3)
-    for number in range(
-        200
-    ):  # notes are bounded: what was first tracked later counts as earlier, never later
-        note("k2", 0, 4 + number, {})
-    stored = ledger.store.send([Request(keys.reached("t"), ["HGET", keys.reached("t"), "p:group/topic/0"])])
-    assert len(stored[0].split()) == 3 + 3 * 64
-    assert look(ledger, mark(ledger)).records == 203
-    ledger.run(ledger.core.register_spout("k2"))
-    ledger.run(remove_spout(ledger.core, "k2"))
-    assert look(ledger, mark(ledger)).state == "complete"
-
-
-def test_a_new_owner_of_a_partition_counts_only_what_it_has_read(ledger: Ledger) -> None:
-    def note(owner: Assigned) -> None:
-        [owner.marks] = ledger.run(reached.note(ledger.core, "k", [owner.where("group")]))
-
-    begin(ledger)
-    ledger.run(ledger.core.register_spout("k"))
-    gone = Assigned(("topic", 0), 0, "id")
-    gone.offsets.begin(np.arange(1_000))
-    note(gone)
-    before = mark(ledger)
-    owner = Assigned(("topic", 0), 0, "id")  # nothing was committed: it begins at the first record
-    first = owner.offsets.begin(np.arange(100))
-    note(owner)
-    owner.offsets.end_many(first, slice(None))
-    note(owner)
-    assert (look(ledger, before).state, look(ledger, before).records) == ("open", 1_000)
-    owner.offsets.begin(np.arange(100, 1_000))
-    note(owner)
-    assert look(ledger, before).records == 900
-    owner.offsets.end_many(owner.offsets._runs[-1], slice(None))
-    note(owner)
-    assert look(ledger, before).state == "complete"
-
-
-def test_marks_that_were_merged_unheard_keep_all_their_open_records(ledger: Ledger) -> None:
-    begin(ledger)
-    ledger.run(ledger.core.register_spout("k"))
-    owner, marks = Assigned(("topic", 0), 0, "id"), list[float]()
-    for number in range(64):
-        owner.offsets.begin(np.arange(10 * number, 10 * number + 10))
-        [owner.marks] = ledger.run(reached.note(ledger.core, "k", [owner.where("group")]))
-        marks.append(mark(ledger))
-    owner.offsets.begin(np.arange(640, 650))
-    for _ in range(2):  # the reply is lost, so it names the marks of before
-        ledger.run(reached.note(ledger.core, "k", [owner.where("group")]))
-    assert look(ledger, marks[63]).records == 640
-    assert look(ledger, marks[1]).records == 20
-
-
-def test_trees_of_a_spout_count_though_a_spout_of_its_name_noted_positions_once(ledger: Ledger) -> None:
-    begin(ledger)
-    ledger.run(ledger.core.register_spout("k"))
-    for done in (0, 5):
-        ledger.run(reached.note(ledger.core, "k", [Position("group/topic/0", "id", False, done, 5, {})]))
-    ledger.track(ids.new_anchors(3), ids.new_ids(3), [b"m"] * 3, spout="k")
-    answer = look(ledger, mark(ledger))
-    assert (answer.state, answer.records) == ("open", 3)
-    # A tree of a record that its spout has noted counts once.
-    ledger.run(reached.note(ledger.core, "k", [Position("group/topic/0", "id", False, 5, 9, {})]))
-    answer = look(ledger, mark(ledger))
-    assert (answer.records, {place.step: place.records for place in answer.places}) == (
-        4,
-        {gates.IN_NO_STREAM: 3, "spout k": 1},
-    )
 
 
 def test_outcomes_count_of_a_spout_that_only_the_shards_list(ledger: Ledger) -> None:
