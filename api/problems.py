@@ -116,7 +116,7 @@ _log = logging.getLogger(__name__)
 
 
 class Violation(BaseModel):
-    """One thing that is wrong with a request."""
+    """A fault of a request."""
 
     location: list[str | int] = Field(examples=[["query", "limit"]])
     detail: str = Field(examples=["Input should be less than or equal to 1000"])

@@ -336,7 +336,7 @@ class TupleVector(Sequence[Tuple]):
 
     @property
     def owner(self) -> Owner:
-        """Their topology."""
+        """The topology of the tuples."""
         return self._owner
 
     def ack(self, outbox: AckBuffer, step: str) -> None:

@@ -40,11 +40,11 @@ class Piece(NamedTuple):
 
     @property
     def offsets(self) -> Ids:
-        """Their offsets."""
+        """The offsets of the records."""
         return self.run.offsets[self.at : self.at + len(self.marks)]
 
     def part(self, first: int, last: int) -> "Piece":
-        """Some of them."""
+        """The records from `first` up to `last`, without it."""
         if not first and last >= len(self.marks):
             return self
         histories = {at - first: one for at, one in self.histories.items() if first <= at < last}

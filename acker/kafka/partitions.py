@@ -85,7 +85,7 @@ class Assigned:
         self.seen = -1
 
     def where(self, group: str) -> Position:
-        """Its offsets, for a note in the store."""
+        """The offsets of the partition, for a note in the store."""
         offsets, (topic, number) = self.offsets, self.partition
         # An owner before may have read further: what lies below its mark is not counted until it was read.
         counts = offsets.open_between(self.marks)

@@ -55,7 +55,7 @@ class KeptMessage:
         return (1 if at else 0), at
 
     def error(self) -> None:
-        """None: a record carries no error, unlike the client's message."""
+        """Returns None: a record carries no error, unlike the client's message."""
 
 
 class KafkaRecord(NamedTuple):

@@ -48,7 +48,7 @@ _FEW = 16
 
 
 def as_ids(values: IdsLike, label: str = "ids") -> Ids:
-    """One-dimensional int64 array of `values`, without a copy where it is one already.
+    """A one-dimensional int64 array of `values`, without a copy where it is one already.
 
     Raises ValidationError for any other value than a vector of signed 64-bit numbers.
     """

@@ -64,13 +64,13 @@ class Reconciliation:
         facts = [f"{self.stamped:,} of {self.rows:,} rows have a stamp of {self.stream}"]
         kinds = ("unstamped", "damaged", "foreign", "newer")
         facts += [f"{count:,} {kind}" for kind in kinds if (count := getattr(self, kind))]
-        found = ", ".join(facts)
+        details = ", ".join(facts)
         if self.complete:
-            return f"complete: all rows that were sent for {self.subscription} are there ({found})"
+            return f"complete: all rows that were sent for {self.subscription} are there ({details})"
         least = "at least " if self.partly else ""
         return (
             f"missing: {least}{self.missing:,} rows of {self.segments:,} segments that were sent for "
-            f"{self.subscription}, the oldest {self.oldest:,.0f} s ago ({found})"
+            f"{self.subscription}, the oldest {self.oldest:,.0f} s ago ({details})"
         )
 
 

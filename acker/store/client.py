@@ -321,7 +321,7 @@ def waiting_since(thread: threading.Thread) -> float | None:
 
 
 def _client(store: Store) -> _Client:
-    """This process's client for the store's address. The oldest is forgotten: a password may change often."""
+    """Returns the process's client for the store. The oldest is forgotten: a password may change often."""
     name = (os.getpid(), store.url, store.cluster, store.timeout)
     client = _clients.get(name)
     if client is None:

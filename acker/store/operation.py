@@ -34,7 +34,7 @@ NOTHING = (0, 0)
 # Not frozen: a frozen one takes four times as long to make, and a call of a function takes hundreds.
 @dataclass(slots=True)
 class Request:
-    """One command (`args`, its name first) or one script call (`script` with `keys` and `args`).
+    """A command (`args`, its name first) or a script call (`script` with `keys` and `args`).
 
     Attributes:
         key: Any key of the request's slot: it selects the node of a cluster.

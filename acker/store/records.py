@@ -55,7 +55,7 @@ class Bounds:
     high: float | None = None
 
     def to(self, high: float) -> tuple[float, float]:
-        """These bounds, with an upper bound of `high` at most."""
+        """Returns the bounds, with an upper bound of `high` at most."""
         return self.low, high if self.high is None else self.high
 
 
@@ -255,7 +255,7 @@ _SCALARS: dict[Any, Callable[[Bounds | None], Callable[[Any], Any]]] = {
 
 
 def _union(kinds: tuple[Any, ...]) -> _Form:
-    """None or a value of another type; or dataclasses, each with its number before it."""
+    """The form of None or a value of another type; or of dataclasses, each with its number before it."""
     forms = [_form(one) for one in kinds if one is not NoneType]
     if NoneType in kinds:
         [form] = forms
@@ -305,7 +305,7 @@ def _fixed(forms: Sequence[_Form], make: Callable[[list[Any]], Any]) -> _Form:
 
 
 def _collection(kind: Callable[[list[Any]], Any], item: _Form, bounds: Bounds) -> _Form:
-    """Any number of values of one form."""
+    """The form of any number of values of one form."""
     low, high = bounds.to(_MOST_LENGTH)
 
     def check(values: Collection[Any]) -> Collection[Any]:

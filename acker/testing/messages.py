@@ -42,11 +42,11 @@ class Fault:
         return "a broker is away"
 
     def name(self) -> str:
-        """Its name."""
+        """The name of the error."""
         return "_TRANSPORT"
 
     def code(self) -> int:
-        """Its number."""
+        """The number of the error."""
         return -195
 
     def fatal(self) -> bool:
@@ -70,27 +70,27 @@ class Message:
         return f"<message {self.record.topic}@{self.record.offset}: {self.record.value!r}>"
 
     def topic(self) -> str:
-        """Its topic."""
+        """The topic of the message."""
         return self.record.topic
 
     def partition(self) -> int:
-        """Its partition: 0."""
+        """The partition of the message: 0."""
         return self.record.partition
 
     def offset(self) -> int:
-        """Its offset, from 0: its place among the messages that its group was given."""
+        """The offset of the message, from 0: its place among the messages that its group was given."""
         return self.record.offset
 
     def value(self) -> bytes | None:
-        """Its value."""
+        """The value of the message."""
         return self.record.value
 
     def key(self) -> bytes | None:
-        """Its key."""
+        """The key of the message."""
         return self.record.key
 
     def headers(self) -> Pairs | None:
-        """Its headers; None where it has none."""
+        """The headers of the message; None where it has none."""
         return list(self.record.headers) or None
 
     def error(self) -> Fault | None:

@@ -62,7 +62,7 @@ class Worker:
         self.more = True
         """True if the stream may have more rows than the last claim took."""
         self._left_behind = ""
-        """Its earlier reader, if it began anew with a commit in doubt: that reader gives all back."""
+        """The earlier reader, if the worker began anew with a commit in doubt: it gives all back."""
         self._begin_anew()
 
     def _begin_anew(self) -> None:

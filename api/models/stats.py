@@ -10,7 +10,7 @@ from api.fields import Answer, Count, InstantText, Name, counted, with_fields
 from api.models.answers import Latency
 
 Window = Literal["10m", "3h", "1d", "all"]
-"""All is 30 days."""
+"""The time of a history; `all` is 30 days."""
 COUNTED = {name: one for name, one in history.COUNTED.items() if name != "rotations"}
 """Counts over a time."""
 Series = list[Count]

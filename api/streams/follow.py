@@ -1,4 +1,4 @@
-"""One stream of live events: first what was missed, then what happens, until its time is over."""
+"""A stream of live events: first the events that were missed, then the new ones, until its time is over."""
 
 import asyncio
 import random

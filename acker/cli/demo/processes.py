@@ -83,7 +83,7 @@ class Child:
             )
 
     def members(self) -> list[int]:
-        """The processes of its session that live, by Linux's /proc; elsewhere nothing is known of them."""
+        """The processes of the child's session that live, by Linux's /proc; none on other systems."""
         processes = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -96,7 +96,7 @@ class Child:
         return processes
 
     def alive(self) -> list[int]:
-        """Its members, and the process itself where it has not ended."""
+        """The members of the child's session, and the child itself where it has not ended."""
         members = self.members()
         return members if members or self.ended else [self.process.pid]
 

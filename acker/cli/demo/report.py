@@ -14,7 +14,7 @@ OUTCOMES = ("acked", "failed", "expired", "rejected")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that the demo has to tell at its end.
+    """The results that the demo shows at its end.
 
     latencies: complete latency of acked trees in seconds, at `PERCENTILES`. wall, startup: seconds; the
     latter until both Spark applications were ready, and part of the former: lines wait meanwhile.

@@ -266,7 +266,7 @@ class _Drawing:
                 self._edge("reads", f"stream:{stream.name}", reader)
 
     def _emitted(self, stream: StreamTotals) -> None:
-        """All that a stream has comes from its only emitter."""
+        """Counts the rows of a stream as emitted by its only emitter."""
         made = [edge for edge in self.edges.values() if edge.kind == "emits"]
         found = [edge for edge in made if edge.target == f"stream:{stream.name}"]
         if len(found) == 1:

@@ -53,7 +53,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All of a topology but its trees."""
+    """The state of a topology, without its trees."""
 
     summary: Annotated[Summary, SPREAD]
     at: Annotated[Instant | None, "By the store's clock; null where tracking is off."]
@@ -105,7 +105,7 @@ def summary(config: TopologyConfig, read: Totals, judged: Health) -> Summary:
 
 
 def state(core: Core, read: Totals, judged: Health) -> Operation[State]:
-    """All of a topology but its trees."""
+    """The state of a topology, without its trees."""
     return State(
         summary(core.config, read, judged),
         at=read.at,

@@ -24,7 +24,7 @@ _ASIDE = 16
 
 @dataclass(frozen=True, slots=True)
 class BucketTotals:
-    """One time bucket. Trees enter the nursery and go towards `expiring`, which a tick has set aside.
+    """A time bucket. Trees enter the nursery and go towards `expiring`, which a tick has set aside.
 
     youngest, oldest: with ticks on time; a shard that was never used has no bound.
     """
@@ -38,7 +38,7 @@ class BucketTotals:
 
 @dataclass(frozen=True, slots=True)
 class ShardTotals:
-    """One shard of the ledger.
+    """A shard of the ledger.
 
     buckets: as in `BUCKETS`.
     oldest_age: it is looked for among a hundred slabs of the bucket that expires next, so it is exact where

@@ -85,7 +85,7 @@ class Entry:
     why: tuple[int, ...] = ()
 
     def trees(self, message_id: bytes | None = None) -> list[Failure]:
-        """Its trees, in their order, or those with a message id; none where they cannot be read."""
+        """The trees of the entry, or only trees with a message id; none where they cannot be read."""
         if message_id is not None:  # few entries have it: the others need not be taken apart
             found = self.trees() if message_id in self.packed else []
             return [tree for tree in found if tree.message_id == message_id]

@@ -33,7 +33,7 @@ _KEPT = 64
 
 @dataclass(slots=True)
 class Call:
-    """One script call for one shard, as `acker.ledger.calls.scripts` makes it.
+    """A script call for one shard, as `acker.ledger.calls.scripts` makes it.
 
     Its keys and arguments exclude the shard's.
 

@@ -50,7 +50,7 @@ class Membership:
 
     @property
     def name(self) -> str:
-        """Its name in the store."""
+        """The name of the member in the store."""
         return member_name(self.spout, self.place)
 
 

@@ -49,13 +49,13 @@ class SlabOutcome:
 
     @property
     def cause(self) -> Cause:
-        """The cause of their end."""
+        """The cause of the trees' end."""
         if self._cause is None:
             self._cause = Cause.decode(self.said)
         return self._cause
 
     def indexes_in(self, count: int) -> Sequence[int]:
-        """Their indexes in a slab of `count` trees; indexes beyond it are ignored."""
+        """The indexes of the trees in a slab of `count` trees; indexes beyond it are ignored."""
         if self.indexes is None:
             return range(count)
         return (

@@ -35,7 +35,7 @@ class Setting:
 
     @property
     def values(self) -> str:
-        """Its possible values, in words."""
+        """The possible values of the setting, in words."""
         numbers = "" if self.kind in (bool, str) else f"{self.low:,.16g} to {self.high:,.16g}"
         return self.text or numbers or ", ".join(self.choices)
 

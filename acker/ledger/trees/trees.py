@@ -61,7 +61,7 @@ class Tree:
 
     @property
     def index(self) -> Annotated[int, Bounds(0, 4095)]:
-        """Its index in its slab, 0 to 4,095."""
+        """The index of the tree in its slab, 0 to 4,095."""
         return ids.index_of(self.anchor)
 
 

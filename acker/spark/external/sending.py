@@ -184,7 +184,7 @@ class Sends:
 
 @dataclass(slots=True)
 class Write:
-    """One call of `emit` to a sink.
+    """A write of rows to a sink, by one call of `emit`.
 
     Attributes:
         rows: The rows, with the column `_acker`.

@@ -86,7 +86,7 @@ def count(core: Core, spout: str | None = None) -> Operation[int]:
 
 
 def get(core: Core, letter: str) -> Operation[DeadLetter]:
-    """One dead letter. Raises ValidationError, UnknownDeadLetter, UnreadableRecord."""
+    """Returns a dead letter. Raises ValidationError, UnknownDeadLetter, UnreadableRecord."""
     head = yield from dead_letter_store.head(core, letter)
     [stored] = yield from dead_letter_store.stored(core, [head])
     if stored is None:

@@ -110,5 +110,5 @@ class Filter:
         )
 
     def parts(self) -> tuple[object, ...]:
-        """Its values, in order."""
+        """The values of the filter, in order."""
         return astuple(self)

@@ -111,7 +111,7 @@ def without(rows: pa.Table) -> pa.Table:
 
 
 def take(rows: pa.Table, ended: Mapping[int, Attempt]) -> pa.Table:
-    """Some kept rows, in their order, each with the attempt that is over now."""
+    """The kept rows at some places, in their order, each with the attempt that is over now."""
     places = sorted(ended)
     taken = rows.take(pa.array(places))
     before = taken.column(COLUMN).to_pylist() if COLUMN in rows.column_names else [None] * len(places)

@@ -54,13 +54,13 @@ class Head:
 
     @property
     def number(self) -> str:
-        """Its id without the spout. The numbers of a spout ascend."""
+        """The id of the dead letter without the spout. The numbers of a spout ascend."""
         return self.id.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Some entries of a spout's dead letters, oldest first.
+    """A page of entries of a spout's dead letters, oldest first.
 
     Attributes:
         found: The readable ones.

@@ -83,7 +83,7 @@ class KeptSlab:
 
 @dataclass(slots=True)
 class _Settling:
-    """One call of lua/streams/sources/settle.lua in the making."""
+    """A call of lua/streams/sources/settle.lua in the making."""
 
     how: Fate
     slabs: list[tuple[bytes, bytes, int]] = field(default_factory=list)

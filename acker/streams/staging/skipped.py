@@ -26,7 +26,7 @@ from acker.streams.staging import scripts
 Left: TypeAlias = Mapping[bytes, bytes]
 """Slabs, and their trees that are left out: packed indexes (u16), or `ALL`."""
 ALL = b"\xff\xff"
-"""All trees of a slab: no index is as high."""
+"""A mark for all trees of a slab: no index is as high."""
 _PART = struct.Struct("<8sI")
 _PART_OF = b"part:"
 _SEGMENT_IDS: Codec[frozenset[str]] = Codec(frozenset[HexId], "ids of segments")

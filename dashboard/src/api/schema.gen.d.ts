@@ -1226,7 +1226,7 @@ export interface components {
         };
         /**
          * BucketState
-         * @description One time bucket. Trees enter the nursery and go towards `expiring`, which a tick has set aside.
+         * @description A time bucket. Trees enter the nursery and go towards `expiring`, which a tick has set aside.
          *
          *     youngest, oldest: with ticks on time; a shard that was never used has no bound.
          */
@@ -3704,7 +3704,7 @@ export interface components {
         };
         /**
          * ShardState
-         * @description One shard of the ledger.
+         * @description A shard of the ledger.
          *
          *     buckets: as in `BUCKETS`.
          *     oldest_age: it is looked for among a hundred slabs of the bucket that expires next, so it is exact where
@@ -4545,7 +4545,7 @@ export interface components {
         };
         /**
          * TopologyState
-         * @description All of a topology but its trees.
+         * @description The state of a topology, without its trees.
          */
         TopologyState: {
             /**
@@ -5065,7 +5065,7 @@ export interface components {
         };
         /**
          * Violation
-         * @description One thing that is wrong with a request.
+         * @description A fault of a request.
          */
         Violation: {
             /**

@@ -69,7 +69,7 @@ class Sent:
         return _HASH + int(np.minimum(8 * (highest + 1), 10 * counts).sum() + 10 * len(starts))
 
     def shards(self, ackers: int) -> dict[int, "Here"]:
-        """Its shards, and which rows have anchors in each."""
+        """The shards of the segment, each with the rows that have anchors there."""
         lengths = np.fromiter(map(len, self.rows), dtype=np.int64)
         anchors = np.fromiter((one for row in self.rows for one in row), dtype=np.int64)
         places = np.repeat(np.arange(len(self.rows)), lengths)
