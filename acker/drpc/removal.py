@@ -22,8 +22,8 @@ def retire(ledger: Ledger, function: Description, *, force: bool = False) -> Non
     recreate it. Raises FunctionInUse; nothing has changed then.
     """
     core, name = ledger.core, function.name
-    own = function_keys.Function(core.config.name, name)
-    [waiting] = ledger.store.send([command("HLEN", own.calls)])
+    keys_of_function = function_keys.Function(core.config.name, name)
+    [waiting] = ledger.store.send([command("HLEN", keys_of_function.calls)])
     if waiting and not force:
         raise FunctionInUse(
             f"function {name!r} has {waiting:,} calls without answer: wait for them, or --force"
@@ -50,9 +50,9 @@ def retire(ledger: Ledger, function: Description, *, force: bool = False) -> Non
 
 def _end_calls(ledger: Ledger, function: Description) -> Operation[None]:
     """Answers calls that no worker will answer."""
-    own = function_keys.Function(ledger.config.name, function.name)
+    keys_of_function = function_keys.Function(ledger.config.name, function.name)
     for _ in range(_ROUNDS * _PAGE):
-        [requests] = yield [command("HRANDFIELD", own.calls, _PAGE)]
+        [requests] = yield [command("HRANDFIELD", keys_of_function.calls, _PAGE)]
         if not requests:
             return
         yield [

@@ -213,8 +213,8 @@ def entries(
     ledger: Ledger, stream: str, start: str = FIRST, end: str = "+", count: int = _COUNT
 ) -> Operation[list[tuple[str, Segment]]]:
     """The next entries of a stream after the id `start`, up to and including `end`: ids and segments."""
-    own = keys.Stream(ledger.config.name, stream)
-    [found] = yield [command("XRANGE", own.entries, f"({start}", end, "COUNT", count)]
+    stream_keys = keys.Stream(ledger.config.name, stream)
+    [found] = yield [command("XRANGE", stream_keys.entries, f"({start}", end, "COUNT", count)]
     return [(entry_id.decode(), Segment.load(fields[1])) for entry_id, fields in found]
 
 
@@ -225,6 +225,8 @@ def _length(ledger: Ledger, stream: str) -> Operation[int]:
 
 def payload_of(ledger: Ledger, stream: str, members: list[Segment]) -> Operation[list[bytes | None]]:
     """The payloads of segments; None for a payload that is gone."""
-    own = keys.Stream(ledger.config.name, stream)
-    replies: list[bytes | None] = yield [command("GET", own.payload(segment.id)) for segment in members]
+    stream_keys = keys.Stream(ledger.config.name, stream)
+    replies: list[bytes | None] = yield [
+        command("GET", stream_keys.payload(segment.id)) for segment in members
+    ]
     return replies

@@ -28,8 +28,8 @@ def unchanged(core: Core, stream: str, seen: Look) -> Request:
     """Returns a request whose reply is 1 if a stream still has a state, otherwise 0."""
     schema, to = seen
     of = "" if schema is None else hashlib.sha1(schema, usedforsecurity=False).hexdigest()
-    own = keys.Stream(core.config.name, stream)
-    return lines_lua.check_stream(own, to.slots, to.gathering or b"", to.fair or b"", of)
+    stream_keys = keys.Stream(core.config.name, stream)
+    return lines_lua.check_stream(stream_keys, to.slots, to.gathering or b"", to.fair or b"", of)
 
 
 def look(core: Core, stream: str) -> Operation[Look]:

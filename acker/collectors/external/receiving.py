@@ -168,8 +168,8 @@ class Receiver:
         numbers: Of the keys that are looked for.
         """
         core, stream = self._exchange.core, self.stream
-        own = keys.Stream(core.config.name, stream)
-        [stored] = yield [command("HGETALL", own.subscriptions)]
+        stream_keys = keys.Stream(core.config.name, stream)
+        [stored] = yield [command("HGETALL", stream_keys.subscriptions)]
         fields = pairs(stored)
         self._keys_at |= dict.fromkeys(numbers, time.monotonic())
         if fields.get(b"epoch") != self._exchange.streams[stream].epoch:

@@ -141,9 +141,9 @@ class Gated:
 
 def gathering(core: Core, stream: str, gather: Gathering, groups: Sequence[str]) -> Operation[list[Location]]:
     """Returns the waiting segments of groups in a stream that gathers."""
-    own = keys.Stream(core.config.name, stream)
+    stream_keys = keys.Stream(core.config.name, stream)
     pages = yield [
-        command("XRANGE", own.gathered(group, task), "-", "+", "COUNT", gathers.MOST_SEGMENTS)
+        command("XRANGE", stream_keys.gathered(group, task), "-", "+", "COUNT", gathers.MOST_SEGMENTS)
         for group in groups
         for task in range(gather.tasks)
     ]

@@ -120,8 +120,8 @@ def look(
             there = yield from _gathering(core, name, slab)
             located += _of((yield from tuples.look(core, there, wanted)), tree, walk)
         while True:
-            own = keys.Stream(core.config.name, name)
-            [page] = yield [command("XRANGE", own.entries, f"({walk.entry}", "+", "COUNT", _PAGE)]
+            stream_keys = keys.Stream(core.config.name, name)
+            [page] = yield [command("XRANGE", stream_keys.entries, f"({walk.entry}", "+", "COUNT", _PAGE)]
             if not page:
                 break
             if walk.looked >= end or len(located) >= MOST_PLACES:

@@ -74,9 +74,10 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
     known = yield from topologies.spouts(core.config.name)
     if spout not in (known or ()):
         raise UnknownSpout(f"there is no {name}")
-    own = keys.Spout(core.config.name, spout)
+    spout_keys = keys.Spout(core.config.name, spout)
     kept, letters, members = yield [
-        command("HLEN", own.kept), command("XLEN", own.dead), command("HKEYS", own.members),
+        command("HLEN", spout_keys.kept), command("XLEN", spout_keys.dead),
+        command("HKEYS", spout_keys.members),
     ]  # fmt: skip
     if kept or letters:
         raise SpoutInUse(

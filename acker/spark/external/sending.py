@@ -316,8 +316,8 @@ class Write:
         if self._may_skip(writer):
             return False
         if self.sink.prepare is None:
-            own = keys.Stream(self.sends.ledger.core.config.name, self.stream)
-            self.sends.ledger.store.send([command("HSET", own.subscriptions, PERSIST, 1)])
+            stream_keys = keys.Stream(self.sends.ledger.core.config.name, self.stream)
+            self.sends.ledger.store.send([command("HSET", stream_keys.subscriptions, PERSIST, 1)])
         raise AckerError(
             f"emit, stream {self.stream!r}: no task has stamped its rows: nothing of the batch takes effect. "
             f"A sink with `prepare` must use the column {COLUMN} of its rows. Without one, the reports of "

@@ -73,9 +73,9 @@ class _Task:
         self.slots, self.now = how.ledger.run(self._look())
 
     def _look(self) -> Operation[tuple[tuple[int, ...], int]]:
-        own = keys.Stream(self.core.config.name, self.how.stream)
+        stream_keys = keys.Stream(self.core.config.name, self.how.stream)
         slots, instant = yield [
-            command("HGET", own.subscriptions, "slots"), Request(own.subscriptions, ["TIME"])
+            command("HGET", stream_keys.subscriptions, "slots"), Request(stream_keys.subscriptions, ["TIME"])
         ]  # fmt: skip
         return tuple(int(slot) for slot in (slots or b"").split(b",") if slot), milliseconds(instant)
 

@@ -250,9 +250,9 @@ def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl:
 
     A repeat within `ttl` seconds ends the tuples that are left.
     """
-    own = keys.Stream(core.config.name, stream)
+    stream_keys = keys.Stream(core.config.name, stream)
     [(_, gone)] = yield [
-        scripts.publish_once(core.config, own, segment, payload, ttl, subscriptions.new_slot())
+        scripts.publish_once(core.config, stream_keys, segment, payload, ttl, subscriptions.new_slot())
     ]
     yield from _end(core, stream, segment, gone)
     yield from retention.retain(core, stream)

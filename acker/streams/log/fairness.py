@@ -110,8 +110,8 @@ def divide(core: Core, stream: str, column: str, rows: pa.Table) -> Operation[li
     if names:
         counts = np.bincount(codes[codes >= 0], minlength=len(names)).tolist()
         counted = [(count, _places(name)) for count, name in zip(counts, names, strict=True)]
-        own = keys.Stream(core.config.name, stream)
-        [before] = yield [scripts.count_volumes(own, COUNTED_TTL, counted)]
+        stream_keys = keys.Stream(core.config.name, stream)
+        [before] = yield [scripts.count_volumes(stream_keys, COUNTED_TTL, counted)]
         lanes = _lanes(codes, np.array(before, dtype=np.int64))
     return _parts(lanes)
 

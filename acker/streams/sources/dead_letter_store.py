@@ -129,8 +129,8 @@ def heads(core: Core, spout: str, after: str, end: str, most: int) -> Operation[
 
     One that cannot be read is passed over, and logged with its id.
     """
-    own = keys.Spout(core.config.name, spout)
-    [entries] = yield [command("XRANGE", own.dead, f"({after}", end, "COUNT", most)]
+    spout_keys = keys.Spout(core.config.name, spout)
+    [entries] = yield [command("XRANGE", spout_keys.dead, f"({after}", end, "COUNT", most)]
     letters = []
     for entry in entries:
         with records.passing_over(core.config.name):

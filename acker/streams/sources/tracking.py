@@ -87,9 +87,9 @@ def raise_requests(core: Core, members: Sequence[Roots]) -> list[Request]:
     requests = []
     for roots in members:
         if roots.offsets:
-            own = keys.Spout(core.config.name, roots.how.spout)
+            spout_keys = keys.Spout(core.config.name, roots.how.spout)
             after = {name: high + 1 for name, (_, high) in roots.offsets.items()}
-            requests.append(scripts.raise_highest(own, after))
+            requests.append(scripts.raise_highest(spout_keys, after))
     return requests
 
 

@@ -193,5 +193,5 @@ def leave(core: Core, stream: str, slot: int, reason: str | None) -> Operation[t
 
 def _gathered(core: Core, stream: str, place: str) -> bytes:
     group, _, task = place.partition(":")
-    own = keys.Stream(core.config.name, stream)
-    return own.gathered(group, int(task) if task.isdecimal() else 0)
+    stream_keys = keys.Stream(core.config.name, stream)
+    return stream_keys.gathered(group, int(task) if task.isdecimal() else 0)

@@ -208,8 +208,8 @@ def fresh(
     kept = [batch.filter(pa.array(~_stale(batch.column(ANCHORS), ended))) for batch in batches]
     dropped = sum(one.num_rows for one in batches) - sum(one.num_rows for one in kept)
     if dropped:
-        own = keys.Stream(core.config.name, stream)
-        yield [scripts.count_stale(own, segment.id, slot, dropped, COUNTED_TTL)]
+        stream_keys = keys.Stream(core.config.name, stream)
+        yield [scripts.count_stale(stream_keys, segment.id, slot, dropped, COUNTED_TTL)]
     return kept
 
 

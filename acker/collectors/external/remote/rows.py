@@ -150,8 +150,8 @@ def _count(core: Core, stream: str, slot: int, rows: Sequence[RemoteRow]) -> Ope
     """Counts rows by what they carried, as the flush of a program in Python does."""
     counted = Counter(row.state for row in rows if row.state != "tracked")
     found = [("seen_rows", len(rows)), *((f"seen_{state}", count) for state, count in counted.items())]
-    own, note = keys.Stream(core.config.name, stream), secrets.token_hex(16)
-    [reply] = yield [scripts.note_received(core.config, own, note, slot, 0, _COUNTED, found)]
+    stream_keys, note = keys.Stream(core.config.name, stream), secrets.token_hex(16)
+    [reply] = yield [scripts.note_received(core.config, stream_keys, note, slot, 0, _COUNTED, found)]
     if isinstance(reply, redis.ResponseError):
         raise UnknownSubscription(f"stream {stream!r}: the subscription was dropped")
 

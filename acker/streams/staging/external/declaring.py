@@ -125,8 +125,8 @@ def check_subscribed(core: Core, stream: str, external: External, slot: int) -> 
         StreamLost: The store has lost the stream.
         UnknownSubscription: The store has lost the subscription, or it was dropped.
     """
-    own = keys.Stream(core.config.name, stream)
-    [[epoch, name]] = yield [command("HMGET", own.subscriptions, "epoch", f"slot:{slot}")]
+    stream_keys = keys.Stream(core.config.name, stream)
+    [[epoch, name]] = yield [command("HMGET", stream_keys.subscriptions, "epoch", f"slot:{slot}")]
     if epoch != external.epoch:
         yield from core.restore()
         yield from declare(core, stream)

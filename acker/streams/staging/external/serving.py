@@ -49,8 +49,8 @@ def serve(
         ValidationError: The step's name is not valid.
     """
     check_name(step, "step")
-    own = keys.Stream(core.config.name, stream)
-    [reply] = yield [scripts.serve(own, slot, subscription, step, shared, round(LEASE * 1000), MOST)]
+    stream_keys = keys.Stream(core.config.name, stream)
+    [reply] = yield [scripts.serve(stream_keys, slot, subscription, step, shared, round(LEASE * 1000), MOST)]
     if isinstance(reply, redis.ResponseError):
         what, *told = str(reply).removeprefix("ACKER ").split()
         if what == "RENAMED":

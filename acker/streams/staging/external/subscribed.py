@@ -30,8 +30,8 @@ def names(core: Core, stream: str, slots: Iterable[int]) -> Operation[dict[int, 
     asked = sorted(slots)
     if not asked:
         return {}
-    own = keys.Stream(core.config.name, stream)
-    [found] = yield [command("HMGET", own.subscriptions, *(f"slot:{slot}" for slot in asked))]
+    stream_keys = keys.Stream(core.config.name, stream)
+    [found] = yield [command("HMGET", stream_keys.subscriptions, *(f"slot:{slot}" for slot in asked))]
     pairs = zip(asked, found, strict=True)
     return {slot: name.decode("utf-8", "replace") for slot, name in pairs if name is not None}
 
@@ -39,9 +39,9 @@ def names(core: Core, stream: str, slots: Iterable[int]) -> Operation[dict[int, 
 def prune(core: Core, stream: str, seen: dict[int, str]) -> Operation[None]:
     """Takes subscriptions that were dropped out of the ones that a process has seen; lost ones stay."""
     asked = sorted(seen)
-    own = keys.Stream(core.config.name, stream)
+    stream_keys = keys.Stream(core.config.name, stream)
     [[gone, *present]] = yield [
-        command("HMGET", own.subscriptions, "gone", *(f"slot:{slot}" for slot in asked))
+        command("HMGET", stream_keys.subscriptions, "gone", *(f"slot:{slot}" for slot in asked))
     ]
     dropped = set((gone or b"").decode().split(","))
     for slot, name in zip(asked, present, strict=True):
