@@ -62,20 +62,20 @@ def waits(core: Core, slabs: Mapping[int, Collection[bytes]]) -> Operation[dict[
 
     Changes nothing. An unreadable function is passed over, and logged.
     """
-    found: dict[bytes, Wait] = {}
+    by_slab: dict[bytes, Wait] = {}
     [stored] = yield [command("HGETALL", keys.FUNCTIONS)]
     wanted = [slab for names in slabs.values() for slab in names]
     for name, record in sorted(pairs(stored).items()):
         with passing_over(core.config.name, f"function {name!r:.100}"):
             function = Description.load(record)
             if function.topology == core.config.name:
-                found |= yield from _waits_of(core, function, wanted)
-    return found
+                by_slab |= yield from _waits_of(core, function, wanted)
+    return by_slab
 
 
 def _waits_of(core: Core, function: Description, slabs: list[bytes]) -> Operation[dict[bytes, Wait]]:
     """The waits of slabs that have pending calls of a function."""
-    own = function_keys.Function(core.config.name, function.name)
+    keys_of_function = function_keys.Function(core.config.name, function.name)
     last = len(function.sections())  # the section that the function's spout has
     of_spout = {
         slab: sections.slab_of(sections.group_of(slab), last) if sections.of_line(slab) else slab
@@ -90,8 +90,8 @@ def _waits_of(core: Core, function: Description, slabs: list[bytes]) -> Operatio
         if not calls_of_slab:
             continue
         waited, deadlines = yield [
-            command("HMGET", own.calls, *calls_of_slab),
-            command("ZMSCORE", own.deadlines, *calls_of_slab),
+            command("HMGET", keys_of_function.calls, *calls_of_slab),
+            command("ZMSCORE", keys_of_function.deadlines, *calls_of_slab),
         ]
         ends = [
             float(end) / 1000

@@ -93,14 +93,14 @@ def waits(core: Core, slabs: Mapping[int, Collection[bytes]]) -> Operation[dict[
         if sections.of_line(slab):
             group = sections.group_of(slab)
             of_requests[group] = wait.merged(of_requests.get(group))
-    found = {}
+    by_slab = {}
     for slab in (slab for names in slabs.values() for slab in names):
         wait_of_slab = waiting.waits.get(slab)
         if sections.of_line(slab):
             wait_of_slab = of_requests.get(sections.group_of(slab))
         if wait_of_slab is not None:
-            found[slab] = wait_of_slab
-    return found
+            by_slab[slab] = wait_of_slab
+    return by_slab
 
 
 def take_up(

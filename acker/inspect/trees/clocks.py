@@ -41,28 +41,28 @@ def page(
     A tree whose clock stands still is in the bucket `waiting`, and in no other. So a page of a bucket may be
     empty and not the last. Raises ValidationError.
     """
-    found = yield from pages.trees(
+    trees_page = yield from pages.trees(
         core, bucket=None if bucket == "waiting" else bucket, spout=spout, shard=shard, state=state,
         older_than=older_than, limit=limit, cursor=cursor,
     )  # fmt: skip
-    with_their_waits = yield from with_waits(core, found.trees)
+    with_their_waits = yield from with_waits(core, trees_page.trees)
     taken = tuple(one for one in with_their_waits if bucket in (None, one.bucket))
-    return replace(found, trees=taken)
+    return replace(trees_page, trees=taken)
 
 
-def with_waits(core: Core, found: Sequence[Tree]) -> Operation[list[Tree]]:
+def with_waits(core: Core, members: Sequence[Tree]) -> Operation[list[Tree]]:
     """Trees with the waits of their clocks. It reads up to 10,000 segments of each subscription."""
     asked: dict[int, set[bytes]] = {}
-    for one in found:
-        if _has_clock(one):
-            asked.setdefault(one.shard, set()).add(ids.slab_of(one.anchor))
+    for member in members:
+        if _has_clock(member):
+            asked.setdefault(member.shard, set()).add(ids.slab_of(member.anchor))
     if not asked:
-        return list(found)
+        return list(members)
     try:
         from acker.drpc import keeping
         from acker.streams import downtime
     except ImportError:  # no pyarrow: streams are not looked into
-        return list(found)
+        return list(members)
     waits: dict[bytes, Wait] = {}
     with passing_over(f"{core.config.name}: waits of trees are not known", refusals=True):
         waits |= yield from downtime.waits(core, asked)
@@ -70,7 +70,7 @@ def with_waits(core: Core, found: Sequence[Tree]) -> Operation[list[Tree]]:
         for slab, call in (yield from keeping.waits(core, asked)).items():
             # A call ends at its deadline, wherever its rows are.
             waits[slab] = replace(waits.get(slab, call), until=call.until)
-    return list(_waiting(found, waits))
+    return list(_waiting(members, waits))
 
 
 def _has_clock(one: Tree) -> bool:
@@ -78,13 +78,13 @@ def _has_clock(one: Tree) -> bool:
     return one.state == "pending" and one.bucket != "expiring"
 
 
-def _waiting(found: Iterable[Tree], waits: dict[bytes, Wait]) -> Iterable[Tree]:
-    for one in found:
-        wait = waits.get(ids.slab_of(one.anchor)) if _has_clock(one) else None
+def _waiting(members: Iterable[Tree], waits: dict[bytes, Wait]) -> Iterable[Tree]:
+    for member in members:
+        wait = waits.get(ids.slab_of(member.anchor)) if _has_clock(member) else None
         if wait is None:
-            yield one
+            yield member
             continue
-        now, earliest = one.tracked_at + one.age, one.time_left_earliest or 0.0
+        now, earliest = member.tracked_at + member.age, member.time_left_earliest or 0.0
         if wait.until is not None:
             earliest = max(earliest, wait.until - now)
-        yield replace(one, bucket=WAITING, wait=wait, time_left_earliest=earliest, time_left_latest=None)
+        yield replace(member, bucket=WAITING, wait=wait, time_left_earliest=earliest, time_left_latest=None)

@@ -147,7 +147,7 @@ def waiting(core: Core, stream: str) -> Operation[list[tuple[int, int, set[bytes
     at least, in Unix seconds. It reads 10,000 segments at most, the oldest ones. Raises StoreError.
     """
     stream_keys, start = keys.Stream(core.config.name, stream), "-"
-    found: list[tuple[int, int, set[bytes], float, float]] = []
+    waits: list[tuple[int, int, set[bytes], float, float]] = []
     for _ in range(_MOST_PAGES):
         [page, reply, instant] = yield [
             command("XRANGE", stream_keys.entries, start, "+", "COUNT", _PAGE),
@@ -164,8 +164,8 @@ def waiting(core: Core, stream: str) -> Operation[list[tuple[int, int, set[bytes
         for (entry, slot, (key, shard)), head in zip(places, heads, strict=True):
             slabs = _names(key, head) if progress.waits(slot, entry.sent) else set()
             if slabs:
-                found.append((slot, shard, slabs, entry.sent, progress.until(entry.sent)))
-    return found
+                waits.append((slot, shard, slabs, entry.sent, progress.until(entry.sent)))
+    return waits
 
 
 @dataclass(slots=True)
