@@ -136,11 +136,11 @@ def mark(core: Core, function: Description, *, new: bool = False) -> Operation[N
         return
     noted = [False]
     if stored is None or Description.load(stored) == function:
-        made = [
+        operations = [
             kinds.make(stream, partial(scripts.set_version, stream, function.version, before or b""))
             for stream, before in zip(streams, versions, strict=True)
         ]
-        noted = yield from abreast(made)
+        noted = yield from abreast(operations)
     if not all(noted):
         raise FunctionConflict(
             f"another process registers function {function.name!r} at this moment, with another definition"

@@ -103,10 +103,10 @@ def _is_there(core: Core, epoch: str) -> Operation[bool]:
 
     Raises TopologyInUse if it was made anew since.
     """
-    [found] = yield [command("HGET", keys.config(core.config.name), "epoch")]
-    if found is not None and found != epoch.encode():
+    [stored] = yield [command("HGET", keys.config(core.config.name), "epoch")]
+    if stored is not None and stored != epoch.encode():
         raise _made_anew(core)
-    return found is not None
+    return stored is not None
 
 
 def _made_anew(core: Core) -> TopologyInUse:

@@ -137,10 +137,10 @@ def _clear_removed(config: TopologyConfig) -> Operation[None]:
 
 def read_marks(shards: Sequence[keys.Shard]) -> Operation[list[tuple[bytes, int]]]:
     """The mark of removal of each shard, and the time (ms) until which a call that goes by it counts."""
-    found = yield [one for shard in shards for one in _looks(shard.removed)]
+    replies = yield [request for shard in shards for request in _looks(shard.removed)]
     return [
         (mark or b"", milliseconds(at) + 1000 * VALID)
-        for mark, at in zip(found[::2], found[1::2], strict=True)
+        for mark, at in zip(replies[::2], replies[1::2], strict=True)
     ]
 
 
