@@ -229,9 +229,9 @@ def _steps_table(steps: list[Step]) -> Any:
     return steps_grid
 
 
-def _done_table(found: list[StepTotals]) -> Any:
+def _done_table(steps: list[StepTotals]) -> Any:
     done_grid = table("step", ">acked", ">failed", "age p50", "age p99", ">last ack")
-    for step in found:
+    for step in steps:
         ages = [step.age.p50, step.age.p99]
         row(
             done_grid,

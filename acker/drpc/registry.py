@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Description(Record, what="a function"):
+class Description(Record, label="a function"):
     """A stored function. timeout, keep: seconds; see `acker.drpc.linear_drpc.LinearDRPC`."""
 
     name: Name

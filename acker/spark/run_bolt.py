@@ -233,13 +233,15 @@ def _send(ledger: Ledger, bolt: Bolt, count: int, number: int) -> tuple[list[int
     begun, values = external.now // 1000, segments.edge_ids(segments.new_seed(), 0, np.arange(count))
     anchors, stamps, sent = _track(ledger, values, number), list[str](), list[tuple[Segment, int]]()
     for first in range(0, count, MOST_TREES):
-        own = anchors[first : first + MOST_TREES]
-        trees = own.tolist()
-        one = Sent(secrets.token_hex(14), segments.new_seed(), begun, [(a,) for a in trees], trees=set(trees))
-        segment, requests = sending.stage(core, one, (slot,))
+        part = anchors[first : first + MOST_TREES]
+        trees = part.tolist()
+        sent_segment = Sent(
+            secrets.token_hex(14), segments.new_seed(), begun, [(a,) for a in trees], trees=set(trees)
+        )
+        segment, requests = sending.stage(core, sent_segment, (slot,))
         ledger.store.send(requests)
         sent.append((segment, begun))
-        stamps += seal.write_many(one.token, begun, np.arange(len(own)), own)
+        stamps += seal.write_many(sent_segment.token, begun, np.arange(len(part)), part)
     work = Commit(sent=(Sending(stream, external.number, external.key, tuple(sent)),))
     ledger.run(commits.commit(core, f"{_SPOUT}-{number}", 0, work))
     ledger.update(anchors, values)  # of each record its row is left
@@ -249,11 +251,11 @@ def _send(ledger: Ledger, bolt: Bolt, count: int, number: int) -> tuple[list[int
 def _managed(ledger: Ledger) -> set[str]:
     """The managed streams of a topology."""
     name = ledger.config.name
-    [found] = ledger.store.send([command("SMEMBERS", keys.streams(name))])
-    names = sorted(one.decode("utf-8", "replace") for one in found)
-    of = [command("HEXISTS", keys.Stream(name, one).subscriptions, kinds.FIELD) for one in names]
+    [stored] = ledger.store.send([command("SMEMBERS", keys.streams(name))])
+    names = sorted(text.decode("utf-8", "replace") for text in stored)
+    of = [command("HEXISTS", keys.Stream(name, stream).subscriptions, kinds.FIELD) for stream in names]
     external = ledger.store.send(of) if of else []
-    return {one for one, is_external in zip(names, external, strict=True) if not is_external}
+    return {stream for stream, is_external in zip(names, external, strict=True) if not is_external}
 
 
 def _split(row: Row, by_anchor: dict[int, Row]) -> tuple[Row, list[Row]]:

@@ -22,20 +22,20 @@ class Pace:
 
     Args:
         log: The log of the loop.
-        what: The first words of its entries: "outcomes wait" gives "outcomes wait: ...".
+        label: The first words of its entries: "outcomes wait" gives "outcomes wait: ...".
         pause: Seconds after a step that returns None.
         longest: Most seconds after an error.
     """
 
-    def __init__(self, log: logging.Logger, what: str, pause: float, longest: float) -> None:
-        self._log, self._what = log, what
+    def __init__(self, log: logging.Logger, label: str, pause: float, longest: float) -> None:
+        self._log, self._label = log, label
         self.pause, self.longest = pause, longest
         self._failures = 0
 
     def succeeded(self, asked: float | None) -> float:
         """Returns the pause after a step that returned `asked`."""
         if self._failures:
-            self._log.warning("%s: over after %d attempts", self._what, self._failures)
+            self._log.warning("%s: over after %d attempts", self._label, self._failures)
         self._failures = 0
         return self.pause if asked is None else asked
 
@@ -45,7 +45,7 @@ class Pace:
             raise error
         if not self._failures:
             cause = None if isinstance(error, AckerError) else error
-            self._log.warning("%s: %s", self._what, error, exc_info=cause)
+            self._log.warning("%s: %s", self._label, error, exc_info=cause)
         self._failures += 1
         pause = min(self.longest, self.pause * 2.0 ** min(self._failures, _DOUBLINGS))
         return _RANDOM.uniform(0.5, 1.0) * pause  # so that many processes do not come back at once

@@ -91,16 +91,16 @@ class Codec(Generic[_T]):
 
     Args:
         kind: The type.
-        what: Name of a value, for errors.
+        label: Name of a value, for errors.
         most: Most bytes of a value.
         cached: Number of latest values that are remembered by their text.
     """
 
-    __slots__ = ("_form", "_what", "kind", "load", "most")
+    __slots__ = ("_form", "_label", "kind", "load", "most")
 
-    def __init__(self, kind: Any, what: str, most: int = MOST_BYTES, cached: int = 0) -> None:
+    def __init__(self, kind: Any, label: str, most: int = MOST_BYTES, cached: int = 0) -> None:
         self.kind, self.most = kind, most
-        self._form, self._what = _form(kind), what
+        self._form, self._label = _form(kind), label
         self.load = lru_cache(cached)(self._load) if cached else self._load
 
     def dump(self, value: _T) -> str:
@@ -110,7 +110,7 @@ class Codec(Generic[_T]):
             if len(text) > self.most:
                 raise ValueError(f"expected at most {self.most:,} bytes, got {len(text):,}")
         except UNREADABLE as error:
-            raise ValidationError(f"{self._what} cannot be stored: {error!s:.200}") from error
+            raise ValidationError(f"{self._label} cannot be stored: {error!s:.200}") from error
         return text
 
     def _load(self, stored: str | bytes) -> _T:
@@ -121,19 +121,19 @@ class Codec(Generic[_T]):
             text = stored if isinstance(stored, str) else stored.decode("ascii")
             value: _T = self._form.read(_DECODER.decode(text))
         except UNREADABLE as error:
-            raise UnreadableRecord(f"not {self._what}: {stored[:200]!r}: {error!s:.200}") from error
+            raise UnreadableRecord(f"not {self._label}: {stored[:200]!r}: {error!s:.200}") from error
         return value
 
 
 class Record:
-    """Base of stored dataclasses. what, most, cached: see `Codec`."""
+    """Base of stored dataclasses. label, most, cached: see `Codec`."""
 
     __slots__ = ()
     _how = ("", 0, 0)
 
-    def __init_subclass__(cls, what: str = "", most: int = MOST_BYTES, cached: int = 0) -> None:
-        if what:  # Python makes a dataclass with slots a second time, without these arguments
-            cls._how = what, most, cached
+    def __init_subclass__(cls, label: str = "", most: int = MOST_BYTES, cached: int = 0) -> None:
+        if label:  # Python makes a dataclass with slots a second time, without these arguments
+            cls._how = label, most, cached
 
     def dump(self) -> str:
         """The record as text.
@@ -342,33 +342,33 @@ def _shown(value: object) -> str:
 
 
 class reading:  # noqa: N801 - it is used as a function
-    """Turns errors of `UNREADABLE` in its block into an UnreadableRecord that names the record `what`."""
+    """Turns errors of `UNREADABLE` in its block into an UnreadableRecord that names the record `label`."""
 
-    __slots__ = ("_what",)
+    __slots__ = ("_label",)
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, label: str) -> None:
+        self._label = label
 
     def __enter__(self) -> None:
         """Begins to read."""
 
     def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> None:
         if isinstance(error, UNREADABLE) or (isinstance(error, UnreadableRecord) and not error.anchors):
-            raise UnreadableRecord(f"{self._what} cannot be read: {error!r:.200}") from error
+            raise UnreadableRecord(f"{self._label} cannot be read: {error!r:.200}") from error
 
 
 class passing_over:  # noqa: N801 - it is used as a function
     """Ends its block at an unreadable record, and logs the error: the record counts as missing.
 
-    where: The record's topology, and its name if the error lacks it. what: The record, if errors of
+    where: The record's topology, and its name if the error lacks it. label: The record, if errors of
     `UNREADABLE` end the block likewise. refusals: True if refusals of the store do, too, as of a key of
     another type. A record for which memory did not suffice is not passed over: it can be read elsewhere.
     """
 
-    __slots__ = ("_kind", "_what", "_where")
+    __slots__ = ("_kind", "_label", "_where")
 
-    def __init__(self, where: str, what: str = "", *, refusals: bool = False) -> None:
-        self._where, self._what = where, what
+    def __init__(self, where: str, label: str = "", *, refusals: bool = False) -> None:
+        self._where, self._label = where, label
         self._kind = StoreError if refusals else UnreadableRecord
 
     def __enter__(self) -> None:
@@ -377,9 +377,9 @@ class passing_over:  # noqa: N801 - it is used as a function
     def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> bool:
         if error is not None and isinstance(error.__cause__, MemoryError):
             return False
-        unread = self._what and isinstance(error, UNREADABLE)
+        unread = self._label and isinstance(error, UNREADABLE)
         if unread or isinstance(error, self._kind):
-            said = f"{self._what} cannot be read: {error!r:.200}" if self._what else error
+            said = f"{self._label} cannot be read: {error!r:.200}" if self._label else error
             _log.error("%s: %s", self._where, said)
             return True
         return False

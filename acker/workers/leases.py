@@ -116,9 +116,9 @@ def beat(
         )
 
 
-def _lease(core: Core, one: Living, lease: float, *, new: bool = False, begun: str = "") -> Request:
-    workers = keys.Stream(core.config.name, one.stream).workers(one.slot)
-    return scripts.lease(workers, one.reader, round(lease * 1000), HOLD_TTL, new, begun)
+def _lease(core: Core, living: Living, lease: float, *, new: bool = False, begun: str = "") -> Request:
+    workers = keys.Stream(core.config.name, living.stream).workers(living.slot)
+    return scripts.lease(workers, living.reader, round(lease * 1000), HOLD_TTL, new, begun)
 
 
 def done(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:

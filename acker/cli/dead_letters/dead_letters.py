@@ -167,10 +167,10 @@ def _opened(output: str) -> Iterator[IO[str]]:
         yield file
 
 
-def _text(one: "DeadLetter") -> str:
-    return json.dumps(plain(one.row), ensure_ascii=False)
+def _text(letter: "DeadLetter") -> str:
+    return json.dumps(plain(letter.row), ensure_ascii=False)
 
 
-def _ended(one: "Attempt") -> str:
-    by = step_batch(one.step, one.batch)
-    return " ".join(filter(None, (instant(one.at), one.status, by and f"by {by}:", one.reason)))
+def _ended(attempt: "Attempt") -> str:
+    by = step_batch(attempt.step, attempt.batch)
+    return " ".join(filter(None, (instant(attempt.at), attempt.status, by and f"by {by}:", attempt.reason)))

@@ -113,9 +113,9 @@ class Children:
         self._children.append(child)
         return child
 
-    def await_line(self, child: Child, start: str, found: Callable[[str], object]) -> None:
-        """Has `look` call `found` once, with the first line of the child's log that starts so."""
-        self._awaited.append((child, start, found))
+    def await_line(self, child: Child, start: str, callback: Callable[[str], object]) -> None:
+        """Has `look` call `callback` once, with the first line of the child's log that starts so."""
+        self._awaited.append((child, start, callback))
 
     def look(self) -> None:
         """Calls what awaits a line that is there by now. Raises ChildFailed where a process has ended."""

@@ -92,9 +92,9 @@ def table(*columns: str) -> Table:
     return grid
 
 
-def row(made: Table, *cells: object) -> None:
+def row(grid: Table, *cells: object) -> None:
     """Adds a row; cells are shown as they are, whatever markup they seem to hold."""
-    made.add_row(*(Text(printable(str(cell))) for cell in cells))
+    grid.add_row(*(Text(printable(str(cell))) for cell in cells))
 
 
 def facts(pairs: Sequence[tuple[str, object]]) -> Table:

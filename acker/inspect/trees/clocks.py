@@ -73,9 +73,9 @@ def with_waits(core: Core, members: Sequence[Tree]) -> Operation[list[Tree]]:
     return list(_waiting(members, waits))
 
 
-def _has_clock(one: Tree) -> bool:
+def _has_clock(member: Tree) -> bool:
     """True if the clock of a tree may stand still: waiting trees, and those set aside, have none of a row."""
-    return one.state == "pending" and one.bucket != "expiring"
+    return member.state == "pending" and member.bucket != "expiring"
 
 
 def _waiting(members: Iterable[Tree], waits: dict[bytes, Wait]) -> Iterable[Tree]:

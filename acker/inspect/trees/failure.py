@@ -142,9 +142,9 @@ def _names(packed: bytes, count: int) -> list[bytes]:
     return []
 
 
-def parse(shard: int, found: Reply) -> Entry:
+def parse(shard: int, reply: Reply) -> Entry:
     """Parses an entry; an unreadable one has no trees, and the latest possible time."""
-    entry_id, fields = found
+    entry_id, fields = reply
     number = int(entry_id.split(b"-")[0])
     with passing_over(f"shard {shard}", f"failure {number}"):
         values = pairs(fields)

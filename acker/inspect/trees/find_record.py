@@ -193,9 +193,9 @@ def _record(spout: str, attempts: Iterable[FoundAttempt], letters: Iterable[Head
     return FoundRecord(spout, tuple(both), tuple(letters))
 
 
-def _end(one: FoundAttempt) -> tuple[str, int]:
+def _end(attempt: FoundAttempt) -> tuple[str, int]:
     """Returns the key that distinguishes ended attempts of a record: time and manner of their end."""
-    return one.state, round((one.at or 0.0) * 1000)
+    return attempt.state, round((attempt.at or 0.0) * 1000)
 
 
 def _of_row(attempt: Attempt) -> FoundAttempt:

@@ -347,9 +347,11 @@ def _page(members: list[Tree], position: Position, end: int, query: tuple[object
     return TreesPage(tuple(members), cursors.encode(position, query))
 
 
-def _whole(value: object, what: str, low: int, high: int) -> None:
+def _whole(value: object, label: str, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValidationError(f"{what}: expected a whole number from {low:,} to {high:,}, got {shown(value)}")
+        raise ValidationError(
+            f"{label}: expected a whole number from {low:,} to {high:,}, got {shown(value)}"
+        )
 
 
 def _choice(value: object, choices: Sequence[str], label: str) -> int | None:

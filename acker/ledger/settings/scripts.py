@@ -53,14 +53,14 @@ def remove_spout(config: TopologyConfig, spout: str) -> Request:
     return script("remove_spout", [keys.config(config.name)], [keys.SPOUT_FIELD + spout], config.wait)
 
 
-def mark_removed(shard: keys.Shard, found: bytes, until: int, mark: str, ttl: int) -> Request:
+def mark_removed(shard: keys.Shard, before: bytes, until: int, mark: str, ttl: int) -> Request:
     """Has a shard refuse all calls."""
-    return script("mark_removed", [shard.removed], [found, until, mark, ttl])
+    return script("mark_removed", [shard.removed], [before, until, mark, ttl])
 
 
-def clear_removed(shard: keys.Shard, found: bytes, ttl: int) -> Request:
+def clear_removed(shard: keys.Shard, before: bytes, ttl: int) -> Request:
     """Lets a shard of a removed topology take calls again."""
-    return script("clear_removed", [shard.removed], [found, ttl])
+    return script("clear_removed", [shard.removed], [before, ttl])
 
 
 def unlink_removed(shard: keys.Shard, gone: Sequence[bytes], slabs: Sequence[bytes] = ()) -> Request:

@@ -4,9 +4,9 @@ from acker.store import keys
 from acker.store.operation import Request, script
 
 
-def register_step(topology: str, field: bytes, what: str, most: int) -> Request:
+def register_step(topology: str, field: bytes, record: str, most: int) -> Request:
     """Registers a step of a topology."""
-    return script("register_step", [keys.steps(topology)], [field, what, most, keys.config(topology)])
+    return script("register_step", [keys.steps(topology)], [field, record, most, keys.config(topology)])
 
 
 def number_step(topology: str, name: str, number: int, most: int) -> Request:

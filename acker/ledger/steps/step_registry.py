@@ -24,7 +24,7 @@ _OF_STORE: dict[str, Any] = {"last_seen": None, "age": None}
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Record, what="a step"):
+class Step(Record, label="a step"):
     """A spout or bolt, as it registered itself. A step of two queries is listed twice.
 
     name: the name given to the bolt or job; a query that writes by itself is named by its stream (kind

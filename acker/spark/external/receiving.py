@@ -335,9 +335,9 @@ def _read(rows: DataFrame, looker: _Looker) -> Look:
     return look
 
 
-def _and(one: bytes, other: bytes) -> bytes:
-    size = min(len(one), len(other))
-    both = int.from_bytes(one[:size], "big") & int.from_bytes(other[:size], "big")
+def _and(first: bytes, other: bytes) -> bytes:
+    size = min(len(first), len(other))
+    both = int.from_bytes(first[:size], "big") & int.from_bytes(other[:size], "big")
     return both.to_bytes(size, "big")
 
 

@@ -32,9 +32,9 @@ def lists(reports: Iterable[Report], stream: str) -> dict[int, Report]:
     return by_partition
 
 
-def is_whole(found: Sequence[int] | dict[int, Report], count: int | None) -> bool:
+def is_whole(reported: Sequence[int] | dict[int, Report], count: int | None) -> bool:
     """True if each own partition has reported: 0 to `count` - 1, or more."""
-    return count is not None and set(range(count)) <= set(found)
+    return count is not None and set(range(count)) <= set(reported)
 
 
 class Chosen(NamedTuple):

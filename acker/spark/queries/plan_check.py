@@ -97,7 +97,7 @@ _NODE = re.compile(r"^(?P<indent>[\s:|+*-]*?)(?:\*\(\d+\) |\* )?(?P<name>[A-Za-z
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Record, what="the verdict on a query"):
+class Verdict(Record, label="the verdict on a query"):
     """A verdict on a plan.
 
     Attributes:
@@ -131,16 +131,16 @@ class Verdict(Record, what="the verdict on a query"):
         return origins.time_identity(self.logged_at) if self.logged_at and batch.number == self.logged else ""
 
 
-def record(core: Core, query: str, run: str, found: Verdict) -> Operation[None]:
+def record(core: Core, query: str, run: str, verdict: Verdict) -> Operation[None]:
     """Records the verdict on a run of a query."""
-    yield [command("SET", keys.verdict(core.config.name, query, run), found.dump(), "EX", RECORD_TTL)]
+    yield [command("SET", keys.verdict(core.config.name, query, run), verdict.dump(), "EX", RECORD_TTL)]
 
 
 def read(core: Core, batch: MicroBatch) -> Operation[Verdict | None]:
     """Returns the verdict on a batch's run; None if there is none. Raises UnreadableRecord."""
     key = keys.verdict(core.config.name, batch.query, batch.run)
-    [found, _] = yield [command("GET", key), command("EXPIRE", key, RECORD_TTL)]
-    return None if found is None else Verdict.load(found)
+    [stored, _] = yield [command("GET", key), command("EXPIRE", key, RECORD_TTL)]
+    return None if stored is None else Verdict.load(stored)
 
 
 def forget(core: Core, query: str, run: str) -> Operation[None]:

@@ -63,20 +63,20 @@ def check_names(names: list[str], call: str) -> list[str]:
     return [name.lower() if name.lower() in _OWN else name for name in names]
 
 
-def named(rows: DataFrame, label: str) -> DataFrame:
+def named(rows: DataFrame, call: str) -> DataFrame:
     """Returns rows whose column of anchors has its name; see `check_names`."""
     before = rows.columns
-    names = check_names(before, label)
+    names = check_names(before, call)
     return rows if names == before else rows.toDF(*names)
 
 
-def named_type(schema: StructType, what: str) -> StructType:
+def named_type(schema: StructType, call: str) -> StructType:
     """Returns a user's schema with the column of anchors by its name; see `check_names`."""
-    names = check_names(schema.names, what)
+    names = check_names(schema.names, call)
     return StructType([StructField(name, one.dataType) for name, one in zip(names, schema, strict=True)])
 
 
-def named_schema(schema: pa.Schema, what: str) -> pa.Schema:
+def named_schema(schema: pa.Schema, call: str) -> pa.Schema:
     """Returns Spark's Arrow schema with the column of anchors by its name; see `check_names`."""
-    names = check_names(schema.names, what)
+    names = check_names(schema.names, call)
     return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])

@@ -19,7 +19,7 @@ from acker.streams.staging.staging import Staged
 
 
 @dataclass(frozen=True, slots=True)
-class Commit(Record, what="a commit"):
+class Commit(Record, label="a commit"):
     """The work of a commit: tracks roots, publishes staged segments, fails trees, acks its inputs.
 
     Attributes:

@@ -16,7 +16,7 @@ Key: TypeAlias = tuple[str, Count, Count]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin(Record, what="the origin of a commit"):
+class Origin(Record, label="the origin of a commit"):
     """The sources of a batch.
 
     Attributes:

@@ -124,8 +124,8 @@ class Plan:
         new = [(stream, segment, segment.slots[0]) for stream, segment in members if segment.slots]
         events = yield from traced.read_events(self.core, "emitted", new, self.work.by)
 
-        def note(found: Applied) -> None:
-            self.emitted = self.emitted.plus(found)
+        def note(applied: Applied) -> None:
+            self.emitted = self.emitted.plus(applied)
 
         if self.sent or self.work.sent:  # some may be for nobody any more
             self.sent = yield from self.run.follow(sending.announce(self.core, self.work.sent, self.progress))
@@ -283,8 +283,8 @@ class Plan:
             own = [(read_range.stream, segment, read_range.slot) for segment in parts.read]
             events = yield from traced.read_events(core, "acked", own, self.progress.by)
 
-            def late(found: Applied) -> None:
-                self.acked[read_range] = self.acked[read_range].plus(late=found.late + found.unknown)
+            def late(applied: Applied) -> None:
+                self.acked[read_range] = self.acked[read_range].plus(late=applied.late + applied.unknown)
 
             yield from self._apply(parts.places, "2", late, parts.left)
             yield from self._trace(events)

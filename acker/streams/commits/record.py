@@ -124,7 +124,7 @@ def is_done(core: Core, writer: str, number: int) -> Operation[bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed(Record, what="a run that is committed"):
+class Committed(Record, label="a run that is committed"):
     """A run that is committed.
 
     Attributes:

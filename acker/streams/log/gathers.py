@@ -49,7 +49,7 @@ LAST = "!"
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering(Record, what="how a stream gathers"):
+class Gathering(Record, label="how a stream gathers"):
     """The declaration of a stream that gathers.
 
     Rows with the same values of the columns `by` go to the same task.

@@ -46,7 +46,7 @@ _OTHER_SLOTS = 0x5851F42D4C957F2D
 
 
 @dataclass(frozen=True, slots=True)
-class Segment(Record, what="a segment", most=1 << 16, cached=512):
+class Segment(Record, label="a segment", most=1 << 16, cached=512):
     """The record of a segment in a stream's entry.
 
     Attributes:

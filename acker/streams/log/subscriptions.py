@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Range(Record, what="a range of a stream"):
+class Range(Record, label="a range of a stream"):
     """The segments that a reader of a subscription took, after number `start` up to and including `end`.
 
     Attributes:

@@ -55,7 +55,7 @@ Line: TypeAlias = tuple[int, Annotated[int, Bounds(0, sections.SECTIONS)], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Roots(Record, what="roots"):
+class Roots(Record, label="roots"):
     """Rows that a spout tracks.
 
     Attributes:

@@ -45,7 +45,7 @@ FAILED = "_acker_failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Staged(Record, what="the staged work of a task"):
+class Staged(Record, label="the staged work of a task"):
     """The staged work of one task.
 
     Attributes:

@@ -27,7 +27,7 @@ Fails: TypeAlias = Mapping[int, tuple[tuple[int, ...], bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt(Record, what="received rows"):
+class Receipt(Record, label="received rows"):
     """The rows that a batch has worked on of an external stream, for a subscription.
 
     Attributes:

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Sending(Record, what="segments to send"):
+class Sending(Record, label="segments to send"):
     """Segments of an external stream whose stamps have one key.
 
     Attributes:
@@ -50,7 +50,7 @@ class Sending(Record, what="segments to send"):
 
 
 @dataclass(frozen=True, slots=True)
-class Written(Record, what="the sent segments of a write"):
+class Written(Record, label="the sent segments of a write"):
     """The segments that a run of a batch has sent by one write.
 
     Attributes:
