@@ -10,6 +10,7 @@ the sections that a docstring has (D417); a public name without them is found he
 | head | a docstring begins with a verb or a noun, and not with a word of `HEADLESS` |
 | role | a role has a noun, "the caller"; no sentence begins with "who", and no preposition stands before it |
 | noun | a thing has a noun, "the vectors of a tree"; no pronoun stands for it |
+| name | a local name of acker or api that is used over more than three lines names a thing (local_names.py) |
 | args | the parameters of public functions and constructors have a line each in `Args:`, and only they |
 | fields | the fields of public dataclasses have a docstring, a text beside their type, or `Attributes:` |
 | returns | a public function says what it returns: in `Returns:`, or by its summary |
@@ -26,6 +27,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from local_names import vague_names
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (
     "acker",
@@ -40,6 +43,7 @@ FOLDERS = (
     "deploy",
     ".ci",
 )
+NAMED = ("acker/", "api/")
 FACES = ("acker", "acker.spark", "acker.streams", "acker.lines", "acker.drpc", "acker.testing")
 HEADLESS = re.compile(
     r"\W*(?:what|who(?:m|se|ever)?|which|whichever|whether|how|where|why|when|that|those|as)\b", re.IGNORECASE
@@ -99,6 +103,8 @@ def file_faults(root: Path, paths: list[Path]) -> Iterator[Fault]:
         pieces = _python_texts(tree, text) if tree else [(1, _plain(text))]
         if tree:
             yield from head_faults(place, tree)
+            if place.startswith(NAMED):
+                yield from (Fault(f"{place}:{line}", words, "name") for line, words in vague_names(tree))
         yield from phrase_faults(place, pieces)
     for fault in face_faults(root):
         if not chosen or (root / fault.place.partition(":")[0]).resolve() in files:

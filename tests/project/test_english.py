@@ -1,6 +1,7 @@
 """The check of the house's English (.ci/english.py), on files with and without faults."""
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ def load() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.path.append(str(ROOT / ".ci"))  # its folder has the modules that it imports
     sys.modules["english"] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
@@ -109,6 +111,46 @@ def test_plain_sentences_with_the_same_words_are_none(tmp_path: Path, sentence: 
 def test_phrases_do_not_run_from_code_to_code(tmp_path: Path) -> None:
     text = f"{THAT} = of = 1\nfor {WHO} in ():\n    print({THAT}, of)  # {THAT}\nx = [{THAT}]\n# of course\n"
     assert faults(tmp_path, {"acker/a.py": text}) == []
+
+
+LONG = """
+def f():
+    {} = 1
+    x = 2
+    y = 3
+    return {}
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LONG.format("one", "one"),
+        f"class A:\n    if True:{LONG.replace(chr(10), chr(10) + '        ').format('own', 'own')}",
+        LONG.format("found", "[found for x in y]"),
+        "\ndef f():\n    def known():\n        return 1\n\n    return known\n",
+        "\ndef f(\n    what,\n    x,\n    y,\n):\n    return what\n",
+        "\nasync def f():\n    def g(made):\n        x = 1\n        y = 2\n        return made\n",
+    ],
+)
+def test_a_vague_name_that_lives_for_more_than_three_lines_is_a_fault(tmp_path: Path, text: str) -> None:
+    [fault] = faults(tmp_path, {"api/a.py": text})
+    assert fault.endswith(" name")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LONG.format("segment", "segment"),
+        LONG.format("one", "one").replace("    y = 3\n", ""),
+        "x = [one for one in y]\n\n\n\n\none = 1\n",
+        "\ndef f():\n    return [one for one in x]\n\n\ndef g():\n    return [one for one in x]\n",
+        "\ndef made():\n    x = 1\n    y = 2\n    return made\n",
+        "\ndef f(x):\n    x.found = 1\n    y = 2\n    z = 3\n    return x.found\n",
+    ],
+)
+def test_a_name_of_a_thing_and_a_short_life_are_none(tmp_path: Path, text: str) -> None:
+    assert faults(tmp_path, {"acker/a.py": text, "tests/a.py": LONG.format("one", "one")}) == []
 
 
 FACE = 'from acker.work import Work, work\n\n__all__ = ["Work", "work"]\n'
@@ -246,8 +288,7 @@ def test_the_program_ends_with_1_if_there_is_a_fault(
     assert "no fault" in capsys.readouterr().out
     (tmp_path / "acker").mkdir()
     (tmp_path / "acker" / "a.py").write_text('"""What."""\n')
-    (tmp_path / ".ci").mkdir()
-    (tmp_path / ".ci" / "english.py").write_text((ROOT / ".ci" / "english.py").read_text())
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
     run = subprocess.run(
         [sys.executable, str(tmp_path / ".ci" / "english.py")], capture_output=True, text=True, check=False
     )
