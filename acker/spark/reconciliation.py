@@ -29,11 +29,11 @@ class Reconciliation:
         stream: The name of the stream.
         subscription: The name of the subscription that the table serves.
         rows: Rows of the table.
-        stamped: Rows of the table with a stamp of the stream.
+        stamps: Stamps of the stream in them: a row has several where the column is an array.
         unstamped: Rows without a stamp.
-        damaged: Rows whose stamp was cut or edited.
-        foreign: Rows whose stamp is of another stream or topology.
-        newer: Rows whose stamp is of a later version of acker.
+        damaged: Stamps that were cut or edited.
+        foreign: Stamps of another stream or topology.
+        newer: Stamps of a later version of acker.
         missing: Rows that were sent for the subscription and have not been seen in the table, at least.
         segments: Segments with such rows.
         oldest: Seconds since the oldest of these segments was sent; 0.0 where there is none.
@@ -43,7 +43,7 @@ class Reconciliation:
     stream: Name
     subscription: Name
     rows: Count
-    stamped: Count
+    stamps: Count
     unstamped: Count
     damaged: Count
     foreign: Count
@@ -61,7 +61,7 @@ class Reconciliation:
     @property
     def text(self) -> str:
         """The result in words."""
-        facts = [f"{self.stamped:,} of {self.rows:,} rows have a stamp of {self.stream}"]
+        facts = [f"{_many(self.stamps, 'stamp')} of {self.stream} in {_many(self.rows, 'row')}"]
         kinds = ("unstamped", "damaged", "foreign", "newer")
         facts += [f"{count:,} {kind}" for kind in kinds if (count := getattr(self, kind))]
         details = ", ".join(facts)
@@ -69,9 +69,13 @@ class Reconciliation:
             return f"complete: all rows that were sent for {self.subscription} are there ({details})"
         least = "at least " if self.partly else ""
         return (
-            f"missing: {least}{self.missing:,} rows of {self.segments:,} segments that were sent for "
+            f"missing: {least}{_many(self.missing, 'row')} of {_many(self.segments, 'segment')}, sent for "
             f"{self.subscription}, the oldest {self.oldest:,.0f} s ago ({details})"
         )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def reconcile(
@@ -132,9 +136,11 @@ def reconcile(
         collector.receive(rows.select(F.col(column).alias(COLUMN)), stream)
         counted = collector.received[-1].look.counted
     waiting = ledger.run(unacked(ledger.core, stream, subscription))
-    lacking = {kind: counted[kind] for kind in ("unstamped", "damaged", "foreign", "newer")}
+    kinds = ("rows", "stamps", "unstamped", "damaged", "foreign", "newer")
+    seen = {kind: counted[kind] for kind in kinds}
+    if waiting is None:
+        return Reconciliation(stream, subscription, **seen, missing=0, segments=0, oldest=0.0, partly=False)
     return Reconciliation(
-        stream, subscription, counted["rows"], counted["rows"] - sum(lacking.values()), **lacking,
-        missing=waiting.rows if waiting else 0, segments=waiting.segments if waiting else 0,
-        oldest=waiting.oldest if waiting else 0.0, partly=bool(waiting and waiting.partly),
+        stream, subscription, **seen, missing=waiting.rows, segments=waiting.segments,
+        oldest=waiting.oldest, partly=waiting.partly,
     )  # fmt: skip

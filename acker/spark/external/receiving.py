@@ -38,7 +38,9 @@ _Fails: TypeAlias = dict[int, tuple[tuple[int, ...], bytes]]
 _LOOK = "token string, shard int, begun bigint, rows binary, trees binary"
 _FACTS = ""
 """In place of a token: a row of counts, as `rows`."""
-_KINDS = ("rows", "unstamped", "damaged", "foreign", "newer", "several")
+_KINDS = ("rows", "unstamped", "damaged", "foreign", "newer", "several", "stamps")
+_OWN = ("several", "stamps")
+"""Kinds that the store does not count."""
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class Look:
     Attributes:
         rows: Segment and shard -> bitmap of positions.
         begun: Segment -> when it was begun, in Unix seconds.
-        counted: Rows by what they carry; `several`: rows with several trees.
+        counted: Rows by what they carry; `several`: rows with several trees; `stamps`: stamps of the stream.
         trees: Segment and shard -> the trees of its rows there.
     """
 
@@ -76,6 +78,7 @@ class _Looker(Shipped):
                 if not isinstance(stamp, Stamp):
                     counted[stamp] += 1
                     continue
+                counted["stamps"] += 1
                 counted["several"] += len(stamp.anchors) > 1
                 begun[stamp.token] = stamp.sent
                 for anchor in stamp.anchors:
@@ -262,7 +265,7 @@ def _receipt(stream: str, slot: int, epoch: bytes, received: Sequence[Received])
             for at, why in part.fails.get(place, {}).items():
                 if _has(positions, at):
                     fails.setdefault(place, {}).setdefault(at, why)
-        counted.update({kind: count for kind, count in part.look.counted.items() if kind != "several"})
+        counted.update({kind: count for kind, count in part.look.counted.items() if kind not in _OWN})
         counted["over"] += len({token for token, _ in part.over})
     worked = receipts.packed({place: (positions, fails.get(place, {})) for place, positions in rows.items()})
     return Receipt(stream, slot, epoch.decode(), newest, dict(counted), worked)

@@ -148,7 +148,7 @@ def test_a_table_is_reconciled_again_and_says_which_rows_it_lacks(
     table.filter("value != '7'").selectExpr("value", "_acker_stamp proof").write.parquet(part)
     for _ in range(2):
         proof = acker.reconcile(spark.read.parquet(part), "items", "count", column="proof")
-        assert (proof.rows, proof.stamped, proof.missing, proof.segments) == (ROWS - 1, ROWS - 1, 1, 1)
+        assert (proof.rows, proof.stamps, proof.missing, proof.segments) == (ROWS - 1, ROWS - 1, 1, 1)
         assert not proof.complete
     assert topology.counters()["acked"] < ROWS
     program = str(Path(sys.executable).with_name("acker"))
@@ -162,7 +162,7 @@ def test_a_table_is_reconciled_again_and_says_which_rows_it_lacks(
         "spark.master=local[1]",
     ]
     told = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert told.stdout.startswith("missing: 1 rows of 1 segments that were sent for count"), told.stderr
+    assert told.stdout.startswith("missing: 1 row of 1 segment, sent for count"), told.stderr
     assert told.returncode == 1
     joined = table.groupBy().agg(F.collect_list("_acker_stamp").alias("_acker_stamp"))
     assert acker.reconcile(joined, "items", "count").complete
