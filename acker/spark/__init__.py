@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from acker.spark.bolts.bolt import Bolt, bolt
     from acker.spark.bolts.collector import Collector
     from acker.spark.bolts.job import job
+    from acker.spark.external import kafka
     from acker.spark.external.sinks import Sink, sink
     from acker.spark.functions.spark_steps import SparkSteps
     from acker.spark.functions.step_collector import StepCollector
@@ -40,6 +41,7 @@ __all__ = [
     "discard",
     "gathered",
     "job",
+    "kafka",
     "outcomes",
     "read_again",
     "reconcile",
@@ -72,6 +74,7 @@ _LATER = {
     "spouts": ("outcomes", "settling", "track", "watermark"),
     "runtime.tuning": ("tuned",),
 }
+_MODULES = {"kafka": "external.kafka"}
 
 
 def __dir__() -> list[str]:
@@ -79,6 +82,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"acker.spark.{_MODULES[name]}")
     for module, names in _LATER.items():
         if name in names:
             value = globals()[name] = getattr(import_module(f"acker.spark.{module}"), name)

@@ -9,6 +9,7 @@ from acker.ledger.settings.config import check_name
 from acker.ledger.slabs.causes import texts
 from acker.spark.bolts.batch_work import BatchWork, with_anchors
 from acker.spark.external import receiving
+from acker.spark.external.kafka import with_stamps
 from acker.spark.external.receiving import Received
 from acker.spark.external.sending import Sends, Write
 from acker.spark.external.sinks import Sink
@@ -62,7 +63,7 @@ class ExternalWork(BatchWork):
 
         Args:
             rows: The rows, as they were read, with the column `_acker_stamp`: a text, or an array of texts
-                where each row stands for several rows.
+                where each row stands for several rows; or with `headers` of Kafka, by includeHeaders.
             stream: The name of the stream.
 
         Returns:
@@ -77,10 +78,11 @@ class ExternalWork(BatchWork):
             SubscriptionInUse: A live step of another name serves the subscription.
         """
         check_name(stream, "stream")
+        of_query, rows = rows, with_stamps(rows)
         receiving.check_column(rows, stream)
         at = None if self.job is not None else self._batch
         fixed = not given_rows.are_steady(rows, at)
-        core, given = self._ledger.core, rows
+        core = self._ledger.core
         with self._of_batch():
             if fixed:
                 rows = rows.localCheckpoint(eager=True)
@@ -88,7 +90,7 @@ class ExternalWork(BatchWork):
         step = serving.serve(core, stream, received.slot, self._of_rows, self.name, shared=False)
         self._ledger.run(step)
         self.received.append(received)
-        self.given.append(given)
+        self.given.append(of_query)
         return received.given()
 
     def _send(

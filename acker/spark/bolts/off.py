@@ -21,6 +21,7 @@ from acker.ledger.slabs.causes import Cause, said_by
 from acker.spark.bolts.batch_work import with_anchors
 from acker.spark.bolts.collector import EFFECTS, HORIZON, Collector
 from acker.spark.external import receiving
+from acker.spark.external.kafka import with_stamps
 from acker.spark.external.sending import SEGMENT_ROWS
 from acker.spark.external.sinks import Sink, Write, sink_of
 from acker.spark.records.calls import Calls, RecordFunction
@@ -102,6 +103,7 @@ class OffCollector(Collector):
     @in_life
     def receive(self, rows: DataFrame, stream: str) -> DataFrame:
         """Returns the rows with a column `_acker` of 0."""
+        rows = with_stamps(rows)
         receiving.check_column(rows, stream)
         return rows.withColumn(ANCHORS, F.lit(0).cast("bigint"))
 

@@ -263,8 +263,9 @@ class Write:
         self.sends.check_place(self.stream, writer.place)
         if writer.source == "kafka" and self.sink.prepare is None:
             raise ValidationError(
-                f"emit, stream {self.stream!r}: Spark's Kafka sink leaves out column {COLUMN}: expected a "
-                "sink that puts the stamp into the header acker-stamp (acker.spark.Sink with `prepare`)"
+                f"emit, stream {self.stream!r}: Spark's Kafka sink leaves out column {COLUMN}: expected "
+                "to=kafka.to(servers, topic) (from acker.spark import kafka), which puts the stamp into the "
+                "header acker-stamp"
             )
         assert self._external is not None
         calls, accumulator = self._calls, self._accumulator

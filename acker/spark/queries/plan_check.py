@@ -47,7 +47,7 @@ _UNLOGGED = (
 _BY_ITSELF = (
     "the query writes rows that have trees to {sink} by itself: nothing of them would be acked, and their "
     "records would be replayed for ever. Write in a bolt, by writeStream.foreachBatch(bolt), and there by "
-    "collector.emit(rows, stream, to=lambda writer: writer.format(...).save(...))"
+    "collector.emit(rows, stream, to=...): acker.spark.kafka.to(servers, topic), or a function of a writer"
 )
 ANY = "*"
 """All streams, if the rows of an operator are unknown."""

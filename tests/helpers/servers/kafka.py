@@ -30,16 +30,14 @@ from acker.embedded.java import ensure_java
 from acker.embedded.server import free_port
 from acker.kafka.partitions import answer_to, committed_offsets
 
-KAFKA = "4.1.1"
+KAFKA, CONNECTOR = "4.1.1", "4.2.0"
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_POM = f"""\
+_POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>acker</groupId><artifactId>kafka</artifactId><version>1</version>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA}</version>
-    </dependency>
+    <dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>
   </dependencies>
 </project>
 """
@@ -180,25 +178,33 @@ class Broker:
             consumer.close()
 
 
-def cache() -> Path:
-    """The directory of the broker's jars."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "acker" / f"kafka-{KAFKA}"
-
-
 def jars() -> Path | None:
     """The broker's jars, fetched by Maven once; None where they are missing, and so is Maven."""
-    directory = cache()
+    return _fetch(f"kafka-{KAFKA}", "org.apache.kafka", "kafka_2.13", KAFKA)
+
+
+def connector() -> list[Path] | None:
+    """The jars of Spark's connector, which Spark itself does not have; None as in `jars`."""
+    artifact = "spark-sql-kafka-0-10_2.13"
+    wanted = f"{artifact},spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
+    own = f"spark-kafka-{CONNECTOR}", "org.apache.spark", artifact, CONNECTOR
+    found = _fetch(*own, f"-DincludeArtifactIds={wanted}")
+    return None if found is None else sorted(found.iterdir())
+
+
+def _fetch(name: str, group: str, artifact: str, version: str, *options: str) -> Path | None:
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    directory = root / "acker" / name
     if not (directory / "complete").exists() and shutil.which("mvn") is None:
         return None
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (directory / "complete").exists():
-            (directory / "pom.xml").write_text(_POM)
-            options = ["-q", "-B", "-f", str(directory / "pom.xml"), "-DincludeScope=runtime"]
+            (directory / "pom.xml").write_text(_POM.format(group, artifact, version))
+            maven = ["mvn", "-q", "-B", "-f", str(directory / "pom.xml"), "-DincludeScope=runtime"]
             subprocess.run(
-                ["mvn", *options, f"-DoutputDirectory={directory / 'jars'}", _PLUGIN],
+                [*maven, *options, f"-DoutputDirectory={directory / 'jars'}", _PLUGIN],
                 check=True,  # Maven's own words say why it could not
                 timeout=600,
             )
