@@ -19,7 +19,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
 from acker.ledger.steps import step_totals
 from acker.ledger.steps.step_registry import Step
-from acker.spark.bolts import bolt_function, committing, observing, off
+from acker.spark.bolts import bolt_function, committing, observing, off, plain_writes
 from acker.spark.bolts.collector import Collector
 from acker.spark.bolts.off import OffCollector
 from acker.spark.options import options
@@ -103,6 +103,7 @@ class Bolt(Shipped):
             verdict = plan_check.of_batch(batch.sparkSession, at, self._root)
             if verdict is not None:
                 plan_check.check(ledger, verdict, reads.ranges)
+            plain_writes.watch(batch.sparkSession, at.run, self.name)
             collector = self._collector(batch.sparkSession, at)
             with committing.discarding(ledger, collector), reads.same_rows():
                 failed = committing.failure(

@@ -1,5 +1,7 @@
 """Mistakes that would lose rows without a word: batches of two bolts, or of two topologies."""
 
+import logging
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
@@ -17,6 +19,7 @@ from acker.streams import StreamReader, StreamWriter
 from acker.streams.log import schemas
 from acker.streams.log.subscriptions import Range
 from tests.helpers.builders.pipeline import Diary, Pipeline
+from tests.helpers.servers.servers import wait_until
 
 
 def test_a_second_bolt_for_a_batch_is_an_error_and_not_passed_over(pipeline: Pipeline) -> None:
@@ -104,3 +107,27 @@ def test_a_batch_whose_segments_are_all_gone_is_reported_of_all_the_same() -> No
     [part] = deal([], batch, None)
     assert (part.members, part.batch) == ((), batch)
     assert deal([], None, None) == []
+
+
+def test_a_bolt_that_writes_its_anchors_somewhere_is_named_once(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    where = str(pipeline.directory / "sink")
+
+    @bolt(url=pipeline.url, topology="t", name="plain")
+    def plain(batch: DataFrame, collector: Collector) -> None:
+        batch.drop("_acker").write.mode("append").json(where)
+        batch.write.mode("append").json(where)
+
+    @bolt(url=pipeline.url, topology="t", name="sound")
+    def sound(batch: DataFrame, collector: Collector) -> None:
+        batch.drop("_acker").write.mode("append").json(where)
+        assert batch.count()
+
+    pipeline.spout(["a"], "others")
+    pipeline.spout(["a", "b"], segments=2)
+    with caplog.at_level(logging.WARNING, logger="acker"):
+        pipeline.run("sound", "others", sound)
+        pipeline.run("plain", "lines", plain, max_segments=1)
+        wait_until(lambda: "bolt 'plain' writes rows with the column _acker" in caplog.text, 30)
+    assert caplog.text.count("writes rows with the column _acker") == 1
