@@ -48,7 +48,10 @@ def streams(ledger: OfTopology, as_json: Json = False) -> None:
                 duration(subscription.unread_age),
             )
     show(streams_table if totals else "no streams")
-    _show_received([stream for stream in totals if stream.kind == "external"])
+    external = [stream for stream in totals if stream.kind == "external"]
+    if any(own.rows_behind for stream in external for own in stream.subscriptions):
+        show("behind, in external streams: rows of all segments not acked in whole, as of the last tick")
+    _show_received(external)
 
 
 def _show_received(streams: list[StreamTotals]) -> None:

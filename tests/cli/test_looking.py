@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import redis
 
+from acker import Topology
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.steps import step_registry
@@ -29,6 +30,7 @@ from api.models.answers import (
     Why,
 )
 from tests.helpers.builders import ledgers
+from tests.helpers.builders.external import source
 from tests.helpers.builders.streaming import emit
 from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 from tests.helpers.faults.damages import DAMAGES, damage, two
@@ -205,6 +207,18 @@ def test_streams_show_how_far_behind_each_subscription_is(acker: Acker, ledger: 
     assert acker("unsubscribe", "words", "lines", "audit", "--ack").out == "1 segment acked\n"
     assert "no subscription 'audit'" in one_error(acker("unsubscribe", "words", "lines", "audit"), 4)
     assert good(acker("unsubscribe", "words", "lines", "split", "--json")) == {"segments": 0}
+
+
+def test_of_an_external_stream_whole_segments_are_behind(acker: Acker, ledger: Ledger) -> None:
+    with Topology(ledger.store.url, "words") as topology:
+        items = topology.incoming("items", subscription="count")
+        [first, *_] = source(topology, 1, rows=4)
+        topology.flush()
+        items.ack(items.extract_many([first]))
+        topology.flush()
+    shown = acker("streams", "words").out
+    assert re.search(r"^items +external +1 .* count +4 +4 +0 ", shown, re.M)
+    assert "behind, in external streams: rows of all segments not acked in whole" in shown
 
 
 def test_readers_are_shown_and_what_a_dead_one_has_is_given_back(acker: Acker, ledger: Ledger) -> None:

@@ -6,7 +6,7 @@ from itertools import count, islice
 import pytest
 
 from acker import Topology
-from acker.errors import SpoutsFull
+from acker.errors import SpoutsFull, ValidationError
 from acker.inspect.topology.totals import totals
 from acker.inspect.trees.failures import page
 from acker.kafka import KafkaRecord, KafkaSpout
@@ -80,6 +80,12 @@ def test_each_member_of_a_group_hears_of_its_own_records(
         assert second.pending == 2 * EACH, "the outcomes of the second member wait for it"
         again += drive(second, topology, lambda one: bolt.ack(one.tuple), lambda: done(second, 2 * EACH))
     assert [(record.message.offset(), record.attempt) for record in again] == [(0, 2)] * PARTITIONS
+
+
+def test_a_name_without_room_for_the_number_of_a_member_is_refused_at_once(topology: Topology) -> None:
+    Membership.of("k" * 54, 1.0)
+    with pytest.raises(ValidationError, match=r"with \.member- and a number"):
+        Membership.of("k" * 55, 1.0)
 
 
 def test_people_see_one_spout(broker: Broker, topology: Topology, group: str, topic: str) -> None:

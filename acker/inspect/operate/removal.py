@@ -14,7 +14,7 @@ from acker.ledger import ids
 from acker.ledger.calls import core as operations
 from acker.ledger.calls.core import Core
 from acker.ledger.settings import topologies
-from acker.ledger.settings.config import check_name, member_name
+from acker.ledger.settings.config import check_name, spout_of
 from acker.ledger.slabs import registries
 from acker.ledger.tick import tick
 from acker.store import function_keys, keys
@@ -75,16 +75,15 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
     if spout not in (known or ()):
         raise UnknownSpout(f"there is no {name}")
     spout_keys = keys.Spout(core.config.name, spout)
-    kept, letters, members = yield [
-        command("HLEN", spout_keys.kept), command("XLEN", spout_keys.dead),
-        command("HKEYS", spout_keys.members),
-    ]  # fmt: skip
+    kept, letters = yield [command("HLEN", spout_keys.kept), command("XLEN", spout_keys.dead)]
     if kept or letters:
         raise SpoutInUse(
             f"{name} has {letters:,} dead letters, and rows that are not settled: settle and delete them"
         )
-    places = sorted({1, *map(int, filter(bytes.isdigit, members))})
-    names = [member_name(spout, place) for place in places]
+    # Its members have a name each in the shards, also long after the last of them has ended.
+    registered = yield [command("HGET", shard.clock, "spouts") for shard in core.shards]
+    listed = {one for registry in registered for one in registries.names(registry or b"").values()}
+    names = sorted({spout, *(one for one in listed if spout_of(one) == spout)})
     calls = [scripts.remove_spout_number(one, name) for name in names for one in core.shards]
     count = sum((yield from core.ask(calls)))
     if count:

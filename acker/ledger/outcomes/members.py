@@ -45,7 +45,8 @@ class Membership:
 
     @classmethod
     def of(cls, spout: str, ttl: float) -> "Membership":
-        """A new member without a place."""
+        """A new member without a place. Raises ValidationError for a name that is too long for members."""
+        member_name(spout, MOST_MEMBERS)
         return cls(spout, ttl, secrets.token_hex(8))
 
     @property

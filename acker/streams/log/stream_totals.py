@@ -48,8 +48,8 @@ class SubscriptionTotals:
     rows_over: Annotated[Count, "Of these, rows whose segment was acked or too old before they came."] = 0
 
     @property
-    def rows_behind(self) -> Annotated[Count, "Rows that it has still to ack."]:
-        """Rows that it has still to ack."""
+    def rows_behind(self) -> Annotated[Count, "Rows that it has still to ack, by whole segments."]:
+        """Rows that it has still to ack: all rows of a segment count until the last of them is acked."""
         return max(0, self.rows_published - self.rows_acked - self.rows_dropped)
 
 

@@ -4266,7 +4266,7 @@ export interface components {
             rows_acked: number;
             /**
              * Rows Behind
-             * @description Rows that it has still to ack.
+             * @description Rows that it has still to ack, by whole segments.
              * @example 1200
              */
             rows_behind: number;

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from acker.collectors.external import exchange
-from acker.errors import StreamKindError, SubscriptionInUse, UnknownSubscription, ValidationError
+from acker.errors import StreamKindError, StreamLost, SubscriptionInUse, UnknownSubscription, ValidationError
 from acker.streams import Stream
-from acker.streams.staging.external import serving
+from acker.streams.staging.external import announcing, serving
 from tests.helpers.builders.collectors import Make
 from tests.helpers.builders.external import source
 from tests.helpers.faults.late_copies import recorded
@@ -47,6 +47,27 @@ def test_bits_and_open_segments_go_with_a_renamed_subscription(make: Make) -> No
     pass_time(made.ledger)
     [own] = stream.totals().subscriptions
     assert (own.rows_acked, own.rows_behind) == (40, 0)
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_sender_gives_a_lost_subscription_back_under_its_new_name(
+    make: Make, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make()
+    make().incoming("items", subscription="count")
+    source(made, 1)
+    made.flush()
+    stream, key = Stream(made.ledger, "items"), "acker:{t/items}:subscriptions"
+    stream.rename_subscription("count", "price")
+    monkeypatch.setattr(announcing, "_NAMED", 0.0)
+    source(made, 1)
+    made.flush()
+    slot = raw.hget(key, "name:price").decode()
+    raw.hdel(key, "name:price", f"slot:{slot}", "slots")  # it was set back to a time before
+    source(made, 1)
+    with pytest.raises(StreamLost):
+        made.flush()
+    assert [one.name for one in stream.totals().subscriptions] == ["price"]
 
 
 def test_a_subscription_keeps_its_name_while_a_step_serves_it(make: Make) -> None:

@@ -12,9 +12,12 @@ import pytest
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
 from acker.inspect.operate.removal import remove, remove_spout
 from acker.inspect.topology import health, history
+from acker.ledger.calls import idempotence
 from acker.ledger.calls.core import Core
 from acker.ledger.client import open_ledger
 from acker.ledger.settings import topologies
+from acker.ledger.settings.config import member_name
+from acker.ledger.slabs import registries
 from acker.ledger.slabs.slabs import NewSlab
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
@@ -360,6 +363,24 @@ def test_a_spout_that_owes_nothing_is_removed_and_makes_room(url: str) -> None:
     theirs.complete(ledger)
     assert len(reported(ledger, own, spout="s-0")) == 2
     assert len(reported(ledger, theirs, spout="one-more")) == 3
+
+
+def test_a_spout_is_removed_with_all_its_members(url: str) -> None:
+    ledger = opened(url, ackers=1)
+    ledger.register_spout("k")
+    for place in (1, 2, 7):  # the places of members are forgotten after a month without any
+        name = member_name("k", place)
+        trees = Trees(2)
+        slab = NewSlab(trees.anchors, trees.values, trees.message_ids)
+        ledger.run(idempotence.send(ledger.core, ledger.core.track([slab], name)))
+        with pytest.raises(SpoutInUse, match="2 trees"):
+            ledger.run(remove_spout(ledger.core, "k"))
+        trees.complete(ledger)
+        confirm_all(ledger, name)
+    Trees(1).track(ledger, "k2")
+    ledger.run(remove_spout(ledger.core, "k"))
+    [registry] = ledger.store.send([command("HGET", ledger.core.shards[0].clock, "spouts")])
+    assert list(registries.names(registry).values()) == ["k2"]
 
 
 def test_a_spout_that_keeps_rows_or_dead_letters_is_not_removed(url: str) -> None:

@@ -3,6 +3,7 @@
 Terms: a segment is the rows of an external stream that one sender stamped together.
 """
 
+import time
 from collections.abc import Mapping
 
 import redis
@@ -17,6 +18,8 @@ from acker.streams.staging.external.declaring import MARGIN, MOST_BYTES, MOST_SE
 from acker.streams.staging.external.segments import Sent
 
 _TOGETHER, _KNOWN = 500, 512
+_NAMED = 60.0
+"""Seconds after which the names of subscriptions are read again."""
 
 
 class Announcements:
@@ -66,8 +69,10 @@ class Announcements:
             present = {slot for sent in part for slot in sent.slots or ()}
             new = present - external.seen.keys()
             external.seen.update((yield from subscribed.names(self.core, stream, new)))
-            if external.seen.keys() - present:  # dropped ones: the store forgets at last that they were
-                yield from subscribed.prune(self.core, stream, external.seen)
+            # The store forgets at last that some were dropped, and others are renamed.
+            if external.seen.keys() - present or time.monotonic() - external.named[0] > _NAMED:
+                yield from subscribed.refresh(self.core, stream, external.seen)
+                external.named[0] = time.monotonic()
         return now
 
 

@@ -5,6 +5,7 @@ number of a subscription.
 """
 
 import secrets
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -45,6 +46,7 @@ class External:
         epoch: A random name of the stream's content: a stream that was made anew has another.
         seen: The subscriptions that this process has seen, as names by slot. A store that has lost one is
             refused: it would take rows that the subscription does not owe an ack for.
+        named: One time of this process's clock: when the names were read last.
     """
 
     stamp_keys: dict[int, bytes]
@@ -54,6 +56,7 @@ class External:
     now: int
     epoch: bytes
     seen: dict[int, str] = field(default_factory=dict)
+    named: list[float] = field(default_factory=lambda: [time.monotonic()])
 
     @property
     def key(self) -> str:

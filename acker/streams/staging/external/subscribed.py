@@ -36,8 +36,11 @@ def names(core: Core, stream: str, slots: Iterable[int]) -> Operation[dict[int, 
     return {slot: name.decode("utf-8", "replace") for slot, name in pairs if name is not None}
 
 
-def prune(core: Core, stream: str, seen: dict[int, str]) -> Operation[None]:
-    """Takes subscriptions that were dropped out of the ones that a process has seen; lost ones stay."""
+def refresh(core: Core, stream: str, seen: dict[int, str]) -> Operation[None]:
+    """Takes subscriptions that were dropped out of the ones that a process has seen; lost ones stay.
+
+    Subscriptions that were renamed get their new name: a lost one would be made anew under the earlier name.
+    """
     asked = sorted(seen)
     stream_keys = keys.Stream(core.config.name, stream)
     [[gone, *present]] = yield [
@@ -45,7 +48,9 @@ def prune(core: Core, stream: str, seen: dict[int, str]) -> Operation[None]:
     ]
     dropped = set((gone or b"").decode().split(","))
     for slot, name in zip(asked, present, strict=True):
-        if name is None and str(slot) in dropped:
+        if name is not None:
+            seen[slot] = name.decode("utf-8", "replace")
+        elif str(slot) in dropped:
             del seen[slot]
 
 
