@@ -103,10 +103,18 @@ Retry = Annotated[
         strict=True, description="false: for good. The record becomes a dead letter, and is not tried again."
     ),
 ]
+CURSOR_PATTERN = r"^[A-Za-z0-9_-]{1,16384}$"
 Cursor = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z0-9_-]{1,16384}$", description="Of the page before; hand it back unread."),
+    Field(pattern=CURSOR_PATTERN, description="Of the page before; hand it back unread."),
 ]
+EXPECTED: Mapping[str, str] = {
+    ID_PATTERN: "a signed 64-bit number, without leading zeros",
+    NAME_PATTERN: "1 to 64 of A-Z a-z 0-9 . _ -, and not only dots",
+    MESSAGE_ID_PATTERN: "base64 of at most 1,024 bytes",
+    CURSOR_PATTERN: "the cursor of the page before",
+}
+"""The patterns of fields in words."""
 
 
 class Model(BaseModel):

@@ -40,7 +40,9 @@ from acker.errors import (
     UnknownTopology,
     ValidationError,
     WritersFull,
+    shown,
 )
+from api.fields import EXPECTED
 
 MEDIA_TYPE = "application/problem+json"
 _MOST_ERRORS = 20
@@ -220,8 +222,15 @@ def _methods(request: Request) -> list[str]:
 
 def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = [Violation(location=list(one["loc"]), detail=one["msg"]) for one in error.errors()[:_MOST_ERRORS]]
+    found = [Violation(location=list(one["loc"]), detail=_said(one)) for one in error.errors()[:_MOST_ERRORS]]
     return answer(422, "invalid-request", "the request is not what the schema says", errors=found)
+
+
+def _said(fault: Mapping[str, Any]) -> str:
+    """The fault of a value, for people: a pattern stands there in words."""
+    pattern = fault.get("ctx", {}).get("pattern")
+    expected = EXPECTED.get(pattern)
+    return str(fault["msg"]) if expected is None else f"expected {expected}, got {shown(fault['input'])}"
 
 
 def _acker(request: Request, error: Exception) -> Response:

@@ -64,7 +64,7 @@ def _show_lines(lines_seen: "list[LineSeen]") -> None:
 
 def _show_request(request: "RequestSeen") -> None:
     show(facts([("line", request.line), ("request", request.id), ("group", request.group)]))
-    sections_table = table(">section", "ends at", "tree", ">age", "waits there")
+    sections_table = table(">section", "ends at", "=tree", ">age", "waits there")
     for section in request.sections:
         state, age = (
             ("not known", "-") if section.tree is None else (section.tree.state, duration(section.tree.age))

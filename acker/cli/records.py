@@ -96,7 +96,7 @@ def failures(
 
 
 def _failures_table(trees: "list[Failure]") -> Any:
-    grid = table(">anchor", "status", "spout", "message id", "reason", "step", "ended", ">took")
+    grid = table("=>anchor", "status", "spout", "message id", "reason", "step", "ended", ">took")
     for tree in trees:
         row(
             grid,
@@ -117,7 +117,7 @@ def _attempts(answers: "list[Found]") -> int:
 
 
 def _show(topology: str, record: "FoundRecord") -> None:
-    attempts_table: Any = table(">attempt", "anchor", "state", "reason", "step", "ended", ">took")
+    attempts_table: Any = table(">attempt", "=anchor", "state", "reason", "step", "ended", ">took")
     for attempt in record.attempts:
         took = None if attempt.at is None or attempt.tracked_at is None else attempt.at - attempt.tracked_at
         row(

@@ -134,7 +134,7 @@ def _time_left(tree: Tree) -> str:
     if tree.time_left_earliest is None:
         return "-"
     if tree.wait is not None:
-        return f"{duration(tree.time_left_earliest)} or more: stands still"
+        return f"{duration(tree.time_left_earliest)} or more"
     if tree.time_left_latest is None:
         return f"{duration(tree.time_left_earliest)} or more: no ticks"
     return f"{duration(tree.time_left_earliest)} to {duration(tree.time_left_latest)}"
@@ -145,7 +145,7 @@ def _state(tree: Tree) -> str:
 
 
 def _trees_table(trees: tuple[Tree, ...]) -> Any:
-    trees_grid = table(">anchor", "state", "spout", "message id", ">age", ">time left", ">shard", "bucket")
+    trees_grid = table("=>anchor", "state", "spout", "message id", ">age", ">time left", ">shard", "bucket")
     for tree in trees:
         row(
             trees_grid,

@@ -122,6 +122,10 @@ class Access:
             await problems.broken(scope["method"], scope["path"], error)(scope, receive, guarded)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        hosts = len(headers.getlist("host"))
+        if hosts > 1 or (hosts == 0 and scope["http_version"] == "1.1"):
+            # What stands before the service may have gone by the other one (RFC 9112, 3.2).
+            raise Refused("bad-request", f"Host: expected one, got {hosts}")
         writes = scope["method"] not in _SAFE
         client = (scope.get("client") or ("unknown",))[0]
         allowed: TokenScope = "operate"

@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from starlette._utils import get_route_path
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.staticfiles import NotModifiedResponse
 from starlette.types import Receive, Scope, Send
 
 from acker.embedded.processes import tied
@@ -123,7 +125,10 @@ class Dashboard:
             raise HTTPException(404)
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
-        await self._response(path, scope.get("root_path", ""))(scope, receive, send)
+        response = self._response(path, scope.get("root_path", ""))
+        if _is_known(Headers(scope=scope), response.headers.get("etag")):
+            response = NotModifiedResponse(response.headers)
+        await response(scope, receive, send)
 
     @staticmethod
     def _response(path: str, root_path: str) -> Response:
@@ -137,13 +142,20 @@ class Dashboard:
             # A file in assets/ has a hash of its content in its name.
             fresh = relative.startswith("assets/")
             age = "public, max-age=31536000, immutable" if fresh else "no-cache"
-            return FileResponse(file, headers={"Cache-Control": age})
+            return FileResponse(file, stat_result=file.stat(), headers={"Cache-Control": age})
         # Files have a dot in their name; so may a topology, whose views are under t/.
         if "." in relative.rpartition("/")[2] and not relative.startswith("t/"):
             raise HTTPException(404)
         if root_path:
             return HTMLResponse(_page(root, root_path), headers={"Cache-Control": "no-cache"})
-        return FileResponse(root / "index.html", headers={"Cache-Control": "no-cache"})
+        page = root / "index.html"
+        return FileResponse(page, stat_result=page.stat(), headers={"Cache-Control": "no-cache"})
+
+
+def _is_known(headers: Headers, tag: str | None) -> bool:
+    """True if the client has the file with this tag."""
+    known = headers.get("if-none-match", "")
+    return tag is not None and tag in {one.strip().removeprefix("W/") for one in known.split(",")}
 
 
 def _page(root: Path, root_path: str) -> str:

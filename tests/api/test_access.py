@@ -15,6 +15,7 @@ from api.settings.settings import Settings, settings
 from api.settings.tokens import Tokens
 from tests.helpers.faces import patient
 from tests.helpers.faces.api import OPERATE, READ, TOKENS, calling, serving
+from tests.helpers.faces.streams_of_events import connected
 
 
 @pytest.fixture(autouse=True)
@@ -178,6 +179,15 @@ def test_what_no_url_can_be_is_refused_and_protected(address: str, client: httpx
         assert answer.status_code in (200, 404), path
         assert "x-frame-options" in answer.headers
         assert path.startswith("/x") or answer.status_code == 404
+
+
+@pytest.mark.parametrize("hosts", [0, 2])
+def test_a_request_names_one_host(address: str, hosts: int) -> None:
+    lines = ["GET /healthz HTTP/1.1", *["Host: localhost"] * hosts, "Connection: close", "", ""]
+    with connected(address, "\r\n".join(lines).encode()) as connection, connection.makefile("rb") as answer:
+        said = answer.read()
+    assert said.startswith(b"HTTP/1.1 400 "), said
+    assert f"Host: expected one, got {hosts}".encode() in said
 
 
 def test_a_name_that_is_none_is_a_bad_request(valkey_url: str) -> None:

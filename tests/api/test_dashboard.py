@@ -31,6 +31,13 @@ def test_files_are_served_and_every_other_path_is_the_page(address: str, built: 
         assert "<title>page" in page.text, path
         assert page.headers["cache-control"] == "no-cache"
         assert "script-src 'self'" in page.headers["content-security-policy"]
+        for known, status in (
+            (page.headers["etag"], 304),
+            (f'"x", W/{page.headers["etag"]}', 304),
+            ('"x"', 200),
+        ):
+            again = patient.get(address + path, headers={"If-None-Match": known})
+            assert (again.status_code, again.headers["etag"]) == (status, page.headers["etag"])
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,10 @@ def test_bad_parameters_are_named(client: httpx.Client, ledger: Ledger, params: 
 
 @pytest.mark.parametrize("anchor", ["9223372036854775808", "-9223372036854775809", "01", "-0", "x", "1.5"])
 def test_an_anchor_is_a_signed_64_bit_number(client: httpx.Client, ledger: Ledger, anchor: str) -> None:
-    assert client.get(f"{TREES}/{anchor}").status_code == 422
+    answer = client.get(f"{TREES}/{anchor}")
+    assert answer.status_code == 422
+    [error] = answer.json()["errors"]
+    assert error["detail"] == f"expected a signed 64-bit number, without leading zeros, got {anchor!r}"
 
 
 @pytest.mark.parametrize("anchor", ["9223372036854775807", "-9223372036854775808", "0", "-1"])

@@ -68,7 +68,7 @@ def dead_letters(
     if as_json:
         show_json({"dead_letters": letters_read, "cursor": cursor})
         return None
-    rows_table = table("id", "message id", "status", "step", ">attempts", "at", "reason", "row")
+    rows_table = table("=id", "message id", "status", "step", ">attempts", "at", "reason", "row")
     for letter in letters_read:
         row(
             rows_table,

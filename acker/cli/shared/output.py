@@ -84,11 +84,18 @@ def end_progress() -> None:
 
 
 def table(*columns: str) -> Table:
-    """An empty table; a > before the name of a column says that it holds numbers."""
+    """An empty table.
+
+    A > before the name of a column says that it holds numbers; a = before that, that it holds ids, which stay
+    on one line however narrow the terminal is: they are copied.
+    """
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
-        justify: Any = "right" if column.startswith(">") else "left"
-        grid.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
+        name = column.removeprefix("=")
+        justify: Any = "right" if name.startswith(">") else "left"
+        grid.add_column(
+            name.removeprefix(">"), justify=justify, overflow="fold", no_wrap=column.startswith("=")
+        )
     return grid
 
 
