@@ -106,7 +106,7 @@ def test_the_step_and_the_batch_that_failed_a_record_are_told_in_each_list(
 def test_any_id_is_looked_for_as_it_is_and_does_nothing(new_page: NewPage, world: World) -> None:
     ledger = world.ledger("hostile", ackers=1, message_timeout=3600.0)
     try:
-        ledger.track(ids.new_anchors(4), ids.new_ids(4), HOSTILE, spout="s")
+        ledger.track(ids.new_anchors(len(HOSTILE)), ids.new_ids(len(HOSTILE)), HOSTILE, spout="s")
         page = new_page("/t/hostile/find")
         expect(page.get_by_text("Enter a message id")).to_be_visible()
         rows = page.get_by_role("region", name="Attempts, spout s").locator("tbody tr")

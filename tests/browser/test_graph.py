@@ -17,6 +17,8 @@ from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.slow
 
+LONG = f"{'WMwm-' * 12}-end"
+"""The longest name, of the widest letters."""
 PHONE = {"width": 390, "height": 844}
 
 
@@ -47,6 +49,12 @@ def ledger(world: World) -> Iterator[Ledger]:
 
 def node(page: Page, name: str) -> Locator:
     return page.locator(f'[data-node="{name}"]')
+
+
+def names_are_whole(page: Page) -> bool:
+    whole = "one.scrollHeight <= one.clientHeight + 1 && one.scrollWidth <= one.clientWidth + 1"
+    names = page.locator(".drawing .part .name b")
+    return bool(names.evaluate_all(f"all => all.every(one => {whole})"))
 
 
 def reads_well(page: Page, axe: Callable[[Page], list[str]]) -> None:
@@ -81,6 +89,7 @@ def test_a_graph_is_drawn_and_shows_and_names_where_it_is_worst(
             return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
         }));
     }""")
+    assert names_are_whole(page)
     page.locator(".worst-line").get_by_role("link").click()
     facts = page.get_by_role("region", name=f"step-{steps - 1}")
     expect(facts.get_by_role("list", name="Stuck places")).to_contain_text(
@@ -186,8 +195,11 @@ def test_it_is_live_and_only_what_is_new_moves_it(new_page: NewPage, ledger: Led
     expect(split).not_to_contain_text("behind")
     expect(page.locator(".edge-label")).to_contain_text(re.compile(r"[1-9][\d.]* rows/s"))
     assert split.bounding_box() == box
+    at_work(ledger, LONG, reads=LONG)
     at_work(ledger, "count", reads="words")
     at_work(ledger, "split", reads="lines", emits="words")
     expect(node(page, "step:count")).to_be_visible()
+    expect(node(page, f"stream:{LONG}")).to_be_visible()
+    assert names_are_whole(page)
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("[data-state=paused]")).to_be_visible()

@@ -33,10 +33,12 @@ def test_a_token_is_asked_for_kept_for_the_tab_and_its_scope_respected(
         page = new_page("/t/guarded/trees", address)
         field, use = page.get_by_label("Token"), page.get_by_role("button", name="Use token")
         expect(page.get_by_text("This service asks for a token.")).to_be_visible()
+        expect(field).to_be_focused()
         assert axe(page) == []
         field.fill("wrong-token-of-some-length")
         use.click()
         expect(page.get_by_role("alert")).to_contain_text("does not accept this token")
+        expect(field).to_be_focused()
         field.fill(READ)
         use.click()
         expect(page.locator("tbody tr")).to_have_count(2)

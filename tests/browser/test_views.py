@@ -168,6 +168,7 @@ def test_message_ids_are_shown_as_they_are_and_do_nothing(new_page: NewPage) -> 
         "<script>window.hacked=1</script>",
         r"\xff\x00bytesbytes",  # the second is the tag that says so
         r"gpj\u{202e}exe.png",
+        r"\x20a \x20b",
         "empty",
     }
     assert page.evaluate("window.hacked") is None
@@ -178,6 +179,10 @@ def test_message_ids_are_shown_as_they_are_and_do_nothing(new_page: NewPage) -> 
     page.keyboard.press("Enter")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text(r"\xff\x00bytes")
+    page.get_by_label("Message id").fill(" a  b")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(r"\x20a \x20b")
     page.get_by_label("Message id").fill("<script>window.hacked=1</script>")
     page.keyboard.press("Enter")
     expect(rows).to_contain_text("<script>")
@@ -320,6 +325,8 @@ def test_views_fit_a_phone(new_page: NewPage, world: World, axe: Callable[[Page]
         expect(page.locator("h1")).to_be_visible()
         expect(page.get_by_text("Loading")).to_have_count(0)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+        for tab in page.locator("header nav .active").all():
+            expect(tab).to_be_in_viewport(ratio=0.9)
         assert axe(page) == [], name
 
 

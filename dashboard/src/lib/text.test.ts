@@ -24,6 +24,11 @@ test("bytes are shown as ASCII and hexadecimal", () => {
 
 test("a message id is its text, else its bytes, else unknown", () => {
   expect(messageIdPieces({ message_id: "", message_id_base64: "" })).toEqual([]);
+  const shown = (text: string) =>
+    messageIdPieces({ message_id: text, message_id_base64: "" })?.map((piece) => piece.text);
+  expect(shown("a b")).toEqual(["a b"]);
+  expect(shown("  a  b ")).toEqual(["\\x20\\x20", "a ", "\\x20", "b", "\\x20"]);
+  expect(shown(" ")).toEqual(["\\x20"]);
   expect(messageIdPieces({ message_id: null, message_id_base64: "YQ==" })).toEqual([
     { text: "a", escaped: false },
   ]);

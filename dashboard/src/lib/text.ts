@@ -10,6 +10,9 @@ export interface Piece {
 // unassigned ones, and spaces and line ends other than the plain space.
 const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u;
 
+// Spaces that a page swallows: at an end, and after another one.
+const SPACES = /^ +| +$|(?<= ) +/g;
+
 function escape(character: string): string {
   const code = character.codePointAt(0) ?? 0;
   if (character === "\n") return "\\n";
@@ -19,11 +22,16 @@ function escape(character: string): string {
   return `\\u{${code.toString(16)}}`;
 }
 
-/** Text in pieces in which nothing is invisible. */
-export function pieces(text: string): Piece[] {
+/** Text in pieces in which nothing is invisible; what matches `also` is shown as an escape, too. */
+export function pieces(text: string, also?: RegExp): Piece[] {
   const found: Piece[] = [];
+  const more = new Set<number>();
+  for (const { index, 0: run } of also ? text.matchAll(also) : [])
+    for (let at = index; at < index + run.length; at++) more.add(at);
+  let at = 0;
   for (const character of text) {
-    const escaped = INVISIBLE.test(character);
+    const escaped = more.has(at) || INVISIBLE.test(character);
+    at += character.length;
     const shown = escaped ? escape(character) : character;
     const last = found.at(-1);
     if (last?.escaped === escaped) last.text += shown;
@@ -59,6 +67,6 @@ export interface MessageIdFields {
 
 /** The pieces of a message id; null where it is unknown. */
 export function messageIdPieces(fields: MessageIdFields): Piece[] | null {
-  if (fields.message_id !== null) return pieces(fields.message_id);
+  if (fields.message_id !== null) return pieces(fields.message_id, SPACES);
   return fields.message_id_base64 === null ? null : bytePieces(fields.message_id_base64);
 }

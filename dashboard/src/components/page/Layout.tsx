@@ -26,6 +26,7 @@ export function Layout() {
   const queries = useQueryClient();
   const { pathname } = useLocation();
   const main = useRef<HTMLElement>(null);
+  const views = useRef<HTMLElement>(null);
   const before = useRef(pathname);
   useEffect(() => {
     // A new view begins where its content does, for the keyboard and for screen readers.
@@ -35,6 +36,12 @@ export function Layout() {
     // The overview has a title of its own, which says how the topologies are.
     if (shown ?? pathname !== "/") document.title = shown ? `${shown} · acker` : "acker";
   }, [pathname, topology, name]);
+  useEffect(() => {
+    // On a phone the tabs are wider than the window: the one that is lit is to be seen.
+    const lit = views.current?.querySelector<HTMLElement>("[aria-current=page]");
+    if (lit && views.current)
+      views.current.scrollLeft = lit.offsetLeft - (views.current.clientWidth - lit.offsetWidth) / 2;
+  }, [pathname]);
   return (
     <>
       <a className="skip" href="#main">
@@ -88,7 +95,7 @@ export function Layout() {
           </label>
         </div>
         {topology !== undefined && (
-          <nav aria-label="Views of the topology">
+          <nav aria-label="Views of the topology" ref={views}>
             {VIEWS.map(([path, label]) => (
               <NavLink key={path} to={`/t/${topology}${path && `/${path}`}`} end={path === ""}>
                 {label}

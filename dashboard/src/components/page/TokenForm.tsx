@@ -1,11 +1,14 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { setToken, type Access } from "../../api/token";
 
 /** Asks for a token, which is kept for this tab. */
 export function TokenForm({ access }: { access: Exclude<Access, "open"> }) {
   const queries = useQueryClient();
   const [token, setInput] = useState("");
+  const field = useRef<HTMLInputElement>(null);
+  // Nothing else can be done here. It is made anew when a token is refused.
+  useEffect(() => field.current?.focus(), []);
   return (
     <form
       className="token"
@@ -29,6 +32,7 @@ export function TokenForm({ access }: { access: Exclude<Access, "open"> }) {
       <label>
         <span className="label">Token</span>
         <input
+          ref={field}
           type="password"
           autoComplete="off"
           spellCheck={false}

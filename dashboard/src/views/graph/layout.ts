@@ -1,6 +1,6 @@
 /** Where the nodes and edges of a graph are drawn. */
 
-import type { Graph, Node } from "./model";
+import { title, type Graph, type Node } from "./model";
 
 /** Most nodes that are drawn: of more a drawing says little and takes long. */
 export const MOST_DRAWN = 250;
@@ -10,6 +10,10 @@ const MANY = 40;
 
 /** The width of each kind of node, in pixels. */
 const WIDTH: Record<Node["kind"], number> = { spout: 152, step: 152, stream: 126, subscription: 152 };
+/** Pixels of a letter of a name at most, of a wide one, and of what stands beside a name on its two lines. */
+const LETTER = 8.4;
+const WIDE_LETTER = 13.5;
+const BESIDE = 60;
 /** Of what is read, which has words above and below its line. */
 const LABEL = { width: 76, height: 44 };
 
@@ -42,8 +46,8 @@ export function shape({ nodes, edges }: Graph): string {
 /** Where each node and each edge is drawn; of very many nodes only their order, and of none nothing. */
 export async function place({ nodes, edges }: Graph): Promise<Laid> {
   const dense = nodes.length >= MANY;
-  const height = dense ? 50 : 86;
-  const spots = nodes.map(({ id, kind }) => ({ id, x: 0, y: 0, width: WIDTH[kind], height }));
+  const height = dense ? 64 : 86;
+  const spots = nodes.map((node) => ({ id: node.id, x: 0, y: 0, width: wide(node), height }));
   if (nodes.length === 0 || nodes.length > MOST_DRAWN)
     return { width: 0, height: 0, dense, nodes: spots, edges: [] };
   const dagre = await import("@dagrejs/dagre");
@@ -71,6 +75,14 @@ export async function place({ nodes, edges }: Graph): Promise<Laid> {
       return { id, path: smooth(between(placed.get(source), placed.get(target), points)), x, y };
     }),
   };
+}
+
+/** The width of a node: its name is whole, because names that begin alike are told apart by their ends. */
+function wide(node: Node): number {
+  const name = title(node);
+  const widest = (name.match(/[A-Zmw]/g) ?? []).length;
+  const length = widest * WIDE_LETTER + (name.length - widest) * LETTER;
+  return Math.max(WIDTH[node.kind], Math.ceil(length / 2) + BESIDE);
 }
 
 /** The points of an edge that begins and ends in the middle of a side, unless it leads back. */
