@@ -16,12 +16,14 @@ from acker.collectors.buffer import LINGER
 from acker.collectors.modes.off import is_off
 from acker.collectors.topology import Topology
 from acker.drpc.linear_drpc import LinearDRPC
+from acker.errors import ValidationError
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import SETTINGS, Settings
 from acker.spark import letters, reconciliation, spouts
 from acker.spark.bolts import bolt, job, off
 from acker.spark.bolts.bolt import Bolt
 from acker.spark.bolts.collector import Collector
+from acker.spark.external.sinks import Sink, Write, sink_of
 from acker.spark.functions.spark_steps import SparkSteps
 from acker.spark.options import options
 from acker.spark.options.keywords import (
@@ -44,6 +46,16 @@ from acker.streams.dead_letters.filters import Filter
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.settler import Settler
+
+
+class _Emit:
+    """The function of a bolt that only emits."""
+
+    def __init__(self, stream: str, to: Sink) -> None:
+        self.stream, self.to = stream, to
+
+    def __call__(self, batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch, self.stream, to=self.to)
 
 
 class Acker:
@@ -213,17 +225,39 @@ class Acker:
         reader = spark.read.format("acker").options(**self._texts(stream, given))
         return reader.schema(self._schema(spark, stream, schema, given)).load()
 
-    def write_stream(self, rows: DataFrame, stream: str, **given: Unpack[WriteOptions]) -> DataStreamWriter:
+    def write_stream(
+        self,
+        rows: DataFrame,
+        stream: str,
+        to: Sink | Write | None = None,
+        *,
+        name: str = "",
+        receives: str = "",
+        **given: Unpack[WriteOptions],
+    ) -> DataStreamWriter:
         """Writes a streaming DataFrame to a stream; each micro-batch acks the rows that the query has read.
 
         Args:
             rows: The rows, with the column `_acker` if they have trees.
             stream: The name of the stream.
-            **given: Options of the data source for writing.
+            to: A sink, as of `collector.emit(..., to=...)`: the stream is external then, and its rows are
+                not in the store. A bolt without a function of the user's writes them.
+            name: With `to`: the name of that bolt; by default `write-` and the name of the stream.
+            receives: With `to`: the external stream that the rows were read from, with `_acker_stamp`.
+            **given: Options of the data source for writing; with `to`, of a bolt.
 
         Returns:
             The writer of the query, to be started by the caller.
+
+        Raises:
+            ValidationError: An argument is invalid, or only goes with `to`.
         """
+        if to is not None:
+            bolt_options = cast(BoltOptions, {**given, **({"receives": receives} if receives else {})})
+            write = self.bolt(name or f"write-{stream}", **bolt_options)
+            return rows.writeStream.foreachBatch(write(_Emit(stream, sink_of(to))))
+        if name or receives:
+            raise ValidationError("name, receives: they only go with to=, a sink of an external stream")
         acker_source.register(rows.sparkSession)
         return rows.writeStream.format("acker").options(**self._texts(stream, given))
 

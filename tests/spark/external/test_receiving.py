@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import FailedException, Topology
-from acker.errors import UnknownSubscription
+from acker.errors import UnknownSubscription, ValidationError
 from acker.spark import Acker
 from acker.spark.bolts.collector import Collector
 from tests.helpers.builders.pipeline import Pipeline
@@ -193,3 +193,20 @@ def test_a_mapped_row_of_an_attempt_that_does_not_count_fails_no_record(
         assert collector.emit_map(mapped, lambda row: row["upper"], "upper string", "uppers") == 2
     assert topology.counters()["failed"] == 0
     assert acker.read(pipeline.spark, "uppers").columns == ["upper", "_acker"]
+
+
+def test_a_query_without_a_function_passes_rows_on_and_receives_them(
+    pipeline: Pipeline, acker: Acker, topology: Topology, items: str, tmp_path: Path
+) -> None:
+    topology.incoming("copies", subscription="last")
+    files, where = pipeline.spark.readStream.schema(SCHEMA).parquet(items), str(tmp_path / "copies")
+    with pytest.raises(ValidationError, match="only go with to="):
+        acker.write_stream(files, "copies", receives="items")
+    writer = acker.write_stream(
+        files, "copies", lambda w: w.mode("append").parquet(where), name="count", receives="items"
+    )
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    assert topology.counters()["acked"] == 0, "each record has a row in copies"
+    assert acker.reconcile(pipeline.spark.read.parquet(where), "copies", "last").complete
+    assert topology.counters()["acked"] == ROWS
