@@ -51,6 +51,9 @@ def demo(
     poison_every: Annotated[
         int, typer.Option(help="One of so many lines always fails; 0: none.")
     ] = demo_options.POISON_EVERY,
+    transport: Annotated[
+        str, typer.Option(help="The way of the words: store, or parquet: files, with stamps.")
+    ] = demo_options.TRANSPORTS[0],
     port: Annotated[int, typer.Option(help="TCP port of the dashboard; 0 takes a free one.")] = 0,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep dashboard, store and ticker up afterwards, until Ctrl-C.")
@@ -81,6 +84,7 @@ def demo(
         ),
         port=port,
         faults=demo_options.Faults.parse(flaky, poison_every),
+        transport=transport,
     )
     progress = Progress(Console(stderr=True, soft_wrap=True))
     try:

@@ -6,12 +6,14 @@ r"""Counts the words of text: a spout and two Spark applications that only share
     python -m acker.cli.demo.jobs count --topology wordcount --checkpoint /tmp/count --sink /tmp/words.db
 
 They may start in any order: lines wait for their reader. `acker demo` runs all three, and checks the sink.
+With `--words /tmp/words` for both applications, words travel in files there, and not through the store.
 """
 
 import sys
 import time
 from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +38,8 @@ LINES = "message_id string, line string, attempt int, _acker bigint"
 """The columns of the stream `lines`. Named here, so that an application can start before the first line."""
 WORDS = "message_id string, attempt int, position int, word string, _acker bigint"
 """The columns of the stream `words`."""
+WORDS_IN_FILES = "message_id string, attempt int, position int, word string, _acker_stamp string"
+"""The columns of its rows where they travel in files."""
 _BATCH = 5_000
 _WAIT = 0.1
 
@@ -88,8 +92,8 @@ class TextSpout:
         settler.settle(self._spout.ledger, SPOUT)
 
 
-def split(acker: Acker, spark: SparkSession) -> DataStreamWriter:
-    """Application 1: reads lines, emits their words."""
+def split(acker: Acker, spark: SparkSession, files: str = "") -> DataStreamWriter:
+    """Application 1: reads lines, emits their words. files: a directory, if words travel in files."""
 
     @acker.bolt("split")
     def emit_words(batch: DataFrame, collector: Collector) -> None:
@@ -97,20 +101,25 @@ def split(acker: Acker, spark: SparkSession) -> DataStreamWriter:
         # goes on where its words go, and a line without words is done.
         words = F.transform(F.regexp_extract_all("line", F.lit(WORD), F.lit(0)), F.lower)
         rows = batch.select("message_id", "attempt", F.posexplode(words).alias("position", "word"), "_acker")
-        collector.emit(rows, stream="words")
+        if files:  # stamped rows, and the store has no row of them
+            collector.emit(rows, stream="words", to=lambda writer: writer.mode("append").parquet(files))
+        else:
+            collector.emit(rows, stream="words")
 
     return acker.read_stream(spark, "lines", schema=LINES).writeStream.foreachBatch(emit_words)
 
 
-def count(acker: Acker, spark: SparkSession, sink: Sink, faults: Faults) -> DataStreamWriter:
+def count(acker: Acker, spark: SparkSession, sink: Sink, faults: Faults, files: str = "") -> DataStreamWriter:
     """Application 2: writes words to an idempotent sink, and fails some records on purpose.
 
     A batch may run twice, and a record comes again when it failed: the sink is keyed by (message id,
-    position), so neither counts a word twice.
+    position), so neither counts a word twice. files: a directory, if words travel in files.
     """
 
     @acker.bolt("count")
     def write_words(batch: DataFrame, collector: Collector) -> None:
+        if files:
+            batch = collector.receive(batch, "words")
         # One pass over the batch: here the rows come to the driver, where the database is.
         rows = batch.withColumn("reason", reason_to_fail(faults)).toArrow()
         failed = pc.is_valid(rows["reason"])
@@ -118,7 +127,10 @@ def count(acker: Acker, spark: SparkSession, sink: Sink, faults: Faults) -> Data
         if pc.any(failed).as_py():
             collector.fail(batch.sparkSession.createDataFrame(rows.filter(failed)), F.col("reason"))
 
-    words = acker.read_stream(spark, "words", schema=WORDS, max_rows=200_000)
+    if files:
+        words = spark.readStream.schema(WORDS_IN_FILES).option("maxFilesPerTrigger", 64).parquet(files)
+    else:
+        words = acker.read_stream(spark, "words", schema=WORDS, max_rows=200_000)
     return words.writeStream.foreachBatch(write_words)
 
 
@@ -134,6 +146,13 @@ def reason_to_fail(faults: Faults) -> Column:
     return F.coalesce(never, at_first)
 
 
+def declare(url: str, topology: str, files: str) -> None:
+    """Has words travel in files: makes their directory, and the subscription that they are sent for."""
+    Path(files).mkdir(parents=True, exist_ok=True)
+    with Topology(url, topology) as opened:
+        opened.incoming("words", subscription="count")
+
+
 def main() -> None:
     """Runs one of the three: an application until SIGTERM, the spout until each line has its outcome."""
     parser = application.arguments(__doc__)
@@ -141,6 +160,7 @@ def main() -> None:
     parser.add_argument("--sink", default="words.db", help="count: the SQLite database to write to")
     parser.add_argument("--flaky", default=",".join(FLAKY_WORDS), help="count: words that fail at first")
     parser.add_argument("--poison-every", type=int, default=POISON_EVERY, help="count: one of so many fails")
+    parser.add_argument("--words", default="", help="split, count: a directory, for words in files")
     parser.add_argument("--input", nargs="*", default=[], help="spout: text to read (default: Python's own)")
     parser.add_argument("--lines", type=int, default=0, help="spout: most lines; 0: all")
     parser.add_argument("--message-timeout", type=float, help="spout: seconds, for a topology that is new")
@@ -157,10 +177,13 @@ def main() -> None:
         sys.stdout.write(f"{spout.records.status}\n")
         return
     acker, spark = Acker(options.url, options.topology), application.session(options.job, options.master)
+    if options.words:
+        declare(options.url, options.topology, options.words)
     if options.job == "split":
-        query = split(acker, spark)
+        query = split(acker, spark, options.words)
     else:
-        query = count(acker, spark, Sink(options.sink), Faults.parse(options.flaky, options.poison_every))
+        faults = Faults.parse(options.flaky, options.poison_every)
+        query = count(acker, spark, Sink(options.sink), faults, options.words)
     application.run(query.queryName(options.job).option("checkpointLocation", options.checkpoint))
     spark.stop()
 

@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from acker.errors import ValidationError, shown
 from acker.ledger.settings.config import Settings, check_name, check_settings
 from acker.ledger.settings.settings import check_number
 
@@ -17,6 +18,8 @@ FLAKY_WORDS = ("yield", "thread", "deque")
 """Words that fail their record at its first attempt: some 0.4 % of the standard library's lines."""
 POISON_EVERY = 2000
 """The default number of records of which one fails at every attempt."""
+TRANSPORTS = ("store", "parquet")
+"""Ways of the words between the two applications: through the store, or in files."""
 BILLION = 10**9
 
 
@@ -55,7 +58,7 @@ class Options:
     url: the store; None starts the embedded server. topology: its name, which must not exist yet; None makes
     one. inputs: files and directories; none for the standard library. lines: the number of lines to read; 0
     for all. settings: settings of the topology (`acker.ledger.settings.config.TopologyConfig`). port: the
-    port of the dashboard; 0 for a free one.
+    port of the dashboard; 0 for a free one. transport: of the words, one of `TRANSPORTS`.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -66,10 +69,14 @@ class Options:
     settings: Settings = field(default_factory=lambda: Settings(message_timeout=MESSAGE_TIMEOUT))
     port: int = 0
     faults: Faults = field(default_factory=Faults)
+    transport: str = TRANSPORTS[0]
 
     def __post_init__(self) -> None:
         if self.topology is not None:
             check_name(self.topology, "--topology")
+        if self.transport not in TRANSPORTS:
+            known = " or ".join(TRANSPORTS)
+            raise ValidationError(f"--transport: expected {known}, got {shown(self.transport)}")
         check_settings(self.settings)
         check_number(self.lines, "--lines", 0, BILLION, int)
         check_number(self.max_spout_pending, "--max-spout-pending", 1, BILLION, int)

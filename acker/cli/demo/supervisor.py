@@ -120,10 +120,14 @@ class Demo:
 
     def run(self) -> Report:
         """Runs the job to its end, and checks it."""
-        self._spark("split", "reads lines and emits their words")
+        in_files = self.options.transport == "parquet"
+        transport = ("--words", str(self.directory / "words")) if in_files else ()
+        self._spark("split", "reads lines and emits their words", *transport)
         faults = self.options.faults
         poison = ("--flaky", ",".join(faults.flaky), "--poison-every", str(faults.poison_every))
-        self._spark("count", "reads words and counts them", "--sink", str(self._sink.path), *poison)
+        self._spark(
+            "count", "reads words and counts them", "--sink", str(self._sink.path), *poison, *transport
+        )
         self.progress.say("two Spark applications are starting, which takes them some 20 s")
         # Not before: what jobs need of Spark takes a moment to import.
         from acker.cli.demo.jobs import TextSpout

@@ -75,7 +75,13 @@ def test_input_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"lines": -1}, {"max_spout_pending": 0}, {"topology": "a b"}, {"settings": {"wait_replicas": 17}}],
+    [
+        {"lines": -1},
+        {"max_spout_pending": 0},
+        {"topology": "a b"},
+        {"settings": {"wait_replicas": 17}},
+        {"transport": "carrots"},
+    ],
 )
 def test_options_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):

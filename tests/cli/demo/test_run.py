@@ -116,6 +116,17 @@ def test_own_text_goes_through_an_own_store(start: Start, new_server: NewServer,
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+def test_words_in_files_are_all_counted_and_failed_lines_are_replayed(start: Start) -> None:
+    run = start("--transport", "parquet", "--lines", "500", "--poison-every", "50", "--json")
+    found = run.result()
+    assert run.process.returncode == 0, run.errors.read_text()
+    assert found["check"] == {"ok": True, "problems": []}
+    assert found["lines"] == 500
+    run.assert_nothing_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_signal_while_it_starts_ends_all_processes_and_files(start: Start) -> None:
     run = start("--lines", "0")
     wait_until(lambda: run.said("two Spark applications are starting"), timeout=400)
