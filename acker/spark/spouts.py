@@ -102,7 +102,9 @@ def track(
     job = collector.job if collector else None
     tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted, job)
     if collector is not None:
-        return collector.take_replays(map_in_arrow(hashed, tracker, schema), options.stream, ledger)
+        tracked = map_in_arrow(hashed, tracker, schema)
+        collector.tracked.append(tracked)
+        return collector.take_replays(tracked, options.stream, ledger)
     reading = texts({name: value for name, value in given.items() if name in _READING})
     again = (
         spark.readStream.format("acker")

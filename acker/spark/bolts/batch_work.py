@@ -64,6 +64,7 @@ class BatchWork:
         self.taken: list[Range] = []
         self.resumed: list[Range] = []
         self.holds: set[str] = set()
+        self.tracked: list[DataFrame] = []
         self._subscription = options.subscription
         self._ledger: Ledger = options.ledger()
         number = -1 if job else batch.number
@@ -79,6 +80,11 @@ class BatchWork:
         for rows in self._cached:
             rows.unpersist()
         self._cached.clear()
+
+    def evaluate_tracked(self) -> None:
+        """Evaluates the tracked rows of a job that has failed: also unread records are to be replayed."""
+        for rows in self.tracked:
+            rows.write.format("noop").mode("overwrite").save()
 
     def _hold(self, name: str) -> str:
         check_name(name, "name")

@@ -96,6 +96,8 @@ def job(
             collector.life.end(wait=False)
         finally:
             AT_WORK.reset(outer)
+        if failed is not None:
+            collector.evaluate_tracked()
         tracked = batch_roots.registered(ledger, at)
     work = replace(
         committing.commit_of(ledger, collector, at, tracked, failed),

@@ -85,4 +85,9 @@ def test_a_batch_fails_where_its_function_goes_on_without_rows_that_may_be_in_th
     with acker.job(pipeline.spark, "parse") as collector, suppress(FailedException):
         collector.emit(collector.take("orders"), "items", to=lambda _: None)
     assert topology.counters()["failed"] == 3
+    with acker.job(pipeline.spark, "parse") as collector, suppress(FailedException):
+        numbers = pipeline.spark.range(3).selectExpr("string(id) value")
+        tracked = acker.track(numbers, "src", message_id="value")
+        collector.emit(tracked, "items", to=lambda _: None)  # no task has tracked a row
+    assert topology.counters()["failed"] == 6
     assert topology.counters()["acked"] == 0
