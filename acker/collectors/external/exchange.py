@@ -96,7 +96,7 @@ class Exchange:
         self._taken: dict[int, Tuple] = {}
         self._fails: list[tuple[tuple[int, ...], bytes]] = []
         self._unsent: list[tuple[Sent, int, bytes]] = []
-        self._forgotten: list[tuple[str, Stamp]] = []
+        self._forgotten: list[tuple[str, Stamp, bytes]] = []
         self.open: dict[int, Row] = {}
         self.opened: dict[str, Sent] = {}
         self.recent: dict[str, Sent] = {}
@@ -180,8 +180,7 @@ class Exchange:
 
     def sent(self, stream: str) -> Out:
         """Returns the rows that the next flush sends to a stream."""
-        out = self._current.out.get(stream)
-        if out is None:
+        if (out := self._current.out.get(stream)) is None:
             out = self._current.out[stream] = Out(self.streams[stream], [])
         return out
 
@@ -261,7 +260,7 @@ class Exchange:
                 self._unsent.append((sent, position, cause))
                 return
             if self.now() < begun + self.core.config.stamp_ttl:
-                self._forgotten.append((stream, stamp))
+                self._forgotten.append((stream, stamp, cause))
             if cause:
                 self._fails.append((anchors, cause))
 
@@ -328,8 +327,8 @@ class Exchange:
                 unsent.append((segment, position, cause))
             else:
                 fails += self._add_unsent(commit, segment, position, cause)
-        for stream, stamp in self._forgotten:
-            self._add_forgotten(commit, stream, stamp)
+        for forgotten in self._forgotten:
+            self._add_forgotten(commit, *forgotten)
         commit.fails = fails
         travelled = firsts & {tuple_.first_edge for tuple_ in self._taken.values() if tuple_.travelled}
         if not (commit.out or commit.received or commit.taken or commit.fails or commit.unsent):
@@ -341,13 +340,20 @@ class Exchange:
         self._rows, self._fails, self._unsent, self._forgotten = 0, [], unsent, []
         self.acks.note(travelled)
 
-    def _add_forgotten(self, commit: ExternalCommit, stream: str, stamp: Stamp) -> None:
-        """Adds the bit of a row that was not delivered, of a segment sent long ago, for all subscriptions."""
-        shards = {ids.shard_of_anchor(anchor, self.core.config.ackers) for anchor in stamp.anchors}
-        for slot in self.streams[stream].seen:
-            for shard in shards:
+    def _add_forgotten(self, commit: ExternalCommit, stream: str, stamp: Stamp, cause: bytes) -> None:
+        """Adds the bit of a row that was not delivered, of a segment sent long ago, for all subscriptions.
+
+        Its trees fail before, as the segment may be for none of these, and once more with the bit: the shard
+        may have lost the earlier fail by then.
+        """
+        ackers = self.core.config.ackers
+        for shard in {ids.shard_of_anchor(anchor, ackers) for anchor in stamp.anchors}:
+            here = tuple(one for one in stamp.anchors if ids.shard_of_anchor(one, ackers) == shard)
+            for slot in self.streams[stream].seen:
                 worked = commit.unsent.setdefault((stamp.token, slot, shard), Worked())
                 worked.positions.add(stamp.position)
+                if cause:
+                    worked.fails[stamp.position] = (here, cause)
 
     def _add_unsent(
         self, commit: ExternalCommit, sent: Sent, position: int, cause: bytes

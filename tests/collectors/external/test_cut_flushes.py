@@ -19,7 +19,9 @@ from acker.store.operation import Reply, Request
 from acker.streams.staging.external import commit
 from tests.helpers.builders.collectors import Make
 from tests.helpers.builders.external import Message, source, work
+from tests.helpers.faults.set_backs import moment, set_back
 from tests.helpers.faults.simulator import scripts_of
+from tests.helpers.faults.stepping import before_script
 
 SEND = Store.send
 
@@ -195,6 +197,24 @@ def test_a_flush_is_called_again_whose_fails_did_not_reach_the_store(
     counting.ack(counting.read(texts))
     made.flush()
     assert {name: made.counters()[name] for name in ("failed", "acked")} == {"failed": 1, "acked": 2}
+
+
+def test_a_row_that_was_not_delivered_fails_though_its_shard_is_set_back_before_its_bit(
+    make: Make, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "_RECENT", 1)
+    made, step = make(ackers=1), make(ackers=1)
+    step.incoming("items", subscription="count")
+    out = made.outgoing("items")
+    headers = source(made, 2, rows=2)
+    made.flush()
+    work(step, headers[1:2])
+    step.flush()
+    before = moment(raw)
+    out.delivered("timed out", Message(headers[0]))
+    before_script(monkeypatch, "receive", lambda: set_back(raw, before, {b"t:0/1"}), made.flush)
+    made.flush()
+    assert {name: made.counters()[name] for name in ("failed", "acked")} == {"failed": 1, "acked": 0}
 
 
 def test_a_forked_child_sends_and_receives_for_itself(make: Make) -> None:

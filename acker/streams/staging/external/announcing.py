@@ -62,7 +62,7 @@ class Announcements:
             if subscribed.is_forgotten(reply):
                 yield from subscribed.restore(self.core, stream, external.seen)
                 raise lost(stream)
-            _check(self.core, stream, reply)
+            _check(self.core, stream, len(self.out[stream].segments), reply)
             now = max(now, int(reply[0]))
             for sent, slots in zip(part, reply[1:], strict=True):
                 sent.slots = tuple(map(int, filter(None, slots.decode().split(","))))
@@ -84,7 +84,7 @@ def _by_key(out: Out) -> dict[int, list[Sent]]:
     return by_key
 
 
-def _check(core: Core, stream: str, reply: Reply) -> None:
+def _check(core: Core, stream: str, segments: int, reply: Reply) -> None:
     if not isinstance(reply, redis.ResponseError):
         return
     text = str(reply).removeprefix("ACKER ")
@@ -94,13 +94,16 @@ def _check(core: Core, stream: str, reply: Reply) -> None:
         raise expired(core, stream)
     if text.startswith("FULL"):
         raise StreamFull(
-            f"stream {stream!r} has {text.split()[1]} open segments, its most: a part of the flush may have "
-            "taken effect. Flush again when its consumers have gone on: it goes on then"
+            f"stream {stream!r} has {int(text.split()[1]):,} open segments, and a flush with {segments:,} "
+            "would bring it over its most_segments: a part of the flush may have taken effect. Flush again "
+            "when its consumers have gone on: it goes on then. If the flush alone has more, raise "
+            "most_segments"
         )
     if text.startswith("HEAVY"):
         raise StreamFull(
             f"stream {stream!r} has open segments with {int(text.split()[1]):,} bytes of vectors, and a "
             "flush would bring it over its most_bytes: a part of the flush may have taken effect. Flush "
-            "again when its consumers have gone on: it goes on then"
+            "again when its consumers have gone on: it goes on then. If the flush alone has more, raise "
+            "most_bytes"
         )
     raise StoreError(text)
