@@ -245,6 +245,11 @@ class Spout:
         return self._prefix + b"members"
 
     @property
+    def removals(self) -> bytes:
+        """String: how often it was removed lately. It has a time to live."""
+        return self._prefix + b"removals"
+
+    @property
     def server(self) -> bytes:
         """Hash: its server, and since when (lua/inspect/note_server.lua). It has a time to live."""
         return self._prefix + b"server"

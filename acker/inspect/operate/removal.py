@@ -49,7 +49,7 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
     yield from _remove_streams(core, epoch)
     for spout in core.spouts:
         if (yield from _is_there(core, epoch)):
-            yield from _remove_kept(core, spout)
+            yield from _remove_kept(core, spout, lambda: _is_there(core, epoch))
     seen = yield from topologies.read_marks(core.shards)
     if (yield from _is_there(core, epoch)):
         if not (yield from topologies.mark_removed(core.shards, seen)):
@@ -92,7 +92,7 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
             "of that name take and confirm them first"
         )
     yield from topologies.remove_spout(core.config, spout)
-    yield from _remove_kept(core, spout)
+    yield from _remove_kept(core, spout, lambda: _has_no_spout(core, spout))
     yield from _remove_reached(core, spout)
     core.spouts -= {spout}
 
@@ -168,24 +168,21 @@ def _remove_streams(core: Core, epoch: str) -> Operation[None]:
             yield from remove_stream(core, name.decode("utf-8", "replace"))
 
 
-def _remove_kept(core: Core, spout: str) -> Operation[None]:
-    """Removes the rows that a spout keeps, and its dead letters."""
+def _has_no_spout(core: Core, spout: str) -> Operation[bool]:
+    known = yield from topologies.spouts(core.config.name)
+    return spout not in (known or ())
+
+
+def _remove_kept(core: Core, spout: str, is_same: Callable[[], Operation[bool]]) -> Operation[None]:
+    """Removes the rows that a spout keeps, and its dead letters, unless they are of another one by now."""
     spout_keys = keys.Spout(core.config.name, spout)
     yield from _each(spout_keys.kept, lambda roots_id: spout_keys.rows(roots_id.decode("utf-8", "replace")))
     called = function_keys.Function(core.config.name, spout)
-    left = [called.calls, called.deadlines, called.answers, called.counted]
-    yield [
-        command(
-            "UNLINK",
-            *spout_keys.declared(),
-            spout_keys.highest,
-            spout_keys.dead,
-            spout_keys.letters,
-            spout_keys.members,
-            spout_keys.server,
-            *left,
-        )
-    ]
+    gone = [
+        *spout_keys.declared(), spout_keys.highest, spout_keys.dead, spout_keys.letters, spout_keys.members,
+        spout_keys.server, called.calls, called.deadlines, called.answers, called.counted,
+    ]  # fmt: skip
+    yield from topologies.forget_keys(spout_keys.removals, gone, is_same)
 
 
 def _remove_reached(core: Core, spout: str) -> Operation[None]:

@@ -23,6 +23,11 @@ def forget_topology(topology: str, epoch: str, ttl: int, beside: Sequence[bytes]
     return script("forget_topology", own, [epoch, ttl])
 
 
+def forget_keys(removals: bytes, number: int, ttl: int, gone: Sequence[bytes]) -> Request:
+    """Removes keys where `removals` is the number that the begin of this removal has left."""
+    return script("forget_keys", [removals, *gone], [number, ttl])
+
+
 def name_stream(topology: str, stream: str) -> Request:
     """Notes a stream among the streams of its topology."""
     return script("name_stream", [keys.streams(topology)], [stream, keys.config(topology)])

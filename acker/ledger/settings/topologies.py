@@ -5,7 +5,7 @@ The store keeps these beside the shards, and a program reads them when it opens 
 """
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -121,6 +121,30 @@ def name_stream(topology: str, stream: str) -> Request:
 def forget(topology: str, epoch: str, beside: Sequence[bytes]) -> Request:
     """Removes the configuration of a topology of that epoch, and other keys beside it, at once."""
     return scripts.forget_topology(topology, epoch, REMEMBERED, beside)
+
+
+def forget_keys(
+    removals: bytes, gone: Sequence[bytes], is_same: Callable[[], Operation[bool]]
+) -> Operation[None]:
+    """Removes keys whose names others may use again, unless `is_same` says that they are others' by now.
+
+    Raises AckerError if other processes remove the same again and again.
+    """
+    for _ in range(_ATTEMPTS):
+        [number, _] = yield note_removal(removals)
+        if not (yield from is_same()):
+            return
+        [reply] = yield [scripts.forget_keys(removals, number, REMEMBERED, gone)]
+        if reply:
+            return
+    raise AckerError(
+        f"other processes have removed {gone[0]!r} {_ATTEMPTS} times at this moment: remove it again"
+    )
+
+
+def note_removal(removals: bytes) -> list[Request]:
+    """Requests that note a removal: no call whose caller has not seen it makes anything anew."""
+    return [command("INCRBY", removals, 1), command("EXPIRE", removals, REMEMBERED)]
 
 
 def _clear_removed(config: TopologyConfig) -> Operation[None]:

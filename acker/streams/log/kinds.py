@@ -14,7 +14,7 @@ import redis
 
 from acker.errors import AckerError, StreamKindError
 from acker.ledger.calls.core import Core
-from acker.ledger.settings.topologies import LATE, REMEMBERED, VALID
+from acker.ledger.settings.topologies import LATE, VALID
 from acker.store import keys
 from acker.store.keys import Stream
 from acker.store.operation import Operation, Reply, Request, command
@@ -78,8 +78,3 @@ def make(stream: Stream, call: Callable[[Seen], Request], *also: Request) -> Ope
     raise AckerError(
         f"a stream was removed {_ATTEMPTS} times while something of it was made: {stream.entries!r}"
     )
-
-
-def note_removal(stream: Stream) -> list[Request]:
-    """Requests that note a removal, before it begins and when it has ended."""
-    return [command("INCRBY", stream.removals, 1), command("EXPIRE", stream.removals, REMEMBERED)]

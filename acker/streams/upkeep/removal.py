@@ -6,11 +6,11 @@ Terms: a segment is some thousand rows of a stream, stored and acked as one piec
 from collections.abc import Iterator
 
 from acker.ledger.calls.core import Core
+from acker.ledger.settings import topologies
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
 from acker.store.records import passing_over
 from acker.store.replies import pairs
-from acker.streams.log import kinds
 from acker.streams.log.segments import Segment
 from acker.streams.staging import acks, vectors
 
@@ -21,7 +21,13 @@ _MOST_PAGES = 1 << 20
 def remove_stream(core: Core, name: str) -> Operation[None]:
     """Removes a stream: its segments, schema and subscriptions. If it is cut short, it can be run again."""
     stream_keys = keys.Stream(core.config.name, name)
-    yield kinds.note_removal(stream_keys)
+    yield topologies.note_removal(stream_keys.removals)
+    [epoch] = yield [command("HGET", stream_keys.subscriptions, "epoch")]
+
+    def is_same() -> Operation[bool]:
+        [now] = yield [command("HGET", stream_keys.subscriptions, "epoch")]
+        return bool(now == epoch)
+
     start = "-"
     while True:
         [entries] = yield [command("XRANGE", stream_keys.entries, start, "+", "COUNT", _PAGE)]
@@ -45,18 +51,11 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
             stream_keys.workers(slot),
         ]
         yield from acks.unlink(core, [*left, *of_slot])
-    yield from acks.unlink(
-        core,
-        [
-            stream_keys.entries,
-            stream_keys.schema,
-            stream_keys.subscriptions,
-            stream_keys.drops,
-            stream_keys.volumes,
-            stream_keys.gone,
-        ],
-    )
-    yield kinds.note_removal(stream_keys)
+    gone = [
+        stream_keys.entries, stream_keys.schema, stream_keys.subscriptions, stream_keys.drops,
+        stream_keys.volumes, stream_keys.gone,
+    ]  # fmt: skip
+    yield from topologies.forget_keys(stream_keys.removals, gone, is_same)
 
 
 def _remove_gathered(core: Core, stream_keys: keys.Stream) -> Operation[None]:

@@ -177,21 +177,18 @@ def test_late_calls_of_a_client_leave_nothing_until_the_topology_is_made_anew(ur
 def test_late_copies_of_a_removal_leave_the_topology_that_was_made_anew(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = opened(url, "words", ackers=2)
-    Trees(40).track(ledger)
+    ledger = filled(url, "words")
     with recorded(monkeypatch, commands=True) as copies:
         ledger.run(remove("words", force=True))
-    anew = opened(url, "words", ackers=2)
-    trees = Trees(40).track(anew)
+    anew = filled(url, "words")
+    trees, acked = Trees(40).track(anew), anew.counters()["acked"]
     before = lasting(url, "words")
     for store, request in copies.sent:
-        if names_of(request) != [
-            "SREM"
-        ]:  # the list of topologies lies elsewhere: the next opener restores it
+        if names_of(request) != ["SREM"]:  # the next opener restores the list of topologies
             store.send([request])
     assert lasting(url, "words") == before
     trees.complete(anew)
-    assert anew.counters()["acked"] == 40
+    assert anew.counters()["acked"] == acked + 40
 
 
 def test_a_removal_that_sleeps_takes_nothing_from_the_topology_that_was_made_anew(url: str) -> None:
