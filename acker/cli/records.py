@@ -1,18 +1,19 @@
 """`acker find` and `acker failures`: records by their message id, and records that failed or expired."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from acker.cli.shared import options
 from acker.cli.shared.options import Json, OfTopology
-from acker.cli.shared.output import duration, printable, row, show, show_json, step_batch, table
+from acker.cli.shared.output import all_pages, duration, printable, row, show, show_json, step_batch, table
 from acker.cli.shared.statuses import Status
 from acker.errors import ValidationError, needing_pyarrow, shown
 from acker.inspect.trees import failures as ended_trees
 from acker.inspect.trees.failure import Ended, Failure
 from acker.inspect.trees.failures import FailuresPage
+from acker.ledger.client import Ledger
 from acker.ledger.fields import instant
 
 if TYPE_CHECKING:
@@ -65,24 +66,34 @@ def failures(
     spout: Annotated[str | None, typer.Option(help="Only trees of one spout.")] = None,
     step: Annotated[str | None, typer.Option(help="Only trees that one step has failed.")] = None,
     reason: Annotated[str, typer.Option(help="Only trees with this text in their reason.")] = "",
+    cause: Annotated[str | None, typer.Option(help="Only trees of one cause, as --groups shows it.")] = None,
+    groups: Annotated[
+        bool,
+        typer.Option("--groups", help="How many have each cause, step and status, in place of a list."),
+    ] = False,
     limit: Annotated[int, typer.Option(help="How many to show at most: 1 to 1,000.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Trees that failed or expired, the latest first, with reason and step; a page at a time.
+    """Trees that failed or expired, the latest first, with reason and step: a page at a time, or by groups.
+
+    The step of a tree that expired is the one that had its rows.
 
     Each shard keeps at least the topology's `outcomes_kept` of them, confirmed or not.
     """
     if status is not None and status not in _STATUSES:
         raise ValidationError(f"--status: expected {' or '.join(_STATUSES)}, got {shown(status)}")
+    filters: dict[str, Any] = {
+        "status": status, "spout": spout, "step": step, "reason": reason, "cause": cause,
+    }  # fmt: skip
+    if groups:
+        if cursor is not None:
+            raise ValidationError("--groups takes all that is kept: no --cursor")
+        _show_groups(ledger, filters, as_json)
+        return
     trees: list[Failure] = []
     while True:  # a page reads a bounded piece, and may be empty and not the last
-        page = ledger.run(
-            ended_trees.page(
-                ledger.core, status=cast("Ended | None", status), spout=spout, step=step, reason=reason,
-                limit=limit - len(trees), cursor=cursor,
-            )
-        )  # fmt: skip
+        page = ledger.run(ended_trees.page(ledger.core, **filters, limit=limit - len(trees), cursor=cursor))
         trees += page.trees
         cursor = page.cursor
         if cursor is None or len(trees) >= limit:
@@ -93,6 +104,23 @@ def failures(
     show(_failures_table(trees) if trees else "no failures")
     if cursor is not None:
         sys.stderr.write(f"more: --cursor {cursor}\n")
+
+
+def _show_groups(ledger: Ledger, filters: dict[str, Any], as_json: bool) -> None:
+    with needing_pyarrow("to group failures"):
+        from acker.inspect.trees import failure_groups
+    pages = all_pages(lambda cursor: ledger.run(failure_groups.groups(ledger.core, **filters, cursor=cursor)))
+    counted = failure_groups.add_up(pages)
+    if as_json:
+        show_json(counted)
+        return
+    grid = table(">count", ">share", "status", "step", "first", "last", "cause")
+    for group in counted.groups:
+        share = f"{100 * group.count / counted.trees:.0f}%"
+        times = instant(group.oldest), instant(group.newest)
+        cause = group.cause or "(no reason)"
+        row(grid, f"{group.count:,}", share, group.status, group.step or "-", *times, printable(cause))
+    show(grid if counted.groups else "no failures")
 
 
 def _failures_table(trees: "list[Failure]") -> Any:

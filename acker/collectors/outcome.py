@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
         status: acked, failed, expired, or rejected (never tracked: over the high-water mark).
         reason: Reason of a fail, last place of an expired tree, or a finding of the spout itself.
         latency: Seconds from track to outcome by the store's clock; None without the store's answer.
-        step: The bolt that failed the tree; "" if it is unknown.
+        step: The bolt that failed the tree, or had its rows when it expired; "" if it is unknown.
         retry: False if the tree failed for good, so that another attempt is of no use.
         batch: Batch of the bolt's query; -1 if it is unknown.
     """

@@ -15,12 +15,11 @@ from acker.errors import UnknownStream, UnknownSubscription
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import outcomes
-from acker.ledger.slabs import sections
+from acker.ledger.slabs import masked, sections
 from acker.ledger.trees import trees as ledger_trees
 from acker.store import function_keys, keys
 from acker.store.operation import Operation, Request, abreast, command
 from acker.store.replies import milliseconds, pairs
-from acker.streams.dead_letters import filters
 from acker.streams.log import subscriptions
 from acker.workers import leases
 
@@ -117,7 +116,7 @@ def answer(
     last = function.steps[-1].name
     without = f"f{last} {last} gave no result", f"f{last} {last} gave two results"
     steps, _, reason = text[1:].partition(" ")
-    why = f"{steps} {filters.cause(reason)[:_CAUSE]}"
+    why = f"{steps} {masked.cause(reason)[:_CAUSE]}"
     return scripts.answer_call(
         core.config, names, request, anchor, text, why, round(function.keep), without, sure
     )

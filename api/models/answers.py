@@ -9,7 +9,15 @@ from acker.inspect.lines import overview, unread_streams
 from acker.inspect.locate import completion, drops, place, stuck, why
 from acker.inspect.operate import manual
 from acker.inspect.topology import graph, health, state, totals, triage, troubles, unreadable_topology
-from acker.inspect.trees import failure, failures, find_record, outcome_pages, pages, tree_state
+from acker.inspect.trees import (
+    failure,
+    failure_groups,
+    failures,
+    find_record,
+    outcome_pages,
+    pages,
+    tree_state,
+)
 from acker.ledger.outcomes import latency_histogram
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.trees import trees, wait
@@ -46,6 +54,7 @@ DeadLetter = answer(dead_letter_store.DeadLetter, id=DeadLetterId, status=_FAILE
 DeadLetters = answer(dead_letter_pages.LettersPage, "DeadLetters")
 Group = answer(dead_letter_pages.Group, status=_FAILED | None)
 Groups = answer(dead_letter_pages.GroupPage, "Groups")
+FailureGroups = answer(failure_groups.FailureGroups)
 Records = answer(find_record.Found, "Records")
 
 Step = answer(step_registry.Step)

@@ -58,6 +58,14 @@ def test_outcomes_come_latest_first_with_hostile_text_as_it_is(client: httpx.Cli
     assert rest["cursor"] is None
     only = client.get("/topologies/words/outcomes", params={"step": "parse"}).json()
     assert [one["anchor"] for one in only["outcomes"]] == [str(anchors[1])]
+    counted = client.get("/topologies/words/outcomes/groups").json()
+    assert (counted["trees"], counted["cursor"]) == (7, None)
+    groups = [(one["count"], one["status"], one["step"]) for one in counted["groups"]]
+    assert (groups[0], set(groups[1:])) == ((5, "expired", ""), {(1, "failed", ""), (1, "failed", "parse")})
+    assert all(one["oldest"] <= one["newest"] for one in counted["groups"])
+    asked = {"cause": counted["groups"][1]["cause"], "step": "parse"}
+    assert client.get("/topologies/words/outcomes", params=asked).json() == only
+    assert client.get("/topologies/words/outcomes/groups", params={"spout": "x"}).status_code == 404
     assert client.get("/topologies/words/outcomes", params={"reason": "x" * 257}).status_code == 422
     assert client.get("/topologies/words/outcomes", params={"spout": "x"}).status_code == 404
     assert client.get("/topologies/words/outcomes", params={"cursor": "x"}).status_code == 404

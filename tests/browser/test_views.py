@@ -26,6 +26,7 @@ VIEWS = {
     "trees": "/t/still/trees",
     "in streams": "/t/words/stuck",
     "outcomes": "/t/words/outcomes",
+    "causes": "/t/words/outcomes?view=causes",
     "dead letters": "/t/letters/dead-letters",
     "lines": "/t/words/lines",
     "functions": "/functions",
@@ -217,6 +218,15 @@ def test_failures_come_by_themselves_newest_first_and_are_filtered(new_page: New
     page.get_by_label("Spout").select_option("others")
     expect(rows).to_have_count(1)
     page.get_by_label("Spout").select_option("")
+    page.get_by_role("button", name="By cause").click()
+    expect(rows).to_have_count(3)
+    expect(rows.first).to_contain_text("60 %")
+    expect(rows.first).to_contain_text("message timeout")
+    rows.filter(has_text="bad encoding").get_by_role("button", name="Show").click()
+    expect(rows).to_have_count(1)
+    expect(page.get_by_text("Only of the cause bad encoding")).to_be_visible()
+    page.get_by_role("button", name="All causes").click()
+    expect(rows).to_have_count(2)
     rows.filter(has_text="bad encoding").get_by_role("link").click()
     expect(page.get_by_role("region", name="History")).to_contain_text("Reason: bad encoding")
 

@@ -46,6 +46,10 @@ def test_the_step_and_batch_that_failed_a_record_are_told(acker: Acker, ledger: 
     shown = acker("find", "words", "0").out
     assert re.search(r"no such shop +price, batch 17 ", shown)
     assert re.search(r" failed +price, batch 17 +1 ", acker("dead-letters", "words").out)
+    groups = acker("failures", "words", "--groups").out
+    assert re.search(r"^ +1 +100% +failed +price +20\S+ +20\S+ +no such shop", groups, re.MULTILINE)
+    assert good(acker("failures", "words", "--cause", "no such shop", "--json"))["outcomes"]  # type: ignore[index]
+    assert acker("failures", "words", "--cause", "no such").out == "no failures\n"
     letter = re.search(r"acker (dead-letter) (words) (\S+)", shown)
     assert letter is not None
     assert re.search(r"^step +price, batch 17 *$", acker(*letter.groups()).out, re.MULTILINE)

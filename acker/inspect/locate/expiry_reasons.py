@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -21,10 +22,12 @@ import numpy.typing as npt
 from acker.errors import StoreError
 from acker.inspect.locate import drops, place, search, tuples
 from acker.inspect.locate.line_sections import Before, Gated
+from acker.inspect.locate.place import Place
 from acker.inspect.locate.tuples import Found, Location
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.settings.config import bounded_reason
+from acker.ledger.slabs.causes import Cause
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.steps.step_totals import Seen
@@ -35,6 +38,7 @@ from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams.commits import under_way
 from acker.streams.log import segments
+from acker.streams.log.subscriptions import DEFAULT
 
 MOST_SLABS = 10_000
 """Slabs of which one tick looks where they are."""
@@ -88,12 +92,23 @@ def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[
     there = [location for _, location in look.places.values()]
     places = yield from place.shown(core, 0, there, streams, at_work, rows=False)
     texts = [where.text(timed=False) for where in places]
+    steps = {text: _had_by(where, at_work) for text, where in zip(texts, places, strict=True)}
     otherwise = IN_NO_STREAM if whole and streams.named else ""
     lately = yield from drops.since(core, streams.named, 3 * core.config.message_timeout)
     if otherwise and lately is not None:
         otherwise = f"{IN_NO_STREAM}: {lately.text()}"
     parts, others = _in_sections(gated.before, look.parts, texts, otherwise)
-    return _coded(parts, texts, wanted, otherwise, (yield from _seen(core, wanted, end)), others)
+    return _coded(parts, texts, wanted, otherwise, (yield from _seen(core, wanted, end)), others, steps)
+
+
+def _had_by(where: Place, at_work: Sequence[Step]) -> str:
+    """The step that has taken rows, or for which they lie there; "" if it is not known."""
+    if where.taken_by is not None and where.taken_by.step:
+        return where.taken_by.step
+    readers = {step.name for step in at_work if where.stream in step.reads and step.kind != "spout"}
+    if where.subscription in readers or len(readers) != 1:
+        return where.subscription if where.subscription not in (None, DEFAULT) else ""
+    return readers.pop()
 
 
 @dataclass(slots=True)
@@ -245,12 +260,13 @@ def _coded(
     otherwise: str,
     seen: Mapping[bytes, Sequence[Seen]],
     others: Mapping[bytes, str],
+    steps: Mapping[str, str] = MappingProxyType({}),
 ) -> Reasons:
     """Returns reasons for a drain: the most frequent ones, and for each slab the reason of each tree.
 
     of_places: their texts, by number. otherwise: the text for trees that were found nowhere; others: the
     texts for trees of some slabs. seen: the steps that have acked tuples of each slab, without the batch if
-    it differs from slab to slab.
+    it differs from slab to slab. steps: the step of each place, by its text.
     """
     slabs = [slab for members in wanted.values() for slab in members]
     ends = {slab: step_totals.text(seen.get(slab, ())) for slab in slabs}
@@ -260,7 +276,7 @@ def _coded(
 
     @functools.cache
     def reason(end: str, number: int, other: str = otherwise) -> str:
-        return _reason(where[number] if number else {other} - {""}, end)
+        return _reason(where[number] if number else {other} - {""}, end, steps)
 
     counted = Counter(reason(end, 0, others.get(slab, otherwise)) for slab, end in ends.items())
     there = {slab: np.flatnonzero(np.bincount(numbers)).tolist() for slab, numbers in said.items()}
@@ -340,8 +356,13 @@ def _code(codes: Numbers, said: Numbers) -> bytes:
     return bytes([codes[0]]) + bytes(runs[runs["number"] != codes[0]].tobytes())
 
 
-def _reason(texts: Set[str], seen: str) -> str:
-    """Returns the places of a tree, and the steps that have acked tuples of its slab, as one reason."""
+def _reason(texts: Set[str], seen: str, steps: Mapping[str, str]) -> str:
+    """Returns the places of a tree, and the steps that have acked tuples of its slab, as the text of a cause.
+
+    The step of the cause is the one that had all of its rows.
+    """
     more = f"; and in {len(texts) - _MOST_PLACES} more" if len(texts) > _MOST_PLACES else ""
     where = "; ".join(sorted(texts)[:_MOST_PLACES]) + more
-    return bounded_reason("; ".join(part for part in (where, seen and f"its slab {seen}") if part))
+    reason = "; ".join(part for part in (where, seen and f"its slab {seen}") if part)
+    had_by = {steps.get(text, "") for text in texts}
+    return Cause(bounded_reason(reason), had_by.pop() if len(had_by) == 1 else "").text()

@@ -21,6 +21,7 @@ from acker.inspect.trees.failure import Ended, Entry, Failure, parse
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import HIDDEN, Cursor, Named
+from acker.ledger.slabs import masked
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.slabs.sections import SPOUT as SECTIONS
 from acker.ledger.trees import cursors
@@ -71,6 +72,7 @@ def page(
     spout: str | None = None,
     step: str | None = None,
     reason: str = "",
+    cause: str | None = None,
     message_id: bytes | None = None,
     limit: int = 100,
     cursor: str | None = None,
@@ -78,7 +80,8 @@ def page(
     """Returns a page of the latest trees that failed or expired, latest first.
 
     status, spout, step (that failed them), message_id: filters; trees of sections have no message id. reason:
-    a filter for a part of their reason, in any case. limit: most trees in the page, 1 to 1,000. cursor: the
+    a filter for a part of their reason, in any case. cause: a filter for their whole cause
+    (`acker.ledger.slabs.masked`). limit: most trees in the page, 1 to 1,000. cursor: the
     cursor of the previous page.
 
     A page reads at most 500 entries, or 4,000 for a message id, or some 4 MiB. An entry has trees that ended
@@ -87,7 +90,7 @@ def page(
     if not 1 <= limit <= PAGE:
         raise ValidationError(f"limit: expected a whole number from 1 to {PAGE:,}, got {shown(limit)}")
     places = (yield from _newest(core)) if cursor is None else _decode(cursor, core)
-    part = reason.casefold()
+    said = _Said(step, reason.casefold(), cause)
     count = max(1, min(_ENTRIES, limit // max(1, len(places))))
     waiting = yield from _entries(core, places, list(places), count)
     places = {shard: place for shard, place in places.items() if shard in waiting}
@@ -105,12 +108,12 @@ def page(
         if (
             status in (None, entry.status)
             and spout in (None, entry.spout)
-            and any(_said(cause, step, part) for cause in entry.causes)
+            and any(map(said.by, entry.causes))
             and (message_id is None or entry.spout != SECTIONS)
         ):
             start = offset if number == entry.number else 0
             there = [tree for tree in entry.trees(message_id) if tree.offset >= start]
-            trees = [tree for tree in there if _said(tree.cause, step, part)]
+            trees = [tree for tree in there if said.by(tree.cause)]
             room = limit - len(failures)
             failures += trees[:room]
             if len(trees) > room:
@@ -129,9 +132,21 @@ def page(
     return FailuresPage(tuple(failures), _encode(places) if places else None, read)
 
 
-def _said(cause: Cause, step: str | None, part: str) -> bool:
-    """Return True if a cause is of a step, and has a part in its reason."""
-    return step in (None, cause.step) and part in cause.reason.casefold()
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A filter of causes: their step, a part of their reason, and their cause without what varies."""
+
+    step: str | None
+    part: str
+    cause: str | None
+
+    def by(self, cause: Cause) -> bool:
+        """True if a cause matches."""
+        return (
+            self.step in (None, cause.step)
+            and self.part in cause.reason.casefold()
+            and (self.cause is None or self.cause == masked.cause(cause.reason))
+        )
 
 
 def find(core: Core, anchor: int) -> Operation[Failure | None]:

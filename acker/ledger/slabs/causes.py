@@ -17,7 +17,7 @@ from acker.ledger.fields import HIDDEN, Batch
 from acker.ledger.settings.config import bounded_reason, check_reason
 
 REASON = "Of a failure: its free text. Of an expired tree: its last known place."
-STEP = "The bolt that failed it; empty if that is unknown."
+STEP = "The bolt that failed it, or had its rows when it expired; empty if that is unknown."
 BATCH = "The batch of its query; null if that is unknown."
 _END = "\0"
 _FOR_GOOD = "!"

@@ -22,10 +22,11 @@ from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, Unr
 from acker.ledger.calls.core import Core
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs.masked import cause
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams.dead_letters import pages, replays
-from acker.streams.dead_letters.filters import STATUSES, Filter, cause
+from acker.streams.dead_letters.filters import STATUSES, Filter
 from acker.streams.dead_letters.pages import BY, PAGE, By, Group, GroupPage, LettersPage, add_up, groups, page
 from acker.streams.dead_letters.replays import Refusal
 from acker.streams.sources import dead_letter_store

@@ -14,12 +14,13 @@ from acker.errors import UnreadableRecord, ValidationError, shown
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Count, Cursor, Instant, Named
 from acker.ledger.settings.settings import check_number
+from acker.ledger.slabs.masked import cause
 from acker.ledger.trees import cursors
 from acker.store import keys
 from acker.store.operation import Operation, Request
 from acker.store.records import MOST_COUNT, Bounds, Codec, Matching, passing_over
 from acker.store.replies import seconds
-from acker.streams.dead_letters.filters import Filter, cause
+from acker.streams.dead_letters.filters import Filter
 from acker.streams.sources import dead_letter_store
 from acker.streams.sources.dead_letter_store import DeadLetter, Head
 
@@ -45,7 +46,7 @@ class LettersPage:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Dead letters that have something in common; null for what they were not grouped by."""
+    """Dead letters, or failed trees, that have something in common; null for what they are not grouped by."""
 
     cause: Annotated[str | None, "The reason without numbers and quoted text."]
     step: Annotated[str | None, "That gave the reason; empty where none is known."]
@@ -207,9 +208,13 @@ def groups(
 
 def add_up(pages: Iterable[GroupPage]) -> tuple[Group, ...]:
     """The groups of several pages as one, largest first."""
+    return summed(group for page_of_groups in pages for group in page_of_groups.groups)
+
+
+def summed(parts: Iterable[Group]) -> tuple[Group, ...]:
+    """Groups of which several may be parts of one, as one each, largest first."""
     by_key: dict[tuple[object, ...], Group] = {}
-    for one in pages:
-        _add(by_key, one.groups)
+    _add(by_key, parts)
     return _largest_first(by_key)
 
 

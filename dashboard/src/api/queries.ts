@@ -208,6 +208,19 @@ export const outcomesQuery = (
   limit: number,
 ) => paged(["outcomes", topology, filter, cursor], readOutcomes(topology, filter), cursor, limit);
 
+/** The latest failures and expirations by cause, step and kind. */
+export const outcomeGroupsQuery = (topology: string, filter: Record<string, string>) =>
+  queryOptions({
+    queryKey: ["outcomes", topology, "groups", filter],
+    queryFn: () =>
+      data(
+        client.GET("/api/v1/topologies/{topology}/outcomes/groups", {
+          params: { path: { topology }, query: conditions(filter) },
+        }),
+      ),
+    placeholderData: keepPreviousData,
+  });
+
 /** Reads pages of dead letters. */
 export const readDeadLetters =
   (topology: string, asked: Partial<Schemas["Matching"]>): ReadPage<Schemas["DeadLetter"]> =>
@@ -327,6 +340,13 @@ function paged<Row>(queryKey: readonly unknown[], read: ReadPage<Row>, cursor: s
 }
 
 function query(filter: Record<string, string>, cursor: string | undefined, limit: number) {
-  const asked = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""));
-  return { ...asked, limit, ...(cursor === undefined ? {} : { cursor }) };
+  return { ...conditions(filter), limit, ...(cursor === undefined ? {} : { cursor }) };
+}
+
+/** What is asked for. A step and a cause may stand after a "=", for an empty one is one, too. */
+function conditions(filter: Record<string, string>): Record<string, string> {
+  const given = Object.entries(filter).filter(([, value]) => value !== "");
+  return Object.fromEntries(
+    given.map(([name, value]) => [name, /^(step|cause)$/.test(name) ? value.replace(/^=/, "") : value]),
+  );
 }

@@ -596,6 +596,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/outcomes/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Group Outcomes
+         * @description Counts the latest failures and expirations by cause, step and status, the largest group first.
+         *
+         *     A page counts about 10,000 of them, from the latest on: add the groups of all pages up, until there is no
+         *     cursor.
+         */
+        get: operations["group_outcomes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/records": {
         parameters: {
             query?: never;
@@ -2119,6 +2142,25 @@ export interface components {
             stamp: string;
         };
         /**
+         * FailureGroups
+         * @description Groups of the latest failed and expired trees, largest first. The next page is to be added to it.
+         */
+        FailureGroups: {
+            /**
+             * Cursor
+             * @description Of the next page; null at the end.
+             */
+            cursor: string | null;
+            /** Groups */
+            groups: components["schemas"]["Group"][];
+            /**
+             * Trees
+             * @description Trees in all of these groups: the share of a group is its count of them.
+             * @example 1200
+             */
+            trees: number;
+        };
+        /**
          * FoundAttempt
          * @description A tree of a record.
          */
@@ -2156,7 +2198,7 @@ export interface components {
             state: "pending" | "finished" | "acked" | "failed" | "expired";
             /**
              * Step
-             * @description The bolt that failed it; empty if that is unknown.
+             * @description The bolt that failed it, or had its rows when it expired; empty if that is unknown.
              */
             step: string;
             /**
@@ -2570,7 +2612,7 @@ export interface components {
         };
         /**
          * Group
-         * @description Dead letters that have something in common; null for what they were not grouped by.
+         * @description Dead letters, or failed trees, that have something in common; null for what they are not grouped by.
          */
         Group: {
             /**
@@ -3072,7 +3114,7 @@ export interface components {
             status: "failed" | "expired";
             /**
              * Step
-             * @description The bolt that failed it; empty if that is unknown.
+             * @description The bolt that failed it, or had its rows when it expired; empty if that is unknown.
              */
             step: string;
         };
@@ -3841,7 +3883,7 @@ export interface components {
             status: "acked" | "failed" | "expired";
             /**
              * Step
-             * @description The bolt that failed it; empty if that is unknown.
+             * @description The bolt that failed it, or had its rows when it expired; empty if that is unknown.
              */
             step: string;
             /** Trees */
@@ -4935,7 +4977,7 @@ export interface components {
             status: "acked" | "failed" | "expired";
             /**
              * Step
-             * @description The bolt that failed it; empty if that is unknown.
+             * @description The bolt that failed it, or had its rows when it expired; empty if that is unknown.
              */
             step: string;
         };
@@ -10532,6 +10574,7 @@ export interface operations {
                 spout?: string | null;
                 step?: string | null;
                 reason?: string | null;
+                cause?: string | null;
                 limit?: number;
             };
             header?: never;
@@ -10549,6 +10592,161 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcomes"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    group_outcomes: {
+        parameters: {
+            query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
+                status?: ("failed" | "expired") | null;
+                spout?: string | null;
+                step?: string | null;
+                reason?: string | null;
+                cause?: string | null;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FailureGroups"];
                 };
             };
             /** @description No token, or one that is not accepted. */

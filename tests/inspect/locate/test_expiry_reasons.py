@@ -16,13 +16,15 @@ from acker.inspect.locate.tuples import Location
 from acker.inspect.locate.why import why
 from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.inspect.operate.ticker_hooks import explain as guarded
-from acker.inspect.trees import failures
+from acker.inspect.trees import failure_groups, failures
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.marks import MOST_STEPS
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
-from acker.ledger.steps import step_totals
+from acker.ledger.slabs.causes import Cause
+from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps.step_registry import Step
 from acker.ledger.tick import tick
 from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
@@ -61,6 +63,30 @@ def reason(ledger: Ledger, anchor: int) -> str:
     return found.cause.reason
 
 
+def causes(ledger: Ledger, *anchors: int) -> list[Cause]:
+    found = [ledger.run(failures.find(ledger.core, int(anchor))) for anchor in anchors]
+    return [one.cause for one in found if one is not None]
+
+
+def test_expirations_are_counted_by_the_step_that_had_the_rows(ledger: Ledger) -> None:
+    for name, reads in (("split", "lines"), ("count", "words"), ("s", "")):
+        kind = "bolt" if reads else "spout"
+        ledger.run(
+            step_registry.register(ledger.core, Step(name, kind, "app", reads=(reads,) if reads else ()))
+        )
+    Stream(ledger, "pages").subscribe("render")
+    emit(ledger, 3, "words")
+    taken, waiting = emit(ledger, 2, "lines"), emit(ledger, 1, "pages")
+    take(ledger, "lines")
+    assert expire(ledger) == 6
+    assert {cause.step for cause in causes(ledger, *taken)} == {"split"}
+    assert [cause.step for cause in causes(ledger, *waiting)] == ["render"]
+    counted = ledger.run(failure_groups.groups(ledger.core))
+    assert [(one.count, one.step) for one in counted.groups] == [(3, "count"), (2, "split"), (1, "render")]
+    only = ledger.run(failures.page(ledger.core, step="split", status="expired"))
+    assert {tree.anchor for tree in only.trees} == {int(anchor) for anchor in taken}
+
+
 def split(ledger: Ledger, anchors: Ids, stream: str, number: int) -> None:
     """A bolt that takes all lines there are and emits rows of some of their trees."""
     batch = take(ledger, "lines", reader=f"r{number}")
@@ -90,6 +116,7 @@ def test_trees_of_one_slab_expire_each_with_its_own_place(ledger: Ledger) -> Non
         "in stream late for subscription default, taken by reader reader, "
     )
     assert reason(ledger, extra[0]) == IN_NO_STREAM
+    assert {cause.step for cause in causes(ledger, *anchors[:7], late, extra[0])} == {""}, "no one step"
     assert ledger.run(failures.find(ledger.core, int(lost))) is None
 
 

@@ -168,7 +168,7 @@ export function LetterGroups({
 }
 
 /** What the reasons of a group have in common, and one of them where that leaves something out. */
-function Cause({ of }: { of: Group }) {
+export function Cause({ of }: { of: Group }) {
   if (of.cause === null || of.cause === of.reason)
     return (
       <span className="cause">

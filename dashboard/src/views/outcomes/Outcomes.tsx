@@ -3,7 +3,7 @@ import type { ColumnDef } from "@tanstack/react-table";
 import { useCallback, useEffect, useMemo, useRef } from "react";
 import { Link, useParams } from "react-router";
 import type { Schemas } from "../../api/client";
-import { outcomesQuery, readOutcomes, renewOutcomes } from "../../api/queries";
+import { outcomeGroupsQuery, outcomesQuery, readOutcomes, renewOutcomes } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { ExportButtons } from "../../components/table/ExportButtons";
 import { FailureFields, MessageIdEntry } from "../../components/Fields";
@@ -15,18 +15,24 @@ import { MessageId, Reason } from "../../components/Text";
 import { useEvents } from "../../hooks/events";
 import { useRefresh } from "../../hooks/refresh";
 import { useTopology } from "../../hooks/topology";
-import { useUrl } from "../../hooks/url";
+import { oneOf, useUrl } from "../../hooks/url";
 import { MOST_CALLS, MOST_ROWS } from "../../components/table/export";
 import { duration, instant, stepBatch } from "../../lib/format";
 import { collect } from "../../lib/pages";
+import { OutcomeCauses } from "./Causes";
 
 type Outcome = Schemas["Outcome"];
 
-const FILTER = { status: "", spout: "", step: "", reason: "", message_id: "", message_id_base64: "" };
-const DEFAULTS = { ...FILTER, cursor: "" };
+const CAUSES = { status: "", spout: "", step: "", reason: "", cause: "" };
+const FILTER = { ...CAUSES, message_id: "", message_id_base64: "" };
+const DEFAULTS = { ...FILTER, view: "rows", cursor: "" };
+const VIEWS = ["rows", "causes"] as const;
+const VIEW_NAMES = { rows: "Latest first", causes: "By cause" };
 const PAGE = 50;
 /** Seconds between two readings where no event says that something happened. */
 const QUIET_SECONDS = 15;
+/** Seconds between two counts of the causes. */
+const COUNT_SECONDS = 5;
 
 /** Failures and expirations, latest first. */
 export function Outcomes() {
@@ -35,7 +41,8 @@ export function Outcomes() {
   const queries = useQueryClient();
   const [url, change] = useUrl(DEFAULTS);
   const config = useTopology(topology);
-  const { cursor, ...filter } = url;
+  const { cursor, view: named, ...filter } = url;
+  const view = oneOf(named, VIEWS);
   // An event only says that there is something new: the service, which knows the filter, is asked for it.
   const news = useRef(false);
   const connection = useEvents(
@@ -50,10 +57,20 @@ export function Outcomes() {
   }, [connection]);
   const outcomes = useQuery({
     ...outcomesQuery(topology, filter, cursor, PAGE),
+    enabled: view === "rows",
     refetchInterval: refresh.paused
       ? false
       : 1000 * (connection === "live" ? QUIET_SECONDS : Math.max(2, refresh.seconds)),
   });
+  const causes = useQuery({
+    ...outcomeGroupsQuery(
+      topology,
+      Object.fromEntries(Object.entries(filter).filter(([name]) => name in CAUSES)),
+    ),
+    enabled: view === "causes",
+    refetchInterval: refresh.paused ? false : 1000 * Math.max(COUNT_SECONDS, refresh.seconds),
+  });
+  const seen = view === "causes" ? causes : outcomes;
   useEffect(() => {
     if (refresh.paused || cursor !== "") return;
     const timer = setInterval(() => {
@@ -73,14 +90,25 @@ export function Outcomes() {
         <h1>Failures and expirations</h1>
         <RefreshControl
           refresh={refresh}
-          quiet={connection === "live" ? QUIET_SECONDS : 2}
-          updatedAt={outcomes.dataUpdatedAt}
-          error={outcomes.error}
+          quiet={view === "causes" ? COUNT_SECONDS : connection === "live" ? QUIET_SECONDS : 2}
+          updatedAt={seen.dataUpdatedAt}
+          error={seen.error}
         />
       </div>
       <search className="filter">
-        <FailureFields filter={filter} spouts={config.data?.spouts ?? []} change={apply} />
-        <MessageIdEntry filter={filter} change={apply} />
+        <div className="segments" role="group" aria-label="View">
+          {VIEWS.map((one) => (
+            <button key={one} type="button" aria-pressed={one === view} onClick={() => apply({ view: one })}>
+              {VIEW_NAMES[one]}
+            </button>
+          ))}
+        </div>
+        <FailureFields
+          filter={{ ...filter, step: filter.step.replace(/^=/, "") }}
+          spouts={config.data?.spouts ?? []}
+          change={apply}
+        />
+        {view === "rows" && <MessageIdEntry filter={filter} change={apply} />}
         {filtered && (
           <button type="button" onClick={() => apply(FILTER)}>
             Clear
@@ -95,30 +123,48 @@ export function Outcomes() {
           }}
         />
       </search>
-      <Loaded query={outcomes} what="failures and expirations">
-        {rows.length === 0 ? (
-          <Empty>
-            {outcomes.data?.cursor != null
-              ? "None found so far: there is more to search."
-              : filtered
-                ? "Nothing that failed or expired is like that."
-                : "Nothing has failed or expired of late."}
-          </Empty>
-        ) : (
-          <DataTable
-            caption="Failures and expirations"
-            stack
-            rows={rows}
-            columns={columns}
-            id={(one) => one.id}
+      {filter.cause !== "" && (
+        <p className="chosen">
+          Only of the cause <bdi className="wrap">{filter.cause.replace(/^=/, "") || "(none given)"}</bdi>{" "}
+          <button type="button" onClick={() => apply({ cause: "" })}>
+            All causes
+          </button>
+        </p>
+      )}
+      {view === "causes" ? (
+        <OutcomeCauses
+          found={causes}
+          filtered={filtered}
+          show={(patch) => apply({ ...patch, view: "rows" })}
+        />
+      ) : (
+        <>
+          <Loaded query={outcomes} what="failures and expirations">
+            {rows.length === 0 ? (
+              <Empty>
+                {outcomes.data?.cursor != null
+                  ? "None found so far: there is more to search."
+                  : filtered
+                    ? "Nothing that failed or expired is like that."
+                    : "Nothing has failed or expired of late."}
+              </Empty>
+            ) : (
+              <DataTable
+                caption="Failures and expirations"
+                stack
+                rows={rows}
+                columns={columns}
+                id={(one) => one.id}
+              />
+            )}
+          </Loaded>
+          <Pager
+            first={cursor === ""}
+            next={outcomes.data?.cursor ?? null}
+            go={(next) => change({ cursor: next })}
           />
-        )}
-      </Loaded>
-      <Pager
-        first={cursor === ""}
-        next={outcomes.data?.cursor ?? null}
-        go={(next) => change({ cursor: next })}
-      />
+        </>
+      )}
     </>
   );
 }
