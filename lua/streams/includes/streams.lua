@@ -36,8 +36,10 @@ local call = redis.call
 local MOST_STAGED = 7 * 86400 -- seconds that staged rows wait at most, before a commit holds them for longer
 local stream = {}
 
--- Raises a count by so many. An unreadable count begins anew: an error here would leave a call half done.
+-- Raises a count by so many. An unreadable count begins anew: an error here would leave a call half done. Where
+-- the stream is gone, as for a late copy of a call after its removal, nothing is counted.
 function stream.count(subscriptions, name, by)
+  if call('EXISTS', subscriptions) == 0 then return end
   local raised = redis.pcall('HINCRBY', subscriptions, name, by)
   if type(raised) == 'table' then call('HSET', subscriptions, name, by) end
 end

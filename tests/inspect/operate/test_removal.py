@@ -84,8 +84,10 @@ def test_late_copies_of_calls_leave_nothing_for_ever(url: str, monkeypatch: pyte
         if found := lasting(url, "words"):
             left.setdefault("/".join(names_of(request)), set()).update(found)
             store.send([command("UNLINK", key) for key in found])
-    by_hand = keys.Stream("words", "words").drops
-    assert left == {"XADD": {by_hand}}
+    assert left.pop("XADD") == {keys.Stream("words", "words").drops}  # by hand
+    if len(raw_clients(url)) > 1:  # a cluster runs them alone: one server keeps rows in the chain of a commit
+        left = {name: found for name, found in left.items() if name not in ("keep_rows", "raise_highest")}
+    assert not left
 
 
 def test_what_was_written_without_a_topology_stays_where_it_is_stored_again(url: str) -> None:
