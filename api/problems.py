@@ -36,6 +36,7 @@ from acker.errors import (
     UnknownDeadLetter,
     UnknownFunction,
     UnknownSpout,
+    UnknownStream,
     UnknownSubscription,
     UnknownTopology,
     ValidationError,
@@ -57,7 +58,8 @@ _PROBLEMS = {
         "There is no such thing.",
         "unknown-topology unknown-cursor unknown-dead-letter unknown-function unknown-line "
         "unknown-confirmation "
-        "unknown-request unknown-shard unknown-spout unknown-subscription unknown-tree",
+        "unknown-request unknown-shard unknown-spout unknown-stream unknown-subscription "
+        "unknown-tree",
     ),
     409: (
         "It contradicts the stored state.",
@@ -90,6 +92,7 @@ _ERRORS: tuple[tuple[type[AckerError], str], ...] = (
     (UnknownDeadLetter, "unknown-dead-letter"),
     (UnknownFunction, "unknown-function"),
     (UnknownSpout, "unknown-spout"),
+    (UnknownStream, "unknown-stream"),
     (UnknownSubscription, "unknown-subscription"),
     (UnknownTopology, "unknown-topology"),
     (ValidationError, "invalid-request"),

@@ -10,7 +10,7 @@ from acker.collectors.external.remote.rows import State
 from acker.collectors.external.remote.sealed import SEGMENT_PATTERN
 from acker.streams.staging.external.bits import MOST_POSITIONS
 from acker.streams.staging.external.rows.stamps import MOST_ANCHORS
-from api.fields import Answer, Id, Model, Name, Reason, Retry
+from api.fields import Answer, Count, Id, Model, Name, Reason, Retry
 
 ROWS = MOST_SENT
 """Most rows that a call reads or stamps."""
@@ -55,6 +55,23 @@ class SubscriptionBody(Model):
     """The new name of a subscription."""
 
     subscription: Name
+
+
+class SubscriptionRemoval(Model):
+    """Options of a removal."""
+
+    ack: bool = Field(
+        default=False,
+        description="The trees go on without it, in place of failing; not of an external stream.",
+    )
+
+
+class SubscriptionRemoved(Answer):
+    """A subscription that is gone."""
+
+    stream: Name
+    subscription: Name
+    segments: Count = Field(description="Its segments that were not acked.")
 
 
 class Subscription(Answer):

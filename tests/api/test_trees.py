@@ -145,7 +145,11 @@ def test_why_and_stuck_tell_places_and_refuse_strange_cursors(client: httpx.Clie
     unknown = client.get(f"{TREES}/{ids.new_anchors(1)[0]}/why").json()
     assert (unknown["tree"], unknown["complete"]) == (None, None)
     Stream(ledger, "lines").subscribe("count")
-    Stream(ledger, "lines").unsubscribe("count")
+    removed = client.delete("/topologies/words/streams/lines/subscriptions/count")
+    assert removed.json() == {"stream": "lines", "subscription": "count", "segments": 1}
+    for stream in ("lines", "nowhere"):
+        again = client.delete(f"/topologies/words/streams/{stream}/subscriptions/nobody")
+        assert again.status_code == 404, stream
     [drop] = client.get("/topologies/words/drops").json()["drops"]
     assert (drop["stream"], drop["segments"], drop["rows"]) == ("lines", 1, 2)
     gate = client.get("/topologies/words/complete", params={"before": "0s"}).json()

@@ -4,17 +4,19 @@ import csv
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 from playwright.sync_api import Page, expect
 
 from acker.ledger.client import Ledger
-from acker.streams import StreamReader
+from acker.streams import Stream, StreamReader
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from tests.helpers.builders.ledgers import Trees
+from tests.helpers.builders.streaming import emit
 from tests.helpers.faces.browser import NewPage, World, bury
 from tests.helpers.servers.servers import wait_until
 
@@ -249,3 +251,32 @@ def test_everything_is_reached_by_keyboard(new_page: NewPage, world: World) -> N
     page.keyboard.press("Enter")
     expect(page.get_by_text("1 tree failed.")).to_be_visible()
     assert ledger.counters()["failed"] == 1
+
+
+def test_a_subscription_and_a_topology_are_removed_once_their_names_are_typed(
+    new_page: NewPage, world: World, axe: Callable[[Page], list[str]]
+) -> None:
+    ledger = world.ledger("doomed", ackers=1, message_timeout=3600.0)
+    for name in ("audit", "count"):
+        Stream(ledger, "lines").subscribe(name)
+    emit(ledger, 2)
+    page = new_page("/t/doomed")
+    page.get_by_label("Subscription").select_option("audit of lines")
+    page.get_by_role("button", name="Remove subscription…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 rows wait for it.")
+    assert axe(page) == []
+    remove = dialog.get_by_role("button", name="Remove subscription")
+    dialog.get_by_label("Type audit to confirm").fill("audi")
+    expect(remove).to_be_disabled()
+    dialog.get_by_label("Type audit to confirm").fill("audit")
+    remove.click()
+    expect(page.get_by_text("Subscription audit of lines is gone; 1 segment failed.")).to_be_visible()
+    expect(page.get_by_label("Subscription").locator("option")).to_have_text(["choose one", "count of lines"])
+    page.get_by_role("button", name="Remove topology…").click()
+    expect(dialog).to_contain_text("an outcome that is not confirmed: no spout hears of them again.")
+    dialog.get_by_label("Type doomed to confirm").fill("doomed")
+    dialog.get_by_role("button", name="Remove topology").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topologies")
+    expect(page.get_by_role("article", name="still", exact=True)).to_be_visible()
+    expect(page.get_by_role("article", name="doomed", exact=True)).to_have_count(0)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from acker.collectors.external.remote import commits, rows, stamping
 from acker.collectors.external.remote.commits import Plan
@@ -13,6 +13,7 @@ from acker.errors import AckerError, TooLarge, ValidationError
 from acker.ledger.async_ledger import AsyncLedger
 from acker.store.operation import Operation
 from acker.streams.staging.external import serving
+from acker.streams.upkeep import retention
 from api.asgi.logs import note
 from api.fields import Name
 from api.models.external import (
@@ -26,6 +27,8 @@ from api.models.external import (
     StampsBody,
     Subscription,
     SubscriptionBody,
+    SubscriptionRemoval,
+    SubscriptionRemoved,
 )
 from api.models.messages import STEPS
 from api.problems import Refused, Violation, declared
@@ -66,6 +69,24 @@ async def rename_subscription(
     """
     await ledger.run(serving.rename(ledger.core, stream, subscription, body.subscription))
     return Subscription(topology=ledger.config.name, stream=stream, subscription=body.subscription)
+
+
+@router.delete("/streams/{stream}/subscriptions/{subscription}", responses=declared(404, 422, 429))
+async def remove_subscription(
+    request: Request,
+    ledger: LedgerDep,
+    stream: StreamName,
+    subscription: SubscriptionName,
+    query: Annotated[SubscriptionRemoval, Query()],
+) -> SubscriptionRemoved:
+    """Removes a subscription of any stream with what it has not acked: the trees of that fail.
+
+    They are replayed for the other subscriptions. Its readers end with an error. If the answer was lost, the
+    call can be sent again.
+    """
+    note(request, stream=stream, subscription=subscription, ack=query.ack)
+    ended = await ledger.run(retention.unsubscribe(ledger.core, stream, subscription, ack=query.ack))
+    return SubscriptionRemoved(stream=stream, subscription=subscription, segments=ended)
 
 
 @router.post("/streams/{stream}/subscriptions/{subscription}/rows", responses=declared(404, 409, 413, 429))

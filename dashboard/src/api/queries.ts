@@ -322,6 +322,8 @@ const renew =
 
 /** After trees of a topology were failed or reset. */
 export const renewTrees = renew("trees", "tree", "topology", "outcomes");
+/** After a part of a topology was removed. */
+export const renewTopology = renew("topology", "trees", "outcomes");
 /** After dead letters of a topology were replayed or discarded. */
 export const renewDeadLetters = renew("dead-letters", "dead-letter-groups", "dead-letter", "topology");
 /** After something of a topology failed or expired. */

@@ -38,3 +38,18 @@ test("an error is shown, and it can be tried again", async () => {
   expect(close).not.toHaveBeenCalled();
   expect(screen.getByRole<HTMLButtonElement>("button", { name: "Do it" }).disabled).toBe(false);
 });
+
+test("what nothing brings back has to be typed first", async () => {
+  const run = vi.fn(() => Promise.resolve());
+  render(
+    <Confirm title="Sure?" action="Remove" typed="words" run={run} close={vi.fn()}>
+      <p>It is gone then.</p>
+    </Confirm>,
+  );
+  const button = screen.getByRole<HTMLButtonElement>("button", { name: "Remove" });
+  await userEvent.type(screen.getByLabelText("Type words to confirm"), "word");
+  expect(button.disabled).toBe(true);
+  await userEvent.type(screen.getByLabelText("Type words to confirm"), "s");
+  await userEvent.click(button);
+  expect(run).toHaveBeenCalledOnce();
+});

@@ -5,6 +5,7 @@ export function Confirm({
   title,
   action,
   danger = false,
+  typed,
   children,
   run,
   close,
@@ -12,6 +13,8 @@ export function Confirm({
   title: string;
   action: string;
   danger?: boolean;
+  /** What has to be typed first: for what nothing brings back. */
+  typed?: string;
   children: ReactNode;
   run: () => Promise<void>;
   close: () => void;
@@ -20,6 +23,8 @@ export function Confirm({
   const heading = useId();
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string | null>(null);
+  const [text, setText] = useState("");
+  const field = useId();
   useEffect(() => {
     dialog.current?.showModal();
   }, []);
@@ -44,6 +49,20 @@ export function Confirm({
       >
         <h2 id={heading}>{title}</h2>
         {children}
+        {typed !== undefined && (
+          <>
+            <label htmlFor={field}>
+              Type <b className="mono">{typed}</b> to confirm
+            </label>
+            <input
+              id={field}
+              value={text}
+              spellCheck={false}
+              autoComplete="off"
+              onChange={(event) => setText(event.target.value)}
+            />
+          </>
+        )}
         {error !== null && (
           <p className="notice failure" role="alert">
             <span aria-hidden="true">⚠</span> {error}
@@ -53,7 +72,11 @@ export function Confirm({
           <button type="button" onClick={close}>
             Cancel
           </button>
-          <button type="submit" className={danger ? "danger" : "primary"} disabled={busy}>
+          <button
+            type="submit"
+            className={danger ? "danger" : "primary"}
+            disabled={busy || (typed !== undefined && text !== typed)}
+          >
             {busy ? "Working…" : action}
           </button>
         </div>

@@ -13,6 +13,7 @@ import { COUNTS } from "../../lib/series";
 import { Charts } from "./Charts";
 import { Graph } from "../graph/Graph";
 import { Parts } from "./Parts";
+import { Removal } from "./Removal";
 
 const DEFAULTS = { window: "10m" };
 const WINDOW_NAMES = { "10m": "10 minutes", "3h": "3 hours", "1d": "1 day", all: "All (30 days)" };
@@ -87,6 +88,7 @@ export function Topology() {
           <Troubles health={state.data.health} />
         </section>
       )}
+      {state.data && <Removal of={state.data} />}
     </>
   );
 }
