@@ -17,6 +17,8 @@ from acker.ledger.fields import Count, Name, Seconds
 from acker.ledger.settings.config import check_name
 from acker.spark.bolts.job import job
 from acker.spark.options import options
+from acker.store import keys
+from acker.store.operation import command
 from acker.streams.log import subscriptions
 from acker.streams.staging.external.rows.carriers import COLUMN
 
@@ -34,10 +36,13 @@ class Reconciliation:
         damaged: Stamps that were cut or edited.
         foreign: Stamps of another stream or topology.
         newer: Stamps of a later version of acker.
-        missing: Rows that were sent for the subscription and have not been seen in the table, at least.
+        missing: Rows that were sent for the subscription, are waited for, and have not been seen in the
+            table, at least.
         segments: Segments with such rows.
         oldest: Seconds since the oldest of these segments was sent; 0.0 where there is none.
         partly: True if more segments wait than were looked at (10,000): `missing` counts these alone.
+        dropped: Rows of all segments so far of which a row did not come in time. Their records are over: they
+            expired, and are replayed as other rows, or are dead letters.
     """
 
     stream: Name
@@ -52,10 +57,11 @@ class Reconciliation:
     segments: Count
     oldest: Seconds
     partly: bool
+    dropped: Count
 
     @property
     def complete(self) -> bool:
-        """True if the table has each row that was sent for the subscription."""
+        """True if no row that was sent for the subscription is waited for."""
         return not self.segments
 
     @property
@@ -64,9 +70,11 @@ class Reconciliation:
         facts = [f"{_many(self.stamps, 'stamp')} of {self.stream} in {_many(self.rows, 'row')}"]
         kinds = ("unstamped", "damaged", "foreign", "newer")
         facts += [f"{count:,} {kind}" for kind in kinds if (count := getattr(self, kind))]
+        if self.dropped:
+            facts.append(f"{_many(self.dropped, 'row')} dropped so far, whose records expired")
         details = ", ".join(facts)
         if self.complete:
-            return f"complete: all rows that were sent for {self.subscription} are there ({details})"
+            return f"complete: no row that was sent for {self.subscription} is waited for ({details})"
         least = "at least " if self.partly else ""
         return (
             f"missing: {least}{_many(self.missing, 'row')} of {_many(self.segments, 'segment')}, sent for "
@@ -131,13 +139,15 @@ def reconcile(
             "acker is turned off or only observes here: expected enabled=True and observe=False to reconcile"
         )
     ledger = parsed.ledger()
-    ledger.run(subscriptions.find(ledger.core, stream, subscription))
+    slot = ledger.run(subscriptions.find(ledger.core, stream, subscription))
     with job(rows.sparkSession, url=url, topology=topology, name=subscription, **settings) as collector:
         collector.receive(rows.select(F.col(column).alias(COLUMN)), stream)
         counted = collector.received[-1].look.counted
     waiting = ledger.run(unacked(ledger.core, stream, subscription))
+    name = keys.Stream(topology, stream).subscriptions
+    [gone] = ledger.store.send([command("HGET", name, f"dropped:{slot}")])
     kinds = ("rows", "stamps", "unstamped", "damaged", "foreign", "newer")
-    seen = {kind: counted[kind] for kind in kinds}
+    seen = {kind: counted[kind] for kind in kinds} | {"dropped": int(gone or 0)}
     if waiting is None:
         return Reconciliation(stream, subscription, **seen, missing=0, segments=0, oldest=0.0, partly=False)
     return Reconciliation(

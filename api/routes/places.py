@@ -39,6 +39,7 @@ class CompleteQuery(Model):
         max_length=64,
         description="ISO time with a zone, or an age by the store's clock: `90s`, `15m`, `2h`, `1d`.",
         examples=["2026-11-26T00:00:00Z", "15m"],
+        json_schema_extra={"anyOf": [{"format": "date-time"}, {"pattern": completion.AGE_PATTERN}]},
     )
 
 

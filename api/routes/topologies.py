@@ -39,7 +39,7 @@ from api.models.topologies import (
     ThresholdsBody,
     TopologySettings,
 )
-from api.problems import Refused, declared, differs
+from api.problems import Refused, declared, differs, known_cursor
 from api.service.service import LedgerDep, ServiceDep
 
 _LOOK_SECONDS = 6.0
@@ -66,7 +66,7 @@ class TopologiesQuery(Model):
     )
 
 
-@router.get("", response_model=Topologies, responses=declared())
+@router.get("", response_model=Topologies, responses=declared(404))
 async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery, Query()]) -> state.Listing:
     """Topologies, a page at a time: what a card shows of each.
 
@@ -86,7 +86,8 @@ async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery,
             for standing in await service.of_each(names, look)
         ]
         counts = triage.count(every)
-        left = triage.choose(every, states=query.state, sort=query.sort, cursor=query.cursor or "")
+        with known_cursor():
+            left = triage.choose(every, states=query.state, sort=query.sort, cursor=query.cursor or "")
     else:
         left = [triage.Standing(name, "well") for name in names if name > (query.cursor or "")]
     page = left[: query.limit]

@@ -115,7 +115,7 @@ def test_each_option_is_a_keyword_where_it_is_of_use() -> None:
     stores = set(get_type_hints(keywords.StoreOptions))
     known = {use: set(get_type_hints(kind)) for use, kind in of.items()}
     bolts = set(get_type_hints(keywords.BoltOptions)) | set(get_type_hints(keywords.JobOptions))
-    assert stores.union(bolts, *known.values()) == set(OPTIONS) - NAMED
+    assert stores.union(bolts, *known.values()) - {"receives"} == set(OPTIONS) - NAMED
     for name, uses in ((name, one.uses) for name, one in OPTIONS.items() if one.uses):
         assert STEP in uses or name not in bolts
         for use in of.keys() - uses:

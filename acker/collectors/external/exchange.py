@@ -378,9 +378,9 @@ class Exchange:
     def _send(self, commit: ExternalCommit) -> Operation[None]:
         asked, core = time.monotonic(), self.core
         try:
-            yield from commits.fail_rows(
-                core, [(tree, cause) for trees, cause in commit.fails for tree in trees]
-            )
+            fails = [(tree, cause) for trees, cause in commit.fails for tree in trees]
+            if not (yield from commits.fail_rows(core, fails)):
+                commit.unsent = {}
             # Its notes are dropped by the next carrying out.
             ended = yield from commits.carry_out(core, commit, self._spent)
             self._spent = ended.spent

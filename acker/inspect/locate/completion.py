@@ -28,6 +28,7 @@ LONGEST = 10 * 365 * 86_400.0
 """Seconds that a time may be ahead."""
 _TRIES = 5
 _SECONDS = 2.0
+AGE_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,3})?[smhd]$"
 _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|h|d)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 IN_NO_STREAM = "in no stream: with a spout or a bolt in plain Python"
@@ -138,8 +139,8 @@ def completion(core: Core, before: str | datetime | float) -> Operation[Completi
 
 
 def _before(before: str | datetime | float, now: float) -> float:
-    if isinstance(before, str):
-        at = before_of(before, now)
+    if isinstance(before, str):  # no record was tracked before 1970, and each time to come is open
+        at = min(max(0.0, before_of(before, now)), now + LONGEST)
     elif isinstance(before, datetime):
         if before.tzinfo is None:
             raise ValidationError(f"before: expected a datetime with a zone, got {shown(before)}")

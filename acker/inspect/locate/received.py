@@ -27,10 +27,10 @@ def received(core: Core, asked: Sequence[tuple[Segment, int]]) -> Operation[list
     places = [
         (at, key) for at, (one, slot) in enumerate(asked) for key, _ in vectors.keys_of(core, one, slot)
     ]
-    replies = yield [command("HMGET", key, "state", "rows", "bits", "full") for _, key in places]
+    replies = yield [command("HMGET", key, "state", "rows", "bits", "full", "void") for _, key in places]
     missing, acked = [0] * len(asked), [True] * len(asked)
-    for (at, _), (state, rows, bits, full) in zip(places, replies, strict=True):
-        acked[at] &= state is not None and not state.strip(b"2")
+    for (at, _), (state, rows, bits, full, void) in zip(places, replies, strict=True):
+        acked[at] &= state is not None and void is None and not state.strip(b"2")
         if full is None and rows is not None:
             left = whole(rows, "rows of a segment") - int.from_bytes(bits or b"", "big").bit_count()
             missing[at] = max(missing[at], left)

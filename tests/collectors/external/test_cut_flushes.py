@@ -217,6 +217,27 @@ def test_a_row_that_was_not_delivered_fails_though_its_shard_is_set_back_before_
     assert {name: made.counters()[name] for name in ("failed", "acked")} == {"failed": 1, "acked": 0}
 
 
+def test_a_flush_goes_on_where_fails_of_rows_find_no_room_to_wait(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exchange, "_RECENT", 1)
+    made = make(ackers=1, waiting_bytes=0)
+    items, out = made.incoming("items", subscription="count"), made.outgoing("items")
+    headers = source(made, 3)
+    made.flush()
+    for row in items.extract_many(headers):
+        items.fail(row, "odd")
+    made.flush()
+    spout = made.spout("s")
+    for outcome in spout.outcomes(timeout=10.0):
+        spout.confirm(outcome)
+    made.flush()
+    out.delivered("timed out", Message(headers[0]))  # its tree is over, which looks like one to come
+    made.flush()
+    assert "1 trees of rows that were not delivered found no room" in caplog.text
+    assert made.counters()["orphaned"] == 1
+
+
 def test_a_forked_child_sends_and_receives_for_itself(make: Make) -> None:
     made = make()
     spout, out = made.spout("s"), made.outgoing("items")

@@ -106,21 +106,28 @@ def _fail_unheard(core: Core, commit: ExternalCommit) -> Operation[None]:
     yield from fail_rows(core, fails)
 
 
-def fail_rows(core: Core, fails: Sequence[tuple[int, bytes]]) -> Operation[None]:
+def fail_rows(core: Core, fails: Sequence[tuple[int, bytes]]) -> Operation[bool]:
     """Fails trees of rows that were not delivered, which may wait for their track as long as bits do.
 
-    It comes before any bit of these rows: a bit may complete a tree that is to fail.
+    It comes before any bit of these rows: a bit may complete a tree that is to fail. Trees that are over look
+    like trees that are not tracked yet, so there may be more than have room to wait, however often the flush
+    is called: the flush goes on then.
 
-    Raises:
-        StreamFull: Too much waits in a shard for its track; some of the trees may have failed.
+    Returns:
+        False if some found no room, which is logged: no bit of these rows may be set, so their trees expire.
     """
     if not fails:
-        return
+        return True
     anchors = np.array([anchor for anchor, _ in fails], np.int64)
     failing = core.fail_each(anchors, [cause for _, cause in fails], stay=1000 * core.config.stamp_ttl)
     orphaned = (yield from idempotence.send(core, failing)).orphaned
     if orphaned:
-        raise receiving.full(core, f"FULL {orphaned:,} failed trees found no room to wait for their track")
+        _log.error(
+            "%s: %d trees of rows that were not delivered found no room to wait for their track, so they do "
+            "not fail: those that are not over expire, or are acked where no subscription waits for the rows",
+            core.config.name, orphaned,
+        )  # fmt: skip
+    return not orphaned
 
 
 @dataclass(frozen=True, slots=True)
