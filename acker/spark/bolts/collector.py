@@ -224,7 +224,7 @@ class Collector(ExternalWork):
         if self._has_places(rows):
             mapped = self.map(rows, function, schema, concurrency=concurrency, timeout=timeout)
             return self.emit(mapped, stream, anchored=anchored)
-        rows = with_anchors(rows, "emit_map").drop(COLUMN)
+        rows = with_anchors(rows.drop(COLUMN) if self.received else rows, "emit_map")
         once.check_effects(rows, "emit_map", self._used_once, emits=True)
         mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
         record_schema(self._ledger, stream, StructType([one for one in whole if one.name != RUN]))

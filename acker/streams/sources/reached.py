@@ -102,11 +102,18 @@ def open_before(core: Core, before: int) -> Operation[dict[str, Noted]]:
 
 
 def _stored(core: Core) -> Operation[dict[bytes, bytes]]:
-    """All notes, page by page: there is one for each partition of each group."""
-    stored, cursor = dict[bytes, bytes](), 0
-    while True:
-        [(found, page)] = yield [command("HSCAN", keys.reached(core.config.name), cursor, "COUNT", _CALL)]
+    """All notes, page by page: there is one for each partition of each group.
+
+    Open records of partitions that nobody notes any more move to a field of their spout meanwhile. These
+    fields are read last: records may count twice then, and none is missed.
+    """
+    stored, cursor, key = dict[bytes, bytes](), -1, keys.reached(core.config.name)
+    while cursor:
+        [(position, page)] = yield [command("HSCAN", key, max(0, cursor), "COUNT", _CALL)]
         stored |= pairs(page)
-        cursor = int(found)
-        if cursor == 0:
-            return stored
+        cursor = int(position)
+    moved = [b"p:/old/" + name.removeprefix(b"s:") for name in stored if name.startswith(b"s:")]
+    if moved:
+        [texts] = yield [command("HMGET", key, *moved)]
+        stored |= {name: text for name, text in zip(moved, texts, strict=True) if text is not None}
+    return stored
