@@ -6617,6 +6617,23 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The request is not what this schema says. */
             422: {
                 headers: {
@@ -7629,7 +7646,7 @@ export interface operations {
         parameters: {
             query: {
                 /** @description ISO time with a zone, or an age by the store's clock: `90s`, `15m`, `2h`, `1d`. */
-                before: string;
+                before: string | unknown | unknown;
             };
             header?: never;
             path: {

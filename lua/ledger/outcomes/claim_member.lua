@@ -46,9 +46,10 @@ for at = 1, most do
 end
 if not place and quiet and now - holders[quiet].seen >= tonumber(ARGV[5]) then place = quiet end
 if not place then return {0, 0, 0} end
+local ended = not goes_on and run or -1 -- a run that begins in the same millisecond is another one
 if not goes_on then run = nil end
 if ARGV[7] ~= '0' then run = math.min(run or now, tonumber(ARGV[7])) end
-run = run or now
+run = run or math.max(now, ended + 1)
 redis.call('HSET', KEYS[1], 'run', string.format('%d', run))
 redis.call('HSET', KEYS[1], place, string.format('%s %d %d', token, now, now + ARGV[4]))
 redis.call('EXPIRE', KEYS[1], ARGV[6])

@@ -124,7 +124,7 @@ def fail_rows(core: Core, fails: Sequence[tuple[int, bytes]]) -> Operation[bool]
     if orphaned:
         _log.error(
             "%s: %d trees of rows that were not delivered found no room to wait for their track, so they do "
-            "not fail: those that are not over expire, or are acked where no subscription waits for the rows",
+            "not fail. Trees that are not over expire, or are acked where no subscription waits for the rows",
             core.config.name, orphaned,
         )  # fmt: skip
     return not orphaned
