@@ -79,6 +79,7 @@ class Sender:
         for anchors in rows:
             sent = Sent(secrets.token_hex(14), segments.new_seed(), self.now)
             sent.rows = [(anchor,) for anchor in anchors.tolist()]
+            sent.trees = set(anchors.tolist())
             made.append(sent)
         self.carry_out(ExternalCommit(secrets.token_hex(16), {STREAM: Out(self.external, made)}))
         return made
