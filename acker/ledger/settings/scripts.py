@@ -13,8 +13,8 @@ def open_topology(
     """Stores a configuration where there is none. removals, until: as in `acker.streams.log.kinds.Seen`."""
     name = config.name
     beside = [keys.streams(name), keys.lines(name), keys.steps(name), keys.step_numbers(name)]
-    args = [removals, until, *_words(fields)]
-    return script("open_topology", [keys.config(name), keys.removals(name), *beside], args, config.wait)
+    args = [removals, until, keys.removals(name), *beside, *_words(fields)]
+    return script("open_topology", [keys.config(name)], args, config.wait)
 
 
 def forget_topology(topology: str, epoch: str, ttl: int, beside: Sequence[bytes]) -> Request:
