@@ -172,6 +172,25 @@ def test_places_are_few_and_go_to_the_next_process(
     assert ledger.run(claim(ledger.core, third)), "and takes another one"
 
 
+def test_members_that_come_in_one_millisecond_are_told_apart(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their requests go together: the server mostly has one time for them."""
+    monkeypatch.setattr(members, "MOST_MEMBERS", 2)
+    monkeypatch.setattr(members, "SILENT", 0.0)
+    core = topology.ledger.core
+    gone = [members._request(core, Membership.of("a", 0.0), 0.0) for _ in range(20)]
+    runs = [run for _, run, *_ in topology.ledger.store.send(gone)]
+    assert runs == sorted(set(runs)), "each is a run of its own"
+    places = set[tuple[int, ...]]()
+    for number in range(20):
+        three = [members._request(core, Membership.of(f"b-{number}", 60.0), 60.0) for _ in range(3)]
+        places.add(tuple(place for place, *_ in topology.ledger.store.send(three)))
+    # The first place goes where a millisecond has passed since.
+    assert (1, 2, 2) in places
+    assert places <= {(1, 2, 2), (1, 2, 1)}
+
+
 def test_outcomes_of_a_process_that_takes_a_place_meanwhile_are_not_confirmed(topology: Topology) -> None:
     """The lowest member pauses after each of its exchanges in turn, and the place of a gone one is taken."""
     ledger, slabs = topology.ledger, set[bytes]()

@@ -21,7 +21,7 @@ def alive(ledger: Ledger, worker: Worker) -> int:
 
 
 def test_the_signs_of_life_of_all_workers_are_one_exchange_with_the_store(valkey_url: str) -> None:
-    """One after the other, 128 of them take 25 s where the store is 200 ms away."""
+    """128 leases that are renewed one after the other take 25 s where the store is 200 ms away."""
     exchanges = list[bytes]()
 
     def far(_: socket.socket, request: bytes) -> None:

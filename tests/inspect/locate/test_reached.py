@@ -10,11 +10,12 @@ from acker.ledger.client import Ledger
 from acker.ledger.outcomes import outcomes
 from acker.ledger.outcomes.outcomes import OutcomeReader
 from acker.store import keys
-from acker.store.operation import Request, command
+from acker.store.operation import Operation, Request, command
 from acker.store.replies import pairs
 from acker.streams.sources import reached
 from acker.streams.sources.reached import Position
 from tests.helpers.builders.gates import begin, look, mark, now
+from tests.helpers.builders.streaming import after_each
 
 
 def test_positions_of_a_source_count_by_partition_and_survive_their_spout(ledger: Ledger) -> None:
@@ -146,3 +147,28 @@ def test_of_groups_that_nobody_reads_the_open_records_stay_alone(ledger: Ledger)
     assert stored[b"p:/old/k"].split()[3:] == [str(before).encode(), b"1", b"1"]
     ledger.run(remove_spout(ledger.core, "k"))
     assert ledger.store.send([command("HKEYS", key)]) == [[b"server"]]
+
+
+def test_open_records_that_move_while_notes_are_read_page_by_page_are_not_missed(ledger: Ledger) -> None:
+    begin(ledger)
+    core, key = ledger.core, keys.reached("t")
+    for spout in ("k", "other"):
+        ledger.run(core.register_spout(spout))
+    ledger.run(reached.note(core, "k", [Position("g/topic/0", "id", False, 0, 10, {})]))
+    many = [Position(f"h/topic/{number}", "id", False, 5, 5, {}) for number in range(1_500)]
+    ledger.run(reached.note(core, "other", many))
+    before = now(ledger) + 1_000
+    [kept] = ledger.store.send([command("HGET", key, "p:g/topic/0")])
+    for place in range(1, 5):  # the note is on one of the pages, so it moves before and after that is read
+        ledger.store.send([command("HDEL", key, "p:/old/k"), command("HSET", key, "p:g/topic/0", kept)])
+        notes: dict[str, reached.Noted] = {}
+        for exchange, _ in enumerate(after_each(ledger, _take(notes, reached.open_before(core, before)))):
+            if exchange + 1 == place:
+                ledger.store.send(
+                    [command("HSET", key, "p:/old/k", kept), command("HDEL", key, "p:g/topic/0")]
+                )
+        assert notes["k"].open >= 10, place
+
+
+def _take(notes: dict[str, reached.Noted], operation: Operation[dict[str, reached.Noted]]) -> Operation[None]:
+    notes.update((yield from operation))
