@@ -171,6 +171,7 @@ def run_bolt(
     given |= {first + at: _Given(*entry) for at, entry in enumerate(zip(anchors, collected, strict=True))}
     acker = Acker(place, topology)
     with acker.job(spark, bolt.name) as collector:
+        collector.transactions.job = False  # the bolt is to work as in a batch
         with_trees = StructType([*rows.schema.fields, StructField(ANCHORS, LongType())])
         batch = collector.take(_INPUT, with_trees) if stamped is None else stamped
         bolt_function.call(bolt.work, bolt.name, batch, collector)

@@ -92,7 +92,7 @@ def effects(topology: str, staged_id: str) -> bytes:
 
 
 def external(topology: str, kind: str, name: str) -> bytes:
-    """String `receipts`: rows that a commit has received. Hash `sent`: a writer's external segments."""
+    """String `receipts`: received rows of a commit. Hashes `sent`, `txn`: a writer's segments, and writes."""
     return f"acker:{{{topology}}}:{kind}:{name}".encode()
 
 

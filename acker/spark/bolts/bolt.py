@@ -141,6 +141,7 @@ class Bolt(Shipped):
                         ledger, at, (roots.how.spout for roots in work.roots())
                     )
             collector.sends.forget()
+            collector.transactions.forget()
         batch_inputs.forget(ledger, at)
         _note_done(ledger, at, self.name)
 

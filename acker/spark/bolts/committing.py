@@ -54,6 +54,7 @@ def failure(collector: Collector, batch: int, call: Callable[[], object]) -> str
     try:
         call()
         collector.life.end()
+        collector.check_transactions()
     except FailedException as error:
         collector.life.end(wait=False)
         return cause(collector.name, error, batch)

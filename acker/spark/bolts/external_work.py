@@ -1,5 +1,7 @@
 """The rows of external streams in a batch: what it has received, and what it sends to sinks."""
 
+from typing import Any
+
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType
@@ -13,9 +15,12 @@ from acker.spark.external.kafka import with_stamps
 from acker.spark.external.receiving import Received
 from acker.spark.external.sending import Sends, Write
 from acker.spark.external.sinks import Sink
+from acker.spark.external.transactions import Transactions
 from acker.spark.options.options import Options
 from acker.spark.queries import given_rows
 from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.records.staging import StagedRows
+from acker.spark.runtime.arrow import Function
 from acker.spark.runtime.scope import in_life
 from acker.streams.log import segments
 from acker.streams.log.segments import ANCHORS
@@ -39,7 +44,12 @@ class ExternalWork(BatchWork):
         batch: The batch, or the job.
         key: The key of a job.
         job: True for a job.
+
+    Attributes:
+        transactions: The named writes of the batch to tables.
     """
+
+    _noted = True
 
     def __init__(
         self, spark: SparkSession, options: Options, batch: MicroBatch, key: str = "", *, job: bool = False
@@ -48,6 +58,8 @@ class ExternalWork(BatchWork):
         self.sends = Sends(self._ledger, batch)
         self.received: list[Received] = []
         self.given: list[DataFrame] = []
+        noted = self._ledger if self._noted else None
+        self.transactions = Transactions(noted, batch, self.life, self.received, job=job)
         self._of_rows = options.subscription if options.subscription_named else options.stream
 
     @in_life
@@ -122,6 +134,20 @@ class ExternalWork(BatchWork):
             self.sends.staged[-1] = self.sends.staged[-1].as_said_unanchored()
         return sent
 
+    def _stage(
+        self,
+        rows: DataFrame,
+        mapper: Function | None = None,
+        *,
+        stream: str = "",
+        anchored: bool = True,
+        **how: Any,
+    ) -> StagedRows:
+        staged = super()._stage(rows, mapper, stream=stream, anchored=anchored, **how)
+        if stream in self.holds or any(one.failures for one in staged.pieces):
+            self.transactions.doubt()
+        return staged
+
     def _has_places(self, rows: DataFrame) -> bool:
         return bool(self.received) and COLUMN in rows.columns and EFFECT not in rows.columns
 
@@ -145,6 +171,8 @@ class ExternalWork(BatchWork):
         if len(collected) > _MOST_FAILS:
             return False
         causes = texts([row[FAILED] for row in collected], self.name, self._how.batch)
+        if collected and self.transactions.names:
+            self.transactions.doubt()
         left, reasons = list[list[int | None]](), list[str]()
         for row, cause in zip(collected, causes, strict=True):
             noted, stamps = set[int](), row[COLUMN]
@@ -162,6 +190,7 @@ class ExternalWork(BatchWork):
 
     def _fail_trees(self, anchors: pa.Array, reasons: list[str]) -> None:
         """Stages the trees of rows to be failed; rows without anchors are refused by the commit."""
+        self.transactions.doubt()
         how, core = self._how, self._ledger.core
         trees, causes = failed_rows.rows_failures(anchors, pa.array(reasons), how.step, how.batch)
         failures = self._ledger.run(staging.stage_failures(core, how.ttl, trees, causes))
@@ -169,6 +198,17 @@ class ExternalWork(BatchWork):
         self.staged.append(Staged("", failures=tuple(failures), unfailed=unfailed, treeless=treeless))
 
     # For the commit
+
+    def check_transactions(self) -> None:
+        """Checks that the named writes of the batch have the records that its commit acks.
+
+        Raises:
+            AckerError, FailedException: As in `Transactions.check`.
+        """
+        given = {id(received): rows for received, rows in zip(self.received, self.given, strict=True)}
+        self.transactions.check(
+            lambda received: given_rows.may_be_of_batch(given[id(received)]), bool(self.taken)
+        )
 
     def check_given(self) -> None:
         """Checks what a batch that has trees of its own has received.

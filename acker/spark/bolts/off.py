@@ -65,6 +65,7 @@ class OffCollector(Collector):
     """
 
     because = "acker is turned off"
+    _noted = False
 
     def _refusal(self, call: str, stream: str) -> AckerError:
         """The error of a call that needs rows in the store."""

@@ -82,7 +82,7 @@ TEMPORARY = {
     "effects", "staged", "once", "published", "marks", "delivered", "holder", "readers", "heartbeats",
     "fences", "suspect", "verdict", "stale", "applied", "trace", "traces", "skipped", "progress", "workers",
     "gathered", "gathering", "gone", "answer", "given", "result", "volumes", "early_rows",
-    "removals", "members", "receipts", "sent", "server",
+    "removals", "members", "receipts", "sent", "server", "txn",
     "calls", "deadlines", "removed",
 }  # fmt: skip
 """Keys that always have a time to live."""
