@@ -10,7 +10,7 @@ from acker.errors import AckerError, ValidationError
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs.causes import texts
 from acker.spark.bolts.batch_work import BatchWork, with_anchors
-from acker.spark.external import receiving
+from acker.spark.external import marking, receiving
 from acker.spark.external.kafka import with_stamps
 from acker.spark.external.receiving import Received
 from acker.spark.external.sending import Sends, Write
@@ -63,7 +63,7 @@ class ExternalWork(BatchWork):
         self._of_rows = options.subscription if options.subscription_named else options.stream
 
     @in_life
-    def receive(self, rows: DataFrame, stream: str) -> DataFrame:
+    def receive(self, rows: DataFrame, stream: str, *, duplicates: str | None = None) -> DataFrame:
         """Receives rows of an external stream: the commit acks the rows that the function was given.
 
         All rows come back, also such as came before, or that have no stamp. The step's name is its
@@ -77,6 +77,10 @@ class ExternalWork(BatchWork):
             rows: The rows, as they were read, with the column `_acker_stamp`: a text, or an array of texts
                 where each row stands for several rows; or with `headers` of Kafka, by includeHeaders.
             stream: The name of the stream.
+            duplicates: "mark" adds the text column `_acker_known`, which says what the store knew of a row
+                when this was called: `first`, no commit of the subscription has received it; `copy`, one
+                has, so it was acked or has failed; `over`, its trees ended without it; `untracked`, it has no
+                stamp of the stream. Two copies in one batch are both `first`.
 
         Returns:
             The rows with the column `_acker`, beside `_acker_stamp`: a bigint; an array if rows have several
@@ -84,12 +88,13 @@ class ExternalWork(BatchWork):
 
         Raises:
             ValidationError: The rows have no column `_acker_stamp`; or have the column `_acker`, so trees of
-                their own, which the commit would ack too early.
+                their own, which the commit would ack too early; or `duplicates` is another word.
             UnsafePlan: The query of the batch has an operator that leaves out rows, as a filter.
             StreamKindError: The stream is managed.
             SubscriptionInUse: A live step of another name serves the subscription.
         """
         check_name(stream, "stream")
+        mark = marking.check(duplicates)
         of_query, rows = rows, with_stamps(rows)
         receiving.check_column(rows, stream)
         at = None if self.job is not None else self._batch
@@ -98,7 +103,7 @@ class ExternalWork(BatchWork):
         with self._of_batch():
             if fixed:
                 rows = rows.localCheckpoint(eager=True)
-            received = receiving.receive(self._ledger, rows, stream, self._of_rows, fixed=fixed)
+            received = receiving.receive(self._ledger, rows, stream, self._of_rows, fixed=fixed, mark=mark)
         step = serving.serve(core, stream, received.slot, self._of_rows, self.name, shared=False)
         self._ledger.run(step)
         self.received.append(received)

@@ -20,7 +20,7 @@ from acker.errors import AckerError, FailedException, TurnedOff
 from acker.ledger.slabs.causes import Cause, said_by
 from acker.spark.bolts.batch_work import with_anchors
 from acker.spark.bolts.collector import EFFECTS, HORIZON, Collector
-from acker.spark.external import receiving
+from acker.spark.external import marking, receiving
 from acker.spark.external.kafka import with_stamps
 from acker.spark.external.sending import SEGMENT_ROWS
 from acker.spark.external.sinks import Sink, Write, sink_of
@@ -102,11 +102,12 @@ class OffCollector(Collector):
         return 0
 
     @in_life
-    def receive(self, rows: DataFrame, stream: str) -> DataFrame:
-        """Returns the rows with a column `_acker` of 0."""
-        rows = with_stamps(rows)
+    def receive(self, rows: DataFrame, stream: str, *, duplicates: str | None = None) -> DataFrame:
+        """Returns the rows with a column `_acker` of 0; marked, each is `untracked`."""
+        mark, rows = marking.check(duplicates), with_stamps(rows)
         receiving.check_column(rows, stream)
-        return rows.withColumn(ANCHORS, F.lit(0).cast("bigint"))
+        rows = rows.withColumn(ANCHORS, F.lit(0).cast("bigint"))
+        return rows.withColumn(marking.KNOWN, F.lit("untracked")) if mark else rows
 
     @in_life
     def emit_map(

@@ -7,11 +7,12 @@ some. So a bit is sent only for a position that both looks had: the function was
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, LongType, StringType
 
@@ -19,7 +20,8 @@ from acker.errors import ValidationError
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
-from acker.spark.runtime.arrow import map_in_arrow
+from acker.spark.external.marking import KNOWN, Marker
+from acker.spark.runtime.arrow import arrow_column, map_in_arrow
 from acker.spark.runtime.pickling import Shipped
 from acker.streams.log import subscriptions
 from acker.streams.log.segments import ANCHORS
@@ -27,7 +29,7 @@ from acker.streams.staging.external import bits, declaring
 from acker.streams.staging.external.declaring import External
 from acker.streams.staging.external.rows import receipts
 from acker.streams.staging.external.rows.carriers import COLUMN
-from acker.streams.staging.external.rows.lookup import find_over
+from acker.streams.staging.external.rows.lookup import find_over, find_received
 from acker.streams.staging.external.rows.receipts import Receipt
 from acker.streams.staging.external.rows.stamps import Seal, Stamp
 
@@ -154,24 +156,6 @@ class _Anchors(Shipped):
         )
 
 
-def _anchors_column(function: _Anchors, of: Column) -> Column:
-    kind = ArrayType(LongType()) if function.several else LongType()
-    functions: Any = F
-    if hasattr(F, "arrow_udf"):
-
-        def call(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
-            yield from function(columns)
-
-        return functions.arrow_udf(call, kind)(of)  # type: ignore[no-any-return]
-    import pandas as pd
-
-    def call_pandas(columns: Iterator[pd.Series]) -> Iterator[pd.Series]:
-        for made in function(pa.array(column) for column in columns):
-            yield made.to_pandas()
-
-    return functions.pandas_udf(call_pandas, kind)(of)  # type: ignore[no-any-return]
-
-
 @dataclass(slots=True)
 class Received:
     """The rows of an external stream that a batch receives, for a subscription.
@@ -183,6 +167,7 @@ class Received:
         look: What their stamps said before the function.
         over: Where trees of their segments are over.
         fixed: True if every evaluation gives the same rows: one look is enough.
+        known: The rows that the subscription had received before, if they are to be marked.
     """
 
     ledger: Ledger
@@ -193,6 +178,7 @@ class Received:
     look: Look
     over: frozenset[Place]
     fixed: bool
+    known: dict[Place, bytes] | None = None
     fails: dict[Place, _Fails] = field(default_factory=dict)
 
     @property
@@ -210,7 +196,13 @@ class Received:
         """The rows with the column `_acker`, as the function gets them."""
         several = bool(self.look.counted["several"]) or _is_list(self.rows)
         function = _Anchors(self._looker(), self.over, several)
-        return self.rows.withColumn(ANCHORS, _anchors_column(function, F.col(COLUMN)))
+        kind = ArrayType(LongType()) if several else LongType()
+        rows = self.rows.withColumn(ANCHORS, arrow_column(function, kind, F.col(COLUMN)))
+        if self.known is None:
+            return rows
+        seal = partial(_seal, self.ledger.config.name, self.stream, self.external)
+        marker = Marker(seal, self.ledger.config.ackers, self.over, self.known)
+        return rows.withColumn(KNOWN, arrow_column(marker, StringType(), F.col(COLUMN)))
 
     def fail(self, text: object, cause: bytes) -> set[int]:
         """Notes that a row has failed, and returns its trees that fail with its bit.
@@ -229,7 +221,7 @@ class Received:
         noted = set[int]()
         for shard, anchors in by_shard.items():
             place = stamp.token, shard
-            if place not in self.over and _has(self.look.rows.get(place, b""), stamp.position):
+            if place not in self.over and bits.has(self.look.rows.get(place, b""), stamp.position):
                 self.fails.setdefault(place, {}).setdefault(stamp.position, (anchors, cause))
                 noted.update(anchors)
         return noted
@@ -263,7 +255,7 @@ def _receipt(stream: str, slot: int, epoch: bytes, received: Sequence[Received])
             rows[place] = bits.either(rows.get(place, b""), positions)
             newest = max(newest, part.look.begun[place[0]])
             for at, why in part.fails.get(place, {}).items():
-                if _has(positions, at):
+                if bits.has(positions, at):
                     fails.setdefault(place, {}).setdefault(at, why)
         counted.update({kind: count for kind, count in part.look.counted.items() if kind not in _OWN})
         counted["over"] += len({token for token, _ in part.over})
@@ -271,7 +263,9 @@ def _receipt(stream: str, slot: int, epoch: bytes, received: Sequence[Received])
     return Receipt(stream, slot, epoch.decode(), newest, dict(counted), worked)
 
 
-def receive(ledger: Ledger, rows: DataFrame, stream: str, subscription: str, *, fixed: bool) -> Received:
+def receive(
+    ledger: Ledger, rows: DataFrame, stream: str, subscription: str, *, fixed: bool, mark: bool = False
+) -> Received:
     """Reads the stamps of rows, and asks the store which of their trees are over.
 
     Args:
@@ -280,6 +274,7 @@ def receive(ledger: Ledger, rows: DataFrame, stream: str, subscription: str, *, 
         stream: The stream.
         subscription: The subscription.
         fixed: True if every evaluation gives the same rows.
+        mark: True if the rows get the column `_acker_known` (acker/spark/external/marking.py).
 
     Raises:
         ValidationError: The rows have no such column, or have trees of their own.
@@ -295,7 +290,8 @@ def receive(ledger: Ledger, rows: DataFrame, stream: str, subscription: str, *, 
     asked = {place: look.begun[place[0]] for place in look.rows}
     found = ledger.run(find_over(core, stream, external, slot, asked)) if asked else {}
     over = frozenset(place for place, is_over in found.items() if is_over)
-    return Received(ledger, stream, rows, external, slot, look, over, fixed)
+    known = ledger.run(find_received(core, slot, asked)) if mark else None
+    return Received(ledger, stream, rows, external, slot, look, over, fixed, known)
 
 
 def check_column(rows: DataFrame, stream: str) -> None:
@@ -342,11 +338,6 @@ def _and(first: bytes, other: bytes) -> bytes:
     size = min(len(first), len(other))
     both = int.from_bytes(first[:size], "big") & int.from_bytes(other[:size], "big")
     return both.to_bytes(size, "big")
-
-
-def _has(bitmap: bytes, position: int) -> bool:
-    """True if a bitmap has a position."""
-    return position >> 3 < len(bitmap) and bool(bitmap[position >> 3] & 0x80 >> (position & 7))
 
 
 def trees(received: Sequence[Received]) -> Ids:

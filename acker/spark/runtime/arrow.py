@@ -1,14 +1,16 @@
-"""`DataFrame.mapInArrow` for columns of any name and type.
+"""`DataFrame.mapInArrow` for columns of any name and type, and columns that functions make of Arrow arrays.
 
 Spark's own takes no name with a dot, or a backtick. Before Spark 4.2, empty arrays come without offsets,
 which pyarrow reads all the same: asking for the size of a map among them ends the process.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql.types import DataType, StructType
 
 from acker.spark.runtime.pickling import Shipped
 
@@ -37,6 +39,26 @@ def map_in_arrow(rows: DataFrame, function: Function, schema: StructType | str) 
         return rows.mapInArrow(_Taking(function, None), schema)
     plain = rows.toDF(*(f"c{place}" for place in range(len(names))))
     return plain.mapInArrow(_Taking(function, names), schema)
+
+
+def arrow_column(
+    function: Callable[[Iterator[pa.Array]], Iterator[pa.Array]], kind: DataType, of: Column
+) -> Column:
+    """A column of a type that a function makes of another column, in one pass over the rows of a task."""
+    functions: Any = F
+    if hasattr(F, "arrow_udf"):
+
+        def call(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
+            yield from function(columns)
+
+        return functions.arrow_udf(call, kind)(of)  # type: ignore[no-any-return]
+    import pandas as pd
+
+    def call_pandas(columns: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        for made in function(pa.array(column) for column in columns):
+            yield made.to_pandas()
+
+    return functions.pandas_udf(call_pandas, kind)(of)  # type: ignore[no-any-return]
 
 
 def sound(batch: pa.RecordBatch) -> pa.RecordBatch:

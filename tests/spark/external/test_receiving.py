@@ -57,6 +57,27 @@ def test_a_job_acks_the_rows_that_it_was_given_and_a_second_one_changes_nothing(
     assert topology.counters()["late"] == topology.counters()["orphaned"] == 0
 
 
+def test_marked_rows_say_if_they_were_received_before(
+    spark: SparkSession, acker: Acker, topology: Topology, items: str, tmp_path: Path
+) -> None:
+    def words(rows: DataFrame, step: str = "count") -> dict[str, int]:
+        with acker.job(spark, step) as collector:
+            marked = collector.receive(rows, "items", duplicates="mark")
+            return {row[0]: row[1] for row in marked.groupBy("_acker_known").count().collect()}
+
+    table, part = spark.read.parquet(items), str(tmp_path / "part")
+    with pytest.raises(ValidationError, match="'drop'"), acker.job(spark, "count") as collector:
+        collector.receive(table, "items", duplicates="drop")
+    table.filter("value < '5'").write.parquet(part)  # a part of each segment
+    some = spark.read.parquet(part).count()
+    assert words(spark.read.parquet(part)) == {"first": some}
+    strange = spark.createDataFrame([("x", None), ("y", "no stamp")], SCHEMA)
+    stamps = F.collect_list("_acker_stamp").alias("_acker_stamp")
+    assert words(table.groupBy(F.expr("value < '5'")).agg(stamps)) == {"first": 1, "copy": 1}
+    assert words(table.union(strange)) == {"copy": ROWS, "untracked": 2}
+    assert words(table, "late") == {"over": ROWS}, "it has joined when they were sent"
+
+
 def test_rows_that_fail_fail_their_records_alone(
     spark: SparkSession, acker: Acker, topology: Topology, items: str
 ) -> None:

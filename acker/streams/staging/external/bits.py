@@ -60,3 +60,8 @@ def either(first: bytes, other: bytes) -> bytes:
 def count(bitmap: bytes) -> int:
     """Counts the positions of a bitmap."""
     return int.from_bytes(bitmap, "big").bit_count()
+
+
+def has(bitmap: bytes, position: int) -> bool:
+    """True if a bitmap has a position."""
+    return position >> 3 < len(bitmap) and bool(bitmap[position >> 3] & 0x80 >> (position & 7))

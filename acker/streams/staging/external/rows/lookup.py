@@ -4,14 +4,18 @@ Terms: a segment is the rows of an external stream that one sender stamped toget
 number of a subscription.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds
 from acker.streams.staging.external import subscribed
+from acker.streams.staging.external.bits import MOST_POSITIONS
 from acker.streams.staging.external.declaring import MARGIN, External, longest_ttl, lost, stored_ttl
+
+_ALL = b"\xff" * (MOST_POSITIONS // 8)
+"""The bitmap of all rows that a segment may have."""
 
 
 def find_over(
@@ -58,3 +62,22 @@ def find_over(
 def _is_for(slot: int, announced: Reply) -> bool:
     """False if a segment was announced for other subscriptions: the one of `slot` has joined later."""
     return announced is None or b"%d" % slot in announced.split(b",")
+
+
+def find_received(
+    core: Core, slot: int, places: Iterable[tuple[str, int]]
+) -> Operation[dict[tuple[str, int], bytes]]:
+    """Finds the rows that a subscription has received, as bitmaps by token and shard.
+
+    A segment that is acked has all its rows. One whose trees ended otherwise has none that anybody knows of.
+    """
+    asked = list(places)
+    replies = yield [
+        command("HMGET", core.shards[shard].staged(token, slot), "state", "full", "void", "bits")
+        for token, shard in asked
+    ]
+    bitmaps = dict[tuple[str, int], bytes]()
+    for place, (state, full, void, bits) in zip(asked, replies, strict=True):
+        acked = state is not None and not state.strip(b"2")
+        bitmaps[place] = b"" if void else _ALL if full or acked else bits or b""
+    return bitmaps
