@@ -52,7 +52,8 @@ def demo(
         int, typer.Option(help="One of so many lines always fails; 0: none.")
     ] = demo_options.POISON_EVERY,
     transport: Annotated[
-        str, typer.Option(help="The way of the words: store, or parquet: files, with stamps.")
+        str,
+        typer.Option(help="The way of the words: store; parquet: files, with stamps; or kafka://HOST:PORT."),
     ] = demo_options.TRANSPORTS[0],
     port: Annotated[int, typer.Option(help="TCP port of the dashboard; 0 takes a free one.")] = 0,
     keep: Annotated[

@@ -6,14 +6,14 @@ r"""Counts the words of text: a spout and two Spark applications that only share
     python -m acker.cli.demo.jobs count --topology wordcount --checkpoint /tmp/count --sink /tmp/words.db
 
 They may start in any order: lines wait for their reader. `acker demo` runs all three, and checks the sink.
-With `--words /tmp/words` for both applications, words travel in files there, and not through the store.
+With `--words /tmp/words` for both applications, words travel in files there, and not through the store; with
+`--words kafka://127.0.0.1:9092/words` in a topic.
 """
 
 import sys
 import time
 from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from acker.cli.demo.options import ATTEMPTS, FLAKY_WORDS, MAX_SPOUT_PENDING, POI
 from acker.cli.demo.records import Records
 from acker.cli.demo.sink import Sink
 from acker.cli.demo.text import WORD, Line, find_files, read_lines
+from acker.cli.demo.transports import COLUMNS, Transport, transport_of
 from acker.ledger.client import Ledger
 from acker.spark import Acker, Collector
 from acker.streams import SpoutOptions, StreamSpout
@@ -36,10 +37,8 @@ from acker.streams.spouts.settler import Settler
 SPOUT = "text"
 LINES = "message_id string, line string, attempt int, _acker bigint"
 """The columns of the stream `lines`. Named here, so that an application can start before the first line."""
-WORDS = "message_id string, attempt int, position int, word string, _acker bigint"
+WORDS = f"{COLUMNS}, _acker bigint"
 """The columns of the stream `words`."""
-WORDS_IN_FILES = "message_id string, attempt int, position int, word string, _acker_stamp string"
-"""The columns of its rows where they travel in files."""
 _BATCH = 5_000
 _WAIT = 0.1
 
@@ -92,8 +91,8 @@ class TextSpout:
         settler.settle(self._spout.ledger, SPOUT)
 
 
-def split(acker: Acker, spark: SparkSession, files: str = "") -> DataStreamWriter:
-    """Application 1: reads lines, emits their words. files: a directory, if words travel in files."""
+def split(acker: Acker, spark: SparkSession, to: Transport | None = None) -> DataStreamWriter:
+    """Application 1: reads lines, emits their words. to: their way, if it is not the store."""
 
     @acker.bolt("split")
     def emit_words(batch: DataFrame, collector: Collector) -> None:
@@ -101,25 +100,27 @@ def split(acker: Acker, spark: SparkSession, files: str = "") -> DataStreamWrite
         # goes on where its words go, and a line without words is done.
         words = F.transform(F.regexp_extract_all("line", F.lit(WORD), F.lit(0)), F.lower)
         rows = batch.select("message_id", "attempt", F.posexplode(words).alias("position", "word"), "_acker")
-        if files:  # stamped rows, and the store has no row of them
-            collector.emit(rows, stream="words", to=lambda writer: writer.mode("append").parquet(files))
+        if to is not None:  # stamped rows, and the store has no row of them
+            collector.emit(to.packed(rows), stream="words", to=to.sink())
         else:
             collector.emit(rows, stream="words")
 
     return acker.read_stream(spark, "lines", schema=LINES).writeStream.foreachBatch(emit_words)
 
 
-def count(acker: Acker, spark: SparkSession, sink: Sink, faults: Faults, files: str = "") -> DataStreamWriter:
+def count(
+    acker: Acker, spark: SparkSession, sink: Sink, faults: Faults, by: Transport | None = None
+) -> DataStreamWriter:
     """Application 2: writes words to an idempotent sink, and fails some records on purpose.
 
     A batch may run twice, and a record comes again when it failed: the sink is keyed by (message id,
-    position), so neither counts a word twice. files: a directory, if words travel in files.
+    position), so neither counts a word twice. by: the way of the words, if it is not the store.
     """
 
     @acker.bolt("count")
     def write_words(batch: DataFrame, collector: Collector) -> None:
-        if files:
-            batch = collector.receive(batch, "words")
+        if by is not None:
+            batch = by.unpacked(collector.receive(batch, "words"))
         # One pass over the batch: here the rows come to the driver, where the database is.
         rows = batch.withColumn("reason", reason_to_fail(faults)).toArrow()
         failed = pc.is_valid(rows["reason"])
@@ -127,8 +128,8 @@ def count(acker: Acker, spark: SparkSession, sink: Sink, faults: Faults, files: 
         if pc.any(failed).as_py():
             collector.fail(batch.sparkSession.createDataFrame(rows.filter(failed)), F.col("reason"))
 
-    if files:
-        words = spark.readStream.schema(WORDS_IN_FILES).option("maxFilesPerTrigger", 64).parquet(files)
+    if by is not None:
+        words = by.read(spark)
     else:
         words = acker.read_stream(spark, "words", schema=WORDS, max_rows=200_000)
     return words.writeStream.foreachBatch(write_words)
@@ -146,9 +147,9 @@ def reason_to_fail(faults: Faults) -> Column:
     return F.coalesce(never, at_first)
 
 
-def declare(url: str, topology: str, files: str) -> None:
-    """Has words travel in files: makes their directory, and the subscription that they are sent for."""
-    Path(files).mkdir(parents=True, exist_ok=True)
+def declare(url: str, topology: str, spark: SparkSession, by: Transport) -> None:
+    """Makes the place of words that do not go by the store, and the subscription that they are sent for."""
+    by.declare(spark)
     with Topology(url, topology) as opened:
         opened.incoming("words", subscription="count")
 
@@ -160,7 +161,7 @@ def main() -> None:
     parser.add_argument("--sink", default="words.db", help="count: the SQLite database to write to")
     parser.add_argument("--flaky", default=",".join(FLAKY_WORDS), help="count: words that fail at first")
     parser.add_argument("--poison-every", type=int, default=POISON_EVERY, help="count: one of so many fails")
-    parser.add_argument("--words", default="", help="split, count: a directory, for words in files")
+    parser.add_argument("--words", default="", help="split, count: a directory, or kafka://HOST:PORT/TOPIC")
     parser.add_argument("--input", nargs="*", default=[], help="spout: text to read (default: Python's own)")
     parser.add_argument("--lines", type=int, default=0, help="spout: most lines; 0: all")
     parser.add_argument("--message-timeout", type=float, help="spout: seconds, for a topology that is new")
@@ -177,13 +178,14 @@ def main() -> None:
         sys.stdout.write(f"{spout.records.status}\n")
         return
     acker, spark = Acker(options.url, options.topology), application.session(options.job, options.master)
-    if options.words:
-        declare(options.url, options.topology, options.words)
+    by = transport_of(options.words)
+    if by is not None:
+        declare(options.url, options.topology, spark, by)
     if options.job == "split":
-        query = split(acker, spark, options.words)
+        query = split(acker, spark, by)
     else:
         faults = Faults.parse(options.flaky, options.poison_every)
-        query = count(acker, spark, Sink(options.sink), faults, options.words)
+        query = count(acker, spark, Sink(options.sink), faults, by)
     application.run(query.queryName(options.job).option("checkpointLocation", options.checkpoint))
     spark.stop()
 

@@ -1,5 +1,6 @@
 """The options of the demo, and their defaults."""
 
+import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +20,10 @@ FLAKY_WORDS = ("yield", "thread", "deque")
 POISON_EVERY = 2000
 """The default number of records of which one fails at every attempt."""
 TRANSPORTS = ("store", "parquet")
-"""Ways of the words between the two applications: through the store, or in files."""
+"""Ways of the words between the two applications: through the store, or in files; or `KAFKA`."""
+KAFKA = "kafka://"
+"""Before the address of a broker: through a topic."""
+_SERVERS = re.compile(r"[^\s/,:]+:\d{1,5}(,[^\s/,:]+:\d{1,5})*")
 BILLION = 10**9
 
 
@@ -58,7 +62,8 @@ class Options:
     url: the store; None starts the embedded server. topology: its name, which must not exist yet; None makes
     one. inputs: files and directories; none for the standard library. lines: the number of lines to read; 0
     for all. settings: settings of the topology (`acker.ledger.settings.config.TopologyConfig`). port: the
-    port of the dashboard; 0 for a free one. transport: of the words, one of `TRANSPORTS`.
+    port of the dashboard; 0 for a free one. transport: of the words, one of `TRANSPORTS`, or
+    `kafka://HOST:PORT`, of several brokers with commas between them.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -74,11 +79,17 @@ class Options:
     def __post_init__(self) -> None:
         if self.topology is not None:
             check_name(self.topology, "--topology")
-        if self.transport not in TRANSPORTS:
-            known = " or ".join(TRANSPORTS)
+        if self.transport not in TRANSPORTS and not self.servers:
+            known = f"{', '.join(TRANSPORTS)} or {KAFKA}HOST:PORT"
             raise ValidationError(f"--transport: expected {known}, got {shown(self.transport)}")
         check_settings(self.settings)
         check_number(self.lines, "--lines", 0, BILLION, int)
         check_number(self.max_spout_pending, "--max-spout-pending", 1, BILLION, int)
         check_number(self.port, "--port", 0, 65_535, int)
         check_number(self.faults.poison_every, "--poison-every", 0, BILLION, int)
+
+    @property
+    def servers(self) -> str:
+        """The brokers, as `host:port,host:port`; "" if words do not go by Kafka."""
+        servers = self.transport.removeprefix(KAFKA)
+        return servers if servers != self.transport and _SERVERS.fullmatch(servers) else ""

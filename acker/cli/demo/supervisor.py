@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from types import FrameType
 
 from acker import Topology
 from acker.cli.demo.check import check
-from acker.cli.demo.options import ATTEMPTS, Options
+from acker.cli.demo.options import ATTEMPTS, KAFKA, Options
 from acker.cli.demo.processes import READY, Child, ChildFailed, Children, temporary_directory
 from acker.cli.demo.progress import Progress
 from acker.cli.demo.report import PERCENTILES, Report
@@ -31,6 +32,7 @@ _HOST = "127.0.0.1"
 _PROGRAM = "from acker.cli import main; main()"
 _READY_WITHIN = 300.0
 _LOOK_EVERY = 0.1
+_BROKER_SECONDS = 10.0
 _GRACE = 10.0
 _MOST_CORES = 4
 _GRACE_INTERRUPTED = 3.0
@@ -67,6 +69,8 @@ def starting(options: Options, progress: Progress) -> Iterator["Demo"]:
     if options.url is not None:
         parse(options.url)
     check_port(options.port)
+    if options.servers:
+        _check_answer(options.servers)
     files = find_files(options.inputs)
     with catching() as signals, temporary_directory() as directory, ExitStack() as stack:
         java = ensure_java()
@@ -120,8 +124,8 @@ class Demo:
 
     def run(self) -> Report:
         """Runs the job to its end, and checks it."""
-        in_files = self.options.transport == "parquet"
-        transport = ("--words", str(self.directory / "words")) if in_files else ()
+        words = self._words()
+        transport = ("--words", words) if words else ()
         self._spark("split", "reads lines and emits their words", *transport)
         faults = self.options.faults
         poison = ("--flaky", ",".join(faults.flaky), "--poison-every", str(faults.poison_every))
@@ -161,6 +165,16 @@ class Demo:
             most_frequent=tuple(self._sink.most_frequent(10)),
             check=check(lines, self._sink, dead, status, counters, self.options.faults, ATTEMPTS),
         )
+
+    def _words(self) -> str:
+        """The place of the words, for both applications; "" for the store."""
+        if self.options.transport == "parquet":
+            return str(self.directory / "words")
+        if not self.options.servers:
+            return ""
+        topic = f"acker-{self.ledger.config.name}"
+        self.progress.say(f"words go by the topic {topic}, which stays in Kafka")
+        return f"{self.options.transport}/{topic}"
 
     def keep(self) -> None:
         """Ends Spark, and keeps the service and the store up until a signal."""
@@ -241,6 +255,20 @@ def _refuse_known(url: str, name: str) -> None:
     except UnknownTopology:
         return
     raise AckerError(f"the store has a topology {name!r} already: the demo needs one of its own")
+
+
+def _check_answer(servers: str) -> None:
+    """Raises AckerError if none of several brokers answers."""
+    why = ""
+    for server in servers.split(","):
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), _BROKER_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            why = str(error)
+        else:
+            return
+    raise AckerError(f"--transport {KAFKA}{servers}: no broker answers there: {why}")
 
 
 @contextmanager

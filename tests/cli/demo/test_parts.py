@@ -81,6 +81,9 @@ def test_input_that_is_not_there_is_refused(tmp_path: Path) -> None:
         {"topology": "a b"},
         {"settings": {"wait_replicas": 17}},
         {"transport": "carrots"},
+        {"transport": "kafka://"},
+        {"transport": "kafka://localhost"},
+        {"transport": "kafka://localhost:9092/topic"},
     ],
 )
 def test_options_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:

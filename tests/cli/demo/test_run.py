@@ -17,6 +17,7 @@ from acker.store.client import Store
 from acker.streams.dead_letters import dead_letters
 from api.asgi.dashboard import prepare
 from tests.helpers.faces.demo_run import PROGRAM, Run
+from tests.helpers.servers import kafka
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
 
@@ -127,6 +128,31 @@ def test_words_in_files_are_all_counted_and_failed_lines_are_replayed(start: Sta
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+def test_words_go_by_a_topic_of_kafka_where_a_broker_answers_and_spark_has_its_connector(
+    start: Start, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = start_again(None, "--transport", "kafka://127.0.0.1:1")
+    assert again.returncode == 1
+    assert "--transport kafka://127.0.0.1:1: no broker answers there: " in again.stderr
+    root = tmp_path_factory.getbasetemp()
+    with kafka.broker((root.parent if root.name.startswith("popen-") else root) / "kafka") as broker:
+        jars = kafka.connector()
+        if jars is None or not broker.real:
+            pytest.skip("no Maven to fetch Kafka with (apt-get install maven)")
+        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--jars {','.join(map(str, jars))} pyspark-shell")
+        run = start(
+            "--transport", f"kafka://{broker.servers}", "--lines", "500", "--poison-every", "50", "--json"
+        )
+        found = run.result()
+        assert run.process.returncode == 0, run.errors.read_text()
+        assert found["check"] == {"ok": True, "problems": []}
+        assert found["lines"] == 500
+        assert broker.end(f"acker-{found['topology']}") > 0
+    run.assert_nothing_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_signal_while_it_starts_ends_all_processes_and_files(start: Start) -> None:
     run = start("--lines", "0")
     wait_until(lambda: run.said("two Spark applications are starting"), timeout=400)
@@ -149,8 +175,8 @@ def test_all_processes_end_when_the_first_is_killed_and_the_next_run_removes_its
     run.assert_nothing_is_left()
 
 
-def start_again(run: Run, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "TMPDIR": str(run.temporary)}
+def start_again(run: Run | None, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, **({} if run is None else {"TMPDIR": str(run.temporary)})}
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, "demo", *arguments],
         env=environment,
