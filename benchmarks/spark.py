@@ -28,6 +28,7 @@ topology without ackers, and reads the lines without the column `_acker`; "plain
                   the same function, both emitted; job one only
     marks         words, tracked with marks of the steps that acked, against tracked without them
     plain         words, against streaming queries with parquet files between them
+    external      only if it is asked for: benchmarks/external_jobs.py
 """
 
 import argparse
@@ -205,12 +206,8 @@ class Bench:
 
     def job(self, topology: str, stream: str, schema: str, name: str, function: Function) -> None:
         """Runs a bolt over all that a stream has."""
-        frame = (
-            self.spark.readStream.format("acker")
-            .schema(schema)
-            .options(url=self.url, topology=topology, stream=stream)
-            .load()
-        )
+        reader = self.spark.readStream.format("acker").schema(schema)
+        frame = reader.options(url=self.url, topology=topology, stream=stream).load()
         run = bolt(url=self.url, topology=topology, name=name)(function)
         self.finish(frame.writeStream.foreachBatch(run))
 
@@ -350,11 +347,9 @@ def session(tune: bool) -> SparkSession:
 
 def names(text: str) -> list[str]:
     """Names of variants, from a list with commas."""
-    found = text.split(",")
-    if unknown := [name for name in found if name not in VARIANTS]:
-        raise argparse.ArgumentTypeError(
-            f"no such variant: {', '.join(unknown)} (known: {', '.join(VARIANTS)})"
-        )
+    found, known = text.split(","), [*VARIANTS, "external"]
+    if unknown := [name for name in found if name not in known]:
+        raise argparse.ArgumentTypeError(f"no such variant: {', '.join(unknown)} (known: {', '.join(known)})")
     return found
 
 
@@ -370,7 +365,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     ensure_java()
-    table = {}
+    table = dict[str, dict[str, Any]]()
     with ExitStack() as stack:
         url = stack.enter_context(EmbeddedServer(append_only=False)).url
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -379,6 +374,12 @@ def main() -> None:
         register(spark)
         bench, lines = Bench(spark, url, directory), lines_table(asked.lines, 1)
         for name in asked.variants:
+            if name == "external":
+                from benchmarks import external_jobs  # which needs this module
+
+                external = external_jobs.measure(bench, lines, asked.pairs, quiet=asked.json)
+                table[name] = {"figures": external}
+                continue
             table[name] = row = bench.variant(name, lines, asked.pairs)
             if not asked.json:
                 aim = f"asked: at most {row['asked']}" if row["asked"] else "nothing asked"

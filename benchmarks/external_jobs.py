@@ -1,0 +1,230 @@
+"""External streams of Spark: rows in parquet files against the same jobs without acker, and against a stream.
+
+    uv run python -m benchmarks.spark --variants external [--lines 1000000] [--pairs 5]
+
+Job one reads lines, and writes their words as rows of so many bytes to files; job two reads the files into a
+sink that drops the rows. Pairs, and what is measured of them, are as in benchmarks/spark.py:
+
+    rows of 25, 500 bytes    tracked, with stamps, against plain Spark; the lines come from a stream, or files
+    against a stream         tracked, the words as they are in files, against words in the store
+    store                    bytes of a row in flight, of 500 random bytes and a tree: in files, in the store
+    exchanges                of a job with the store that receives 100 segments and sends 10 partitions
+"""
+
+import json
+import secrets
+import shutil
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import redis
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+
+from acker import Topology
+from acker.spark import Acker, Collector
+from acker.streams import StreamWriter
+from benchmarks.exchanges import exchanges
+from benchmarks.external_segments import Sender
+from benchmarks.servers import client
+from benchmarks.spark import LINES, VARIANTS, WARM_UP, Bench, Taken, drop, exploded, timed
+
+STAMPED = "word string, _acker_stamp string"
+FLIGHT = 100_000
+"""Rows in flight of which the bytes in the store are measured."""
+SEGMENTS, PARTITIONS = 100, 10
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with acker, the same without, their ratio, and the ratio that is aimed at."""
+
+    name: str
+    figure: float
+    against: float
+    ratio: float
+    cpu_ratio: float | None
+    asked: float
+    unit: str = "s"
+
+    def __str__(self) -> str:
+        cpu = f"{self.cpu_ratio:7.3f} x of processor time" if self.cpu_ratio else ""
+        return (
+            f"{self.name:44}{self.figure:9.2f}{self.against:9.2f} {self.unit:6}{self.ratio:7.3f} x"
+            f"{cpu}   (asked: at most {self.asked:.4g})"
+        )
+
+
+def sized(batch: DataFrame, size: int) -> DataFrame:
+    """The words of lines as rows of so many bytes; 0 for the words as they are."""
+    rows = exploded(batch)
+    if not size:
+        return rows
+    text = F.concat("word", F.repeat(F.sha2("word", 512), 1 + size // 128))
+    return rows.withColumn("word", text.substr(1, size))
+
+
+def in_files(bench: Bench, lines: pa.Table, size: int) -> Taken:
+    """The two jobs, tracked, with words in files."""
+    redis.Redis.from_url(bench.url).flushall()
+    where, acker = str(bench.new_directory() / "words"), Acker(bench.url, "files")
+
+    @acker.bolt("split")
+    def split(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(sized(batch, size), "words", to=lambda w: w.mode("append").parquet(where))
+
+    @acker.bolt("read", receives="words")
+    def read(batch: DataFrame, _: Collector) -> None:
+        drop(batch.drop("_acker", "_acker_stamp"))
+
+    def first() -> None:
+        frame = acker.read_stream(bench.spark, "lines", schema=f"{LINES}, _acker bigint")
+        bench.finish(frame.writeStream.foreachBatch(split))
+
+    def second() -> None:
+        frame = bench.spark.readStream.schema(STAMPED).parquet(where)
+        bench.finish(frame.writeStream.foreachBatch(read))
+
+    settings = {"ackers": 4, "message_timeout": 3600.0, "high_water_mark": 100_000_000}
+    with Topology(bench.url, "files", **settings) as topology:  # type: ignore[arg-type]
+        topology.incoming("words", subscription="read")
+        taken = timed([first, second], bench.publish(topology, lines, True))
+        counters = topology.counters()
+    shutil.rmtree(where)
+    if counters["acked"] != lines.num_rows:
+        raise SystemExit(f"{counters['acked']} of {lines.num_rows} trees were acked: {counters}")
+    return taken
+
+
+def plain(bench: Bench, lines: pa.Table, size: int) -> Taken:
+    """The two jobs of Spark alone."""
+    base = bench.new_directory()
+    source, words = str(base / "lines"), str(base / "words")
+    bench.spark.createDataFrame(lines).repartition(max(2, lines.num_rows // 100_000)).write.parquet(source)
+
+    def first() -> None:
+        frame = bench.spark.readStream.schema(LINES).parquet(source)
+        write = lambda batch, _: sized(batch, size).write.mode("append").parquet(words)  # noqa: E731
+        bench.finish(frame.writeStream.foreachBatch(write))
+
+    def second() -> None:
+        frame = bench.spark.readStream.schema("word string").parquet(words)
+        bench.finish(frame.writeStream.foreachBatch(lambda batch, _: drop(batch)))
+
+    taken = timed([first, second], 0.0)
+    shutil.rmtree(base)
+    return taken
+
+
+def pairs(
+    name: str, asked: float, count: int, one: Callable[[], Taken], other: Callable[[], Taken]
+) -> Figure:
+    """The medians of so many pairs, whose order changes by turns; the first ones warm up."""
+    found = list[tuple[Taken, Taken]]()
+    for turn in range(1 - WARM_UP, count + 1):
+        second = other() if turn % 2 else None
+        first = one()
+        pair = first, second or other()
+        if turn > 0:
+            found.append(pair)
+        print(f"{name}: {pair[0]}   against {pair[1]}", file=sys.stderr, flush=True)
+    median = statistics.median
+    return Figure(
+        name,
+        median(first.seconds for first, _ in found),
+        median(second.seconds for _, second in found),
+        median(first.seconds / second.seconds for first, second in found),
+        median(first.cpu / second.cpu for first, second in found),
+        asked,
+    )
+
+
+def store(bench: Bench) -> Figure:
+    """Bytes in the store of rows in flight beside their trees: in files, and in a stream."""
+    redis.Redis.from_url(bench.url).flushall()
+    sender = Sender.begin(bench.url, "t")
+    trees = sender.trees(FLIGHT)
+    with client(bench.url) as raw:
+        writer = StreamWriter(sender.ledger, "managed")
+        before = set(raw.scan_iter("acker:*", count=1000))
+
+        def grown() -> float:
+            names = set(raw.scan_iter("acker:*", count=1000)) - before
+            before.update(names)
+            return sum(raw.memory_usage(name, samples=0) or 0 for name in names) / FLIGHT
+
+        sender.send(np.split(trees, FLIGHT // 1_000))
+        external = grown()
+        for anchors in np.split(trees, FLIGHT // 1_000):
+            rows = pa.table({"value": [secrets.token_bytes(500) for _ in anchors]})
+            writer.publish(writer.batch(rows), anchors)
+        managed = grown()
+    return Figure(
+        "store of a row of 500 bytes in flight", external, managed, external / managed, None, 1 / 40, "B"
+    )
+
+
+def flights(bench: Bench) -> Figure:
+    """Exchanges of a driver with the store, for a job that receives segments and sends partitions."""
+    redis.Redis.from_url(bench.url).flushall()
+    base, acker = bench.new_directory(), Acker(bench.url, "t")
+    counts = list[int]()
+    with Topology(bench.url, "t", ackers=1) as topology:
+        for stream in ("first", "second"):
+            topology.incoming(stream, subscription="work")
+        for run in range(2):  # the first one shows its scripts to the server
+            source, target = str(base / f"first{run}"), str(base / f"second{run}")
+            with acker.job(bench.spark, "send") as collector:
+                numbers = bench.spark.range(0, SEGMENTS * 10, 1, 4).selectExpr("string(id) value")
+                tracked = acker.track(numbers, "src", message_id="value")
+                to_source = lambda w, path=source: w.parquet(path)  # noqa: E731
+                collector.emit(tracked.select("value", "_acker"), "first", to=to_source, segment_rows=10)
+            with exchanges() as found, acker.job(bench.spark, "work") as collector:
+                rows = collector.receive(bench.spark.read.parquet(source), "first")
+                to_target = lambda w, path=target: w.parquet(path)  # noqa: E731
+                collector.emit(rows.repartition(PARTITIONS), "second", to=to_target)
+            counts.append(len(found))
+            if run:
+                print(json.dumps(found), file=sys.stderr)
+    return Figure(
+        "exchanges of a job: 100 segments, 10 partitions", counts[-1], 8, counts[-1] / 8, None, 1, ""
+    )
+
+
+def measure(bench: Bench, lines: pa.Table, count: int, *, quiet: bool) -> list[dict[str, Any]]:
+    """Measures all of it, and prints each figure unless it is to be quiet."""
+    measured = list[Figure]()
+
+    def add(figure: Figure) -> None:
+        measured.append(figure)
+        if not quiet:
+            print(figure, flush=True)
+
+    add(store(bench))
+    add(flights(bench))
+    for size, asked in ((25, 1.6), (500, 1.2)):
+        add(
+            pairs(
+                f"parquet, rows of {size} bytes, against plain Spark",
+                asked,
+                count,
+                lambda size=size: in_files(bench, lines, size),  # type: ignore[misc]
+                lambda size=size: plain(bench, lines, size),  # type: ignore[misc]
+            )
+        )
+    managed = VARIANTS["words"]
+    add(
+        pairs(
+            "words in parquet against words in the store",
+            1.0,
+            count,
+            lambda: in_files(bench, lines, 0),
+            lambda: bench.acker(lines, True, managed),
+        )
+    )
+    return [asdict(figure) for figure in measured]
