@@ -49,8 +49,6 @@ def streams(ledger: OfTopology, as_json: Json = False) -> None:
             )
     show(streams_table if totals else "no streams")
     external = [stream for stream in totals if stream.kind == "external"]
-    if any(own.rows_behind for stream in external for own in stream.subscriptions):
-        show("behind, in external streams: rows of all segments not acked in whole, as of the last tick")
     _show_received(external)
 
 

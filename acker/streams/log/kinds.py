@@ -56,6 +56,16 @@ def check_claimed(stream: str, reply: Reply) -> None:
         raise kind_error(stream, "external")
 
 
+def open_rows(slot: int) -> str:
+    """The counter of a shard: rows of external segments that a subscription has to work on (external.lua)."""
+    return f"open:{slot}"
+
+
+def forget_open_rows(core: Core, slot: int) -> list[Request]:
+    """The requests that drop these counters of a subscription that is removed."""
+    return [command("HDEL", shard.counters, open_rows(slot)) for shard in core.shards]
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The removals of a stream as a caller has seen them, and the time (ms) until which its call counts."""

@@ -15,7 +15,7 @@ from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, positive, seconds, whole
 from acker.streams.log import lanes
-from acker.streams.log.kinds import FIELD
+from acker.streams.log.kinds import FIELD, open_rows
 
 Kind: TypeAlias = Literal["managed", "external"]
 UNTRACKED = ("unstamped", "damaged", "foreign", "newer", "over")
@@ -48,8 +48,12 @@ class SubscriptionTotals:
     rows_over: Annotated[Count, "Of these, rows whose segment was acked or too old before they came."] = 0
 
     @property
-    def rows_behind(self) -> Annotated[Count, "Rows that it has still to ack, by whole segments."]:
-        """Rows that it has still to ack: all rows of a segment count until the last of them is acked."""
+    def rows_behind(self) -> Annotated[Count, "Rows that it has still to ack."]:
+        """Rows that it has still to ack.
+
+        A row of a managed stream counts until its whole segment is acked. A row of an external stream counts
+        until it is received; a row that has trees in several shards may count once for each of them.
+        """
         return max(0, self.rows_published - self.rows_acked - self.rows_dropped)
 
 
@@ -91,6 +95,12 @@ def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[Str
     def count(field: str, default: int = 0) -> int:
         return whole(fields.get(field), f"stream {name!r}, {field}", default)
 
+    def acked(slot: int) -> int:
+        whole_segments = count(f"acked:{slot}") + count(f"ahead:{slot}")
+        if left is None:
+            return whole_segments
+        return max(whole_segments, count(f"rows:{slot}") - count(f"dropped:{slot}") - left[slot])
+
     names = {
         whole(field[5:].encode(), f"stream {name!r}, {field}"): value.decode("utf-8", "replace")
         for field, value in fields.items()
@@ -101,12 +111,13 @@ def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[Str
     if not slots and f"rows:{waiting}" in fields:
         slots = [waiting]
     ages = yield from _unread_ages(core, keys.Stream(core.config.name, name), fields, slots)
+    left = (yield from _open_rows(core, slots)) if FIELD in fields else None
     members = tuple(
         SubscriptionTotals(
             name=names.get(slot),
             slot=slot,
             rows_published=count(f"rows:{slot}"),
-            rows_acked=count(f"acked:{slot}") + count(f"ahead:{slot}"),
+            rows_acked=acked(slot),
             rows_dropped=count(f"dropped:{slot}"),
             unread_age=ages[slot],
             acks_late=count(f"late:{slot}"),
@@ -127,6 +138,17 @@ def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[Str
         rows_unheard=count("unheard"),
         subscriptions=members,
     )
+
+
+def _open_rows(core: Core, slots: Sequence[int]) -> Operation[dict[int, int]]:
+    """Rows of emitted segments that have still to be worked on, by slot: all shards count theirs."""
+    fields, left = [open_rows(slot) for slot in slots], dict.fromkeys(slots, 0)
+    if not fields:
+        return left
+    for reply in (yield [command("HMGET", shard.counters, *fields) for shard in core.shards]):
+        for slot, value in zip(slots, reply, strict=True):
+            left[slot] += max(0, whole(value, f"the open rows of subscription {slot}", 0))
+    return left
 
 
 def _unread_ages(

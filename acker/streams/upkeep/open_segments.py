@@ -327,7 +327,7 @@ def _drop_lost(core: Core, entries: Sequence[_Entry], progress: Progress) -> Ope
                     asked += [(place, names)] if names else []
     replies = yield [command("HMGET", core.shards[place[1]].slabs, *names) for place, names in asked]
     lost = {place for (place, _), headers in zip(asked, replies, strict=True) if not any(headers)}
-    yield from voiding.bury(core, [key for key, _ in lost])
+    yield from voiding.bury(core, lost)
     return lost
 
 

@@ -11,6 +11,7 @@ from acker.store import keys
 from acker.store.operation import Operation, Reply, command
 from acker.store.records import passing_over
 from acker.store.replies import pairs
+from acker.streams.log import kinds
 from acker.streams.log.segments import Segment
 from acker.streams.staging import acks, vectors
 
@@ -51,6 +52,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
             stream_keys.workers(slot),
         ]
         yield from acks.unlink(core, [*left, *of_slot])
+        yield kinds.forget_open_rows(core, slot)
     gone = [
         stream_keys.entries, stream_keys.schema, stream_keys.subscriptions, stream_keys.drops,
         stream_keys.volumes, stream_keys.gone,

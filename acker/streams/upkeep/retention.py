@@ -188,5 +188,8 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
     yield from acks.unlink(
         core, [*left, stream_keys.returned(slot), stream_keys.readers(slot), stream_keys.heartbeats(slot)]
     )
-    yield [scripts.remove_subscription(stream_keys, name, slot, forget=True)]
+    yield [
+        scripts.remove_subscription(stream_keys, name, slot, forget=True),
+        *kinds.forget_open_rows(core, slot),
+    ]
     return done

@@ -4337,7 +4337,7 @@ export interface components {
             rows_acked: number;
             /**
              * Rows Behind
-             * @description Rows that it has still to ack, by whole segments.
+             * @description Rows that it has still to ack.
              * @example 1200
              */
             rows_behind: number;

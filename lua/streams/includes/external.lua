@@ -7,6 +7,7 @@
 --   positions  how many rows it has
 --   mask       which of them have an anchor here; missing where all have
 --   bits       rows that were worked on; missing for none
+--   left       rows of an emitted segment that were not worked on; missing for all of them
 --   full       1: all were, and their fails were taken: the vectors may be acked, chunk by chunk
 --   fails      fails of rows, while it is not emitted or they are being taken: (position as u16, n as u8, n
 --              trees, length as u16, reason)*; a tree is its slab and index (u16)
@@ -17,11 +18,13 @@
 --   ttl        seconds for which what is not emitted waits: staging_ttl
 -- An acked segment leaves its state for `ttl` and a margin: a row that comes again is known by it. A segment
 -- that ended otherwise leaves the same, and `void` (streams/staging/external/leave_tombstone.lua).
+-- The counter `open:<slot>` of a shard is the sum of `left` over a subscription's emitted segments, without full
+-- and void ones; missing for zero. So nobody counts the bits of all segments.
 local external = lazy(function(external)
   external.MARGIN = 600
   external.HOLD = 30 * 86400
   external.MOST_FAILS = 250 -- trees that a call fails
-  external.taken = 0
+  external.taken, external.opened = 0, {}
   local AROUND = 300 -- bytes of a hash that bits have made, beside them
 
   -- True if emits that wait since `wait` ("rotation until") may have been dropped.
@@ -160,12 +163,19 @@ local external = lazy(function(external)
     return AROUND + #(bits or '') + #(fails or '')
   end
 
+  -- Counts rows of an emitted segment that are to be worked on: so many more, or fewer.
+  local function open(key, by)
+    local slot = string.match(key, '%d+$')
+    external.opened[slot] = (external.opened[slot] or 0) + by
+  end
+
   -- Looks at an emitted segment: takes fails that wait, as many as a call may, and then counts its bits.
   -- new: all its bits, with bits that are not stored yet; nil where there are none of these.
   -- Returns f where it is full, m where further fails wait, v where it is void, else o.
   function external.look(key, new)
-    local full, void, fails, bits, rows, positions, mask =
-      unpack(call('HMGET', key, 'full', 'void', 'fails', 'bits', 'rows', 'positions', 'mask'))
+    local full, void, fails, bits, rows, positions, mask, left =
+      unpack(call('HMGET', key, 'full', 'void', 'fails', 'bits', 'rows', 'positions', 'mask', 'left'))
+    left = tonumber(left or rows)
     if full then return 'f' end
     if void then return 'v' end
     local stored = bits
@@ -175,8 +185,9 @@ local external = lazy(function(external)
       local before = failing.orphaned
       local n = external.fail(list)
       if failing.orphaned > before then -- no room for a fail that waits for its track: nothing may be acked
+        open(key, 0 - left)
         call('HSET', key, 'void', 1)
-        call('HDEL', key, 'bits', 'fails', 'oldest')
+        call('HDEL', key, 'bits', 'fails', 'oldest', 'left')
         return 'v'
       end
       if n < #list then
@@ -188,23 +199,27 @@ local external = lazy(function(external)
     end
     if not bits then return 'o' end
     local counted = cut(bits, tonumber(positions), mask)
-    if count(counted) < tonumber(rows) then
-      if counted ~= stored then call('HSET', key, 'bits', counted) end
+    local lacking = tonumber(rows) - count(counted)
+    open(key, lacking - left)
+    if lacking > 0 then
+      if counted ~= stored or lacking ~= left then call('HSET', key, 'bits', counted, 'left', lacking) end
       return 'o'
     end
     call('HSET', key, 'full', 1)
-    call('HDEL', key, 'bits', 'mask', 'oldest')
+    call('HDEL', key, 'bits', 'mask', 'oldest', 'left')
     return 'f'
   end
 
   -- Ends the emit of a segment: all its chunks are in their trees. Returns what `look` does.
   function external.emitted(key, waits)
-    local oldest, ttl = unpack(call('HMGET', key, 'oldest', 'ttl'))
+    local oldest, ttl, rows = unpack(call('HMGET', key, 'oldest', 'ttl', 'rows'))
     call('EXPIRE', key, external.HOLD)
     if call('HEXISTS', key, 'charged') == 1 then external.charge(key, waits, 0, tonumber(ttl)) end
     if oldest and external.is_old(oldest) then
       call('HSET', key, 'void', 1)
       call('HDEL', key, 'bits', 'fails', 'oldest')
+    else
+      open(key, tonumber(rows))
     end
     return external.look(key)
   end
@@ -219,6 +234,10 @@ local external = lazy(function(external)
 
   function external.flush()
     if external.scratch then call('DEL', SCRATCH, OPERAND) end
+    for slot, by in pairs(external.opened) do
+      local name = 'open:' .. slot
+      if by ~= 0 and counters.raise(COUNTERS, name, by) <= 0 then call('HDEL', COUNTERS, name) end
+    end
     counters.add('late', failing.late)
     counters.add('orphaned', failing.orphaned)
   end

@@ -66,6 +66,11 @@ def test_a_lost_row_costs_its_segment_when_later_rows_came(make: Make) -> None:
     ticks(made, 2)
     totals = Stream(made.ledger, "items").totals()
     assert (totals.segments, totals.subscriptions[0].rows_dropped) == (0, 1)
+    headers = source(made, 1, rows=4)
+    made.flush()
+    work(step, headers[:1])
+    step.flush()
+    assert Stream(made.ledger, "items").totals().subscriptions[0].rows_behind == 3, "the lost row is over"
 
 
 def test_a_record_of_a_lost_row_expires_with_the_counts_of_its_segment(make: Make) -> None:

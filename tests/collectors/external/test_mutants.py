@@ -52,7 +52,7 @@ MUTANTS = [
         ExternalWorld,
         [
             (None, "if acking and facts[staged].rows and not facts[staged].full then", "if false then"),
-            (None, "if count(counted) < tonumber(rows) then", "if false then"),
+            (None, "if lacking > 0 then", "if false then"),
         ],
         known=(("source", 500), ("step", "note_received"), ("look", 1)),
     ),

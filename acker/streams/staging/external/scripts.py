@@ -27,9 +27,9 @@ def hold_external(keys: Sequence[bytes], ttl: int) -> Request:
     return script("hold_external", keys, [ttl])
 
 
-def leave_tombstone(key: bytes, margin: int) -> Request:
+def leave_tombstone(shard: Shard, key: bytes, margin: int) -> Request:
     """Ends a segment in a shard without an ack; what tells of it stays for `margin` seconds longer."""
-    return script("leave_tombstone", [key], [margin])
+    return script("leave_tombstone", [key, shard.counters], [margin])
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,13 +65,13 @@ def fail(core: Core, place: VectorKey, reason: str) -> Operation[int]:
     anchors = yield from trees(core, place)
     if len(anchors):
         yield from acks.fail_once(core, [place], anchors, [Cause(reason).text()] * len(anchors))
-    yield from bury(core, [place[0]])
+    yield from bury(core, [place])
     return len(anchors)
 
 
-def bury(core: Core, staged: Iterable[bytes]) -> Operation[None]:
+def bury(core: Core, places: Iterable[VectorKey]) -> Operation[None]:
     """Drops vectors whose trees are over; a tombstone stays, by which late copies of calls know them."""
-    yield [scripts.leave_tombstone(key, MARGIN) for key in staged]
+    yield [scripts.leave_tombstone(core.shards[shard], key, MARGIN) for key, shard in places]
 
 
 def finish(core: Core, looks: dict[VectorKey, str]) -> Operation[None]:

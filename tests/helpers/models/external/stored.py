@@ -67,6 +67,7 @@ def assert_same_hashes(raw: Any, ledger: Ledger, shards: Sequence[Shard]) -> Non
         else:
             notes[number][own.decode()] = fields, life
     for number, shard in enumerate(shards):
+        assert _open_rows(raw, ledger, number) == _rows_left(shard)
         assert {key: _stored(fields) for key, (fields, _) in hashes[number].items()} == {
             key: _expected(staged) for key, staged in shard.staged.items()
         }
@@ -81,6 +82,21 @@ def assert_same_hashes(raw: Any, ledger: Ledger, shards: Sequence[Shard]) -> Non
             for flush, progress in shard.flushes.items()
             if progress.applied or progress.slabs
         }
+
+
+def _open_rows(raw: Any, ledger: Ledger, shard: int) -> dict[int, int]:
+    """Rows that subscriptions have still to work on, as a shard counts them."""
+    counts = raw.hgetall(ledger.core.shards[shard].counters)
+    return {int(name[5:]): int(count) for name, count in counts.items() if name.startswith(b"open:")}
+
+
+def _rows_left(shard: Shard) -> dict[int, int]:
+    """The same by the bits of all segments that are emitted, and neither full nor void."""
+    left = dict[int, int]()
+    for (_, slot), staged in shard.staged.items():
+        if staged.state == 1 and staged.content.rows is not None and not staged.full and not staged.void:
+            left[slot] = left.get(slot, 0) + staged.content.rows - len(staged.bits)
+    return {slot: rows for slot, rows in left.items() if rows}
 
 
 def _stored(fields: Mapping[bytes, bytes]) -> dict[str, Any]:

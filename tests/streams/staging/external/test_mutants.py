@@ -167,7 +167,7 @@ MUTANTS = [
     ),
     missing(
         "a segment is acked only where it is full",
-        "if count(counted) < tonumber(rows) then",
+        "if lacking > 0 then",
         "if false then",
         ("source", 500),
         ("step", 500),
