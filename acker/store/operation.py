@@ -5,9 +5,10 @@ more than once, in any order, so they must be reads, or calls that take effect o
 size: it is cut into flights, each sent after the answer to the flight before.
 """
 
+import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from acker.store import scripts
 from acker.store.scripts import Script
@@ -117,6 +118,41 @@ def _cut(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
 
 Operation: TypeAlias = Generator[list[Request], list[Reply], T]
 """A generator: yields batches of requests, gets the replies in the same order, returns its result."""
+
+
+class InPieces(Generic[T]):
+    """A long operation that is carried out in pieces, so that others get their turn in between.
+
+    result: its result, when a piece has returned True.
+    """
+
+    result: T
+
+    def __init__(self, operation: Operation[T]) -> None:
+        self._operation = operation
+        self._batch: list[Request] | None = None
+
+    def piece(self, seconds: float) -> Operation[bool]:
+        """Carries out one batch at least, and no further one after that time; True if it has ended.
+
+        Raises the errors of the operation, which is over then.
+        """
+        until = time.monotonic() + seconds
+        try:
+            batch = next(self._operation) if self._batch is None else self._batch
+            while True:
+                try:
+                    replies = yield batch
+                except Exception as error:  # noqa: BLE001 - the operation may know what to do
+                    batch = self._operation.throw(error)
+                else:
+                    batch = self._operation.send(replies)
+                if time.monotonic() >= until:
+                    self._batch = batch
+                    return False
+        except StopIteration as ended:
+            self.result = ended.value
+            return True
 
 
 def abreast(operations: Sequence[Operation[T]]) -> Operation[list[T]]:

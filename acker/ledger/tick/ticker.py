@@ -30,7 +30,7 @@ from acker.ledger.user_functions.undone import undone
 from acker.store import loops
 from acker.store.client import Store
 from acker.store.loops import Pace
-from acker.store.operation import Operation, Request, command
+from acker.store.operation import InPieces, Operation, Request, command
 from acker.store.replies import seconds, whole
 
 OnTick: TypeAlias = Callable[[str, Ticked], object]
@@ -43,6 +43,8 @@ LOOK_EVERY = 5.0
 ticker may have died while it drained."""
 PIECE = 200_000
 """Trees of one topology that are drained before the next topology gets its turn."""
+KEEP_FOR = 1.0
+"""Seconds for which waiting rows of one topology are kept before the next topology gets its turn."""
 _LONGEST_PAUSE = 5.0
 
 _log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class _Known:
 
     kept_until: the time to look for waiting rows again; it and `due` are times of the monotonic clock.
     rotations: rotations of the shards right before waiting rows were kept.
+    keeping: the pass over waiting rows, if it has not ended.
     """
 
     core: Core | None = None
@@ -61,6 +64,7 @@ class _Known:
     trouble: str = ""
     kept_until: float = -math.inf
     rotations: list[int] = field(default_factory=list)
+    keeping: InPieces[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,7 @@ class Schedule:
         # A topology may have been removed and made anew, with other shards.
         stored = yield from operations.open_topology(name, {}, create=False)
         if topology.core is None or topology.core.config != stored.config:
-            topology.core = stored
+            topology.core, topology.keeping = stored, None
         core = topology.core
         rotations = yield from self._keep(core, topology)
         explain = self._hooks.explain
@@ -153,7 +157,8 @@ class Schedule:
         """Keeps waiting rows, right before shards rotate.
 
         Returns the rotations that may follow, as `acker.ledger.tick.tick.rotate` takes them: none of a shard
-        that another ticker rotates in between, however long this process is stopped here.
+        that another ticker rotates in between, however long this process is stopped here, and none before all
+        waiting rows were kept, which may take many rounds.
         """
         keep = self._hooks.before_rotation
         if keep is None:
@@ -165,12 +170,17 @@ class Schedule:
         if left is None or left > 0:
             return [-1] * len(core.shards)
         if time.monotonic() >= topology.kept_until or len(topology.rotations) != len(core.shards):
-            topology.rotations = yield from _rotations(core)
-            kept = yield from keep(core)
+            if topology.keeping is None:
+                topology.rotations = yield from _rotations(core)
+                topology.keeping = InPieces(keep(core))
+            keeping, topology.keeping = topology.keeping, None  # an error ends the pass
+            if not (yield from keeping.piece(KEEP_FOR)):
+                topology.keeping = keeping
+                return [-1] * len(core.shards)
             # Shards that are due soon after need no further pass: the kept slabs are in their nurseries.
             topology.kept_until = time.monotonic() + core.config.tick_ms / 8000
-            if kept:
-                _log.debug("%s: %d slabs wait for their jobs", core.config.name, kept)
+            if keeping.result:
+                _log.debug("%s: %d slabs wait for their jobs", core.config.name, keeping.result)
         return topology.rotations
 
     @staticmethod

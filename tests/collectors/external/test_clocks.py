@@ -6,11 +6,17 @@ import pytest
 
 from acker import Topology
 from acker.errors import StoreUnavailable, UnknownSubscription, ValidationError
+from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.inspect.trees import clocks
+from acker.ledger.tick import ticker
+from acker.ledger.tick.ticker import Ticker
+from acker.store.client import Store
 from acker.streams import Stream
+from acker.streams.upkeep import open_segments
 from tests.helpers.builders.collectors import Make, reported
 from tests.helpers.builders.external import source, work
 from tests.helpers.faults.stepping import before_script
+from tests.helpers.models.ledger_state import pass_time as shift_clock
 from tests.helpers.servers.servers import wait_until
 from tests.helpers.worlds.commits import pass_time
 
@@ -38,6 +44,30 @@ def test_rows_that_nobody_has_read_yet_do_not_expire(make: Make) -> None:
     step.flush()
     assert ticks(made, 1)["acked"] == 5
     assert made.counters()["late"] == 0
+
+
+def test_a_long_pass_over_open_segments_goes_in_pieces_and_none_expires_meanwhile(
+    make: Make, url: str, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_segments, "_PAGE", 2)
+    monkeypatch.setattr(ticker, "KEEP_FOR", 0.0)
+    made, step = make(ackers=1), make(ackers=1)
+    step.incoming("items", subscription="count")
+    source(made, 21)
+    made.flush()
+    other = make("other", ackers=1)
+    Ticker(Store(url), hooks=HOOKS).step()  # the shards' clocks begin
+    for number in range(1, 5):
+        begun = Ticker(Store(url), hooks=HOOKS)
+        for topology in (made, other):
+            shift_clock(raw, topology.ledger, 15_000)
+        rounds = 0
+        while made.counters()["rotations"] < number:
+            begun.step()
+            rounds += 1
+            assert rounds < 10 or other.counters()["rotations"] == number, "it waits for the long pass"
+        assert rounds > 3 * 21 / 2, "a round reads a page of two, or does something for it"
+    assert made.counters()["expired"] == 0
 
 
 def test_a_lost_row_costs_its_segment_when_later_rows_came(make: Make) -> None:
