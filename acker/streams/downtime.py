@@ -22,6 +22,7 @@ until it expires.
 """
 
 import logging
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,9 +48,10 @@ from acker.streams.upkeep import open_segments
 
 MOST_SEGMENTS = 10_000
 """Segments of a subscription that one pass keeps, about from the oldest on."""
-_MOST_LOOKS = 200
-"""Pages of a subscription that one pass reads."""
-_PAGE = 500
+_MOST_LOOKS, _PAGE = 200, 500
+"""Pages of a subscription that one pass reads, and segments of a page."""
+MANY, KNOWN_FOR, _MOST_KNOWN = 500, 5.0, 200_000
+"""Segments after which the waits of a read are known to the next ones; seconds for that; most slabs."""
 _log = logging.getLogger(__name__)
 
 
@@ -84,23 +86,41 @@ def keep(core: Core) -> Operation[int]:
 def waits(core: Core, slabs: Mapping[int, Collection[bytes]]) -> Operation[dict[bytes, Wait]]:
     """The waits of slabs, by shard, whose clock stands still: `keep` would keep them. Changes nothing.
 
-    It looks where `keep` looks, within the same bounds.
+    It looks where `keep` looks, within the same bounds. If it has read more than 500 segments (some 20 ms),
+    further calls with this core get the same waits for five seconds.
     """
-    waiting = _Found(core, wanted=(yield from _with_sections(core, slabs)))
-    yield from _look(waiting)
+    wanted = yield from _with_sections(core, slabs)
+    of_slabs = yield from _known_waits(core, wanted)
     of_requests: dict[str, Wait] = {}
-    for slab, wait in waiting.waits.items():
-        if sections.of_line(slab):
+    for slab in (slab for names in wanted.values() for slab in names if sections.of_line(slab)):
+        if slab in of_slabs:
             group = sections.group_of(slab)
-            of_requests[group] = wait.merged(of_requests.get(group))
-    by_slab = {}
-    for slab in (slab for names in slabs.values() for slab in names):
-        wait_of_slab = waiting.waits.get(slab)
-        if sections.of_line(slab):
-            wait_of_slab = of_requests.get(sections.group_of(slab))
-        if wait_of_slab is not None:
-            by_slab[slab] = wait_of_slab
-    return by_slab
+            of_requests[group] = of_slabs[slab].merged(of_requests.get(group))
+    by_slab = {
+        slab: of_requests.get(sections.group_of(slab)) if sections.of_line(slab) else of_slabs.get(slab)
+        for names in slabs.values()
+        for slab in names
+    }
+    return {slab: wait for slab, wait in by_slab.items() if wait is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The waits of all slabs, and the time of the monotonic clock until which they are taken for true."""
+
+    waits: dict[bytes, Wait]
+    until: float
+
+
+def _known_waits(core: Core, wanted: Mapping[int, Collection[bytes]]) -> Operation[dict[bytes, Wait]]:
+    """The waits of all slabs, at least of wanted ones: as they are, or as they were seconds ago."""
+    if isinstance(core.waits, _Known) and time.monotonic() < core.waits.until:
+        return core.waits.waits
+    waiting = _Found(core, wanted=wanted)
+    yield from _look(waiting)
+    if waiting.taken > MANY and not waiting.partly:
+        core.waits = _Known(waiting.waits, time.monotonic() + KNOWN_FOR)
+    return waiting.waits
 
 
 def take_up(
@@ -148,7 +168,9 @@ class _Found:
         full: Subscriptions that have more.
         whose: The stream at hand, and its subscription.
         wanted: Slabs by shard whose waits are asked for. Nothing is sent back then.
-        waits: The waits of wanted slabs.
+        waits: The waits of wanted slabs, and of others as long as there are not too many.
+        partly: True if there were too many.
+        taken: How often slabs were taken, about once for each segment.
     """
 
     core: Core
@@ -161,6 +183,8 @@ class _Found:
     whose: tuple[str, str | None] = "", None
     wanted: Mapping[int, Collection[bytes]] | None = None
     waits: dict[bytes, Wait] = field(default_factory=dict)
+    partly: bool = False
+    taken: int = 0
 
     def add(self, segments: Iterable[tuple[Segment, int, int]]) -> Operation[None]:
         """Adds the slabs of segments, as far as they are not acked.
@@ -171,7 +195,6 @@ class _Found:
             (*place, published)
             for segment, slot, published in segments
             for place in vectors.keys_of(self.core, segment, slot)
-            if self.wanted is None or place[1] in self.wanted
         ]
         replies = yield [vectors.head(key) for key, _, _ in places]
         for (key, shard, published), reply in zip(places, replies, strict=True):
@@ -191,8 +214,12 @@ class _Found:
         if self.wanted is None:
             self.slabs.setdefault(shard, set()).update(slabs)
             return
-        for slab in set(self.wanted.get(shard, ())).intersection(slabs):
-            self.waits[slab] = wait.merged(self.waits.get(slab))
+        wanted, self.taken = self.wanted.get(shard, ()), self.taken + 1
+        for slab in slabs:
+            if len(self.waits) < _MOST_KNOWN or slab in wanted:
+                self.waits[slab] = wait.merged(self.waits.get(slab))
+            else:
+                self.partly = True
 
 
 def _look(waiting: _Found) -> Operation[None]:

@@ -51,7 +51,10 @@ def page(
 
 
 def with_waits(core: Core, members: Sequence[Tree]) -> Operation[list[Tree]]:
-    """Trees with the waits of their clocks. It reads up to 10,000 segments of each subscription."""
+    """Trees with the waits of their clocks.
+
+    It reads up to 10,000 segments of each subscription; many of them only once in five seconds.
+    """
     asked: dict[int, set[bytes]] = {}
     for member in members:
         if _has_clock(member):

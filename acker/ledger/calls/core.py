@@ -52,6 +52,8 @@ class Core:
     """The spouts of a shard, by its last answer (acker/ledger/slabs/registries.py)."""
     read_by: dict[str, object] = field(default_factory=dict, compare=False)
     """The readers of a stream with several, by its last answer (acker/streams/log/known_readers.py)."""
+    waits: object = field(default=None, compare=False)
+    """The waits of all slabs, if it takes long to read them (acker/streams/downtime.py)."""
     one_server: bool | None = field(default=None, compare=False)
     """True if the store is one server, False if it is a cluster.
 

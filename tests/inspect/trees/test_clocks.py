@@ -61,6 +61,21 @@ def test_a_tree_that_waits_says_for_whom_since_when_and_until_when(ledger: Ledge
     assert found.time_left_earliest < found.time_left_latest < DAY  # type: ignore[operator]
 
 
+def test_many_waiting_segments_are_read_once_for_many_questions(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downtime, "MANY", 2)
+    monkeypatch.setattr(downtime, "KNOWN_FOR", 600.0)
+    Stream(ledger, "lines").subscribe("split")
+    anchors = [anchor for _ in range(3) for anchor in emit(ledger, 1)]
+    found = [tree(ledger, anchor).bucket for anchor in anchors[:2]]
+    take(ledger, "lines", "split")
+    assert [*found, tree(ledger, anchors[2]).bucket] == ["waiting"] * 3, "it was waiting seconds ago"
+    monkeypatch.setattr(downtime, "MANY", 3)
+    ledger.core.waits = None
+    assert [tree(ledger, anchor).bucket for anchor in anchors] == ["nursery"] * 3
+
+
 def test_the_ticks_keep_the_trees_that_wait_and_no_others(ledger: Ledger) -> None:
     named = {"untaken": int(emit(ledger, 1, "untaken")[0]), "in_work": int(emit(ledger, 1, "in_work")[0])}
     for name in ("default", "other"):
