@@ -124,6 +124,12 @@ class Ledger:
         The store keeps a delta for a tree that is not tracked yet until `track` names the tree. A delta for a
         finished tree is only counted, as late.
 
+        Returns:
+            The numbers of deltas that changed nothing: `late`, for finished trees, and `orphaned`, for trees
+            that are not tracked yet and that the store had no room to keep deltas for. A caller that ignores
+            `orphaned` may let a tree complete early: a tuple that was emitted by such a delta is not in the
+            tree, so the ack of another tuple can make it zero. Such a caller must not ack the tuple's parent.
+
         Raises:
             ValidationError: An argument is not valid.
             UnreadableRecord: Slabs, which are stored groups of trees, cannot be read. Their deltas were

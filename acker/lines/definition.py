@@ -5,7 +5,7 @@ Terms: a section is the steps of a line between two gathers.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import redis
 
@@ -65,7 +65,8 @@ def declare(core: Core, name: str, members: tuple[Gather, ...]) -> Operation[Def
     used = yield from gathers.numbers(core)
     own = next((used[member.stream] for member in members if member.stream in used), 0)
     others = sorted({number for number in used.values() if number != own})
-    [reply] = yield [scripts.declare_line(core.config.name, name, record, LINES, own, others)]
+    call = partial(scripts.declare_line, core.config.name, name, record, LINES, own, others)
+    [reply] = yield from core.make(call)
     if isinstance(reply, redis.ResponseError):
         said = str(reply).removeprefix("ACKER ")
         raise ValidationError(f"line {name!r} cannot be declared in topology {core.config.name!r}: {said}")

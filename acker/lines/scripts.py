@@ -11,10 +11,15 @@ from acker.store.operation import Request, Word, script
 
 
 def declare_line(
-    topology: str, name: str, record: str, most: int, number: int, others: Sequence[int]
+    topology: str, name: str, record: str, most: int, number: int, others: Sequence[int], seen: bytes
 ) -> Request:
-    """Declares a line. number: the one that its streams gather by, or 0; others: numbers of other streams."""
-    args: list[Word] = [name, record, most, keys.config(topology), number, *others]
+    """Declares a line.
+
+    number: the one that its streams gather by, or 0; others: numbers of other streams; seen: the removals of
+    the topology.
+    """
+    args: list[Word] = [name, record, most, keys.config(topology), keys.removals(topology), seen]
+    args += [number, *others]
     return script("declare_line", [keys.lines(topology)], args)
 
 

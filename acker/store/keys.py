@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 TOPOLOGIES = b"acker:topologies"
 """Set of the names of all topologies."""
+LISTED = b"acker:{acker:topologies}:listed:"
+"""Prefix of strings beside it, with a time to live: when a topology was listed (list_topology.lua)."""
 SPOUT_FIELD = "spout:"
 """Prefix of the fields of a configuration that name spouts."""
 
@@ -37,7 +39,7 @@ def streams(topology: str) -> bytes:
 
 
 def removals(topology: str) -> bytes:
-    """String: how often the topology was removed lately (open_topology.lua). It has a time to live."""
+    """String: when the topology was removed last (forget_topology.lua). It has a time to live."""
     return f"acker:{{{topology}}}:removals".encode()
 
 

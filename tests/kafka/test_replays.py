@@ -14,6 +14,7 @@ from acker.streams.dead_letters import dead_letters
 from acker.streams.dead_letters.filters import Filter
 from acker.streams.reader import StreamReader
 from tests.helpers.builders.kafka_spouts import done, drive, letters_of, spout_of
+from tests.helpers.faults.set_backs import moment
 from tests.helpers.servers.kafka import Broker
 from tests.helpers.servers.servers import wait_until
 
@@ -122,7 +123,7 @@ def test_a_replay_that_the_store_has_again_is_not_acked_unread(
     assert replay(topology, 1) == 1
     member = Replays(topology.ledger, topology.owner, "s")
     with Redis.from_url(topology.ledger.store.url) as server:
-        before = {key: (server.dump(key), max(0, server.pttl(key))) for key in server.keys("*")}
+        before = moment(server)
         member.look()
         [lost] = member.take(10)
         server.flushdb()

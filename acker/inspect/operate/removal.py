@@ -44,13 +44,13 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
             f"{read.waiting:,} slabs with messages for trees that are not tracked yet"
         )
     # First of all: tickers and services look after topologies that are listed.
-    yield [command("SREM", keys.TOPOLOGIES, name)]
+    yield from topologies.unlist(name, epoch)
     yield from _remove_functions(core)
     yield from _remove_streams(core, epoch)
     for spout in core.spouts:
         if (yield from _is_there(core, epoch)):
             yield from _remove_kept(core, spout, lambda: _is_there(core, epoch))
-    seen = yield from topologies.read_marks(core.shards)
+    seen = yield from topologies.read_marks([shard.removed for shard in core.shards])
     if (yield from _is_there(core, epoch)):
         if not (yield from topologies.mark_removed(core.shards, seen)):
             raise _made_anew(core)
@@ -58,6 +58,7 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
             yield from _remove_shard(core, shard)
     # The configuration comes last: with it the rest is found again, and without it what a late copy of a call
     # makes has a time to live. From here on a job may make the topology anew, so nothing more is removed.
+    yield from topologies.unlist(name, epoch)  # a process may have opened it, and listed it, meanwhile
     yield [topologies.forget(name, epoch, _own(name))]
     return max(0, read.outstanding)
 

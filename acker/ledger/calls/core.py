@@ -9,7 +9,7 @@ until it expires.
 """
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -50,6 +50,8 @@ class Core:
     shards: list[keys.Shard] = field(init=False)
     registries: dict[int, bytes] = field(default_factory=dict)
     """The spouts of a shard, by its last answer (acker/ledger/slabs/registries.py)."""
+    removals: bytes = field(default=b"", compare=False)
+    """The time of the topology's last removal, as this process has seen it (lua/store/includes/owned.lua)."""
     read_by: dict[str, object] = field(default_factory=dict, compare=False)
     """The readers of a stream with several, by its last answer (acker/streams/log/known_readers.py)."""
     waits: object = field(default=None, compare=False)
@@ -123,6 +125,28 @@ class Core:
             if isinstance(reply, redis.ResponseError):
                 raise StoreError(str(reply))
         return replies
+
+    def name_stream(self, stream: str, *also: Request) -> Operation[list[Reply]]:
+        """Notes a stream among the streams of the topology.
+
+        also: Requests that are sent with it. Returns their replies.
+        """
+        return (yield from self.make(partial(topologies.name_stream, self.config.name, stream), *also))[1:]
+
+    def make(self, call: Callable[[bytes], Request], *also: Request) -> Operation[list[Reply]]:
+        """Sends a call that makes something beside the shards, again where the topology was removed before.
+
+        call: Gets `removals`: a late copy of it makes nothing in a topology that was removed since. also:
+        Requests that are sent with it. Returns all replies.
+        """
+        replies = yield [call(self.removals), *also]
+        for _ in range(topologies.ATTEMPTS):
+            if not topologies.is_late(replies[0]):
+                return replies
+            [removals] = yield [command("GET", keys.removals(self.config.name))]
+            self.removals = removals or b""
+            replies = (yield [call(self.removals)]) + replies[1:]
+        raise topologies.removed_again(self.config.name)
 
     # Submissions
 
@@ -308,4 +332,4 @@ def open_topology(name: str, asked: Settings, create: bool = True) -> Operation[
     Has the arguments and errors of `acker.ledger.settings.topologies.register`.
     """
     stored = yield from topologies.register(name, asked, create)
-    return Core(stored.config, stored.spouts)
+    return Core(stored.config, stored.spouts, removals=stored.removals)

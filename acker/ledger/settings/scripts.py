@@ -28,9 +28,19 @@ def forget_keys(removals: bytes, number: int, ttl: int, gone: Sequence[bytes]) -
     return script("forget_keys", [removals, *gone], [number, ttl])
 
 
-def name_stream(topology: str, stream: str) -> Request:
-    """Notes a stream among the streams of its topology."""
-    return script("name_stream", [keys.streams(topology)], [stream, keys.config(topology)])
+def list_topology(name: str, on: bool, seen: tuple[bytes, int], ttl: int) -> Request:
+    """Puts a topology on the list, or takes it off.
+
+    seen: the mark beside the list as the caller has read it, and the time (ms) until which the call counts.
+    """
+    args: list[Word] = [name, *seen, int(on), ttl, keys.LISTED + name.encode()]
+    return script("list_topology", [keys.TOPOLOGIES], args)
+
+
+def name_stream(topology: str, stream: str, seen: bytes) -> Request:
+    """Notes a stream among the streams of its topology. seen: the removals of the topology."""
+    args: list[Word] = [stream, keys.config(topology), keys.removals(topology), seen]
+    return script("name_stream", [keys.streams(topology)], args)
 
 
 def configure(config: TopologyConfig, fields: Mapping[str, int | str]) -> Request:

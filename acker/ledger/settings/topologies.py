@@ -38,7 +38,8 @@ VALID = 3_600
 """Seconds for which a call that makes something is carried out."""
 LATE = "ACKER LATE"
 """The reply to a call that is a late copy: its caller has not seen a removal."""
-_ATTEMPTS = 4
+ATTEMPTS = 4
+"""Sends of a call where the topology, or what the call is for, is removed again and again."""
 _FLIGHT = 64
 """Most shards in one batch of requests."""
 _COUNTED_MS = 50
@@ -47,10 +48,11 @@ _COUNTED_MS = 50
 
 @dataclass(frozen=True, slots=True)
 class StoredTopology:
-    """A stored topology, and the names of its spouts."""
+    """A stored topology, the names of its spouts, and when one of its name was removed last, lately."""
 
     config: TopologyConfig
     spouts: frozenset[str]
+    removals: bytes = b""
 
 
 def names() -> Operation[list[str]]:
@@ -68,7 +70,11 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
     check_name(name, "topology")
     given = check_settings(asked)  # each alone: their combination is checked with the stored ones
     key = keys.config(name)
-    stored, listed = yield [command("HGETALL", key), command("SISMEMBER", keys.TOPOLOGIES, name)]
+    stored, listed, removals = yield [
+        command("HGETALL", key),
+        command("SISMEMBER", keys.TOPOLOGIES, name),
+        command("GET", keys.removals(name)),
+    ]
     begun = "schema" in _fields(stored)
     if create and not begun:
         wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
@@ -94,8 +100,8 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
     if create and not (begun and listed):
         yield from _clear_removed(config)
         # Last of all: each opener finishes a topology that is not listed, whose creator may have stopped.
-        yield [command("SADD", keys.TOPOLOGIES, name)]
-    return StoredTopology(config, _spouts(values))
+        yield from _list(name)
+    return StoredTopology(config, _spouts(values), removals or b"")
 
 
 def _store(config: TopologyConfig, fields: dict[str, int | str]) -> Operation[Reply]:
@@ -104,18 +110,54 @@ def _store(config: TopologyConfig, fields: dict[str, int | str]) -> Operation[Re
     A late copy of the call is refused. So it is sent again where the topology was removed at that moment.
     """
     key = keys.removals(config.name)
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         found, instant = yield _looks(key)
         until = milliseconds(instant) + 1000 * VALID
         [stored] = yield [scripts.open_topology(config, found or b"", until, fields)]
-        if not isinstance(stored, redis.ResponseError) or str(stored) != LATE:
+        if not is_late(stored):
             return stored
-    raise AckerError(f"topology {config.name!r} was removed {_ATTEMPTS} times while it was opened")
+    raise removed_again(config.name)
 
 
-def name_stream(topology: str, stream: str) -> Request:
+def _list(name: str) -> Operation[None]:
+    """Puts a topology on the list of topologies, unless it was removed meanwhile."""
+    for _ in range(ATTEMPTS):
+        listed, instant, is_there = yield [
+            *_looks(keys.LISTED + name.encode()),
+            command("EXISTS", keys.config(name)),
+        ]
+        if not is_there:
+            return
+        seen = listed or b"", milliseconds(instant) + 1000 * VALID
+        [reply] = yield [scripts.list_topology(name, True, seen, REMEMBERED)]
+        if not is_late(reply):
+            return
+
+
+def unlist(name: str, epoch: str) -> Operation[None]:
+    """Takes a topology of that epoch off the list of topologies; not one that was made anew meanwhile."""
+    listed, instant, stored = yield [
+        *_looks(keys.LISTED + name.encode()),
+        command("HGET", keys.config(name), "epoch"),
+    ]
+    if stored == epoch.encode():
+        seen = listed or b"", milliseconds(instant) + 1000 * VALID
+        yield [scripts.list_topology(name, False, seen, REMEMBERED)]
+
+
+def is_late(reply: Reply) -> bool:
+    """True if a call was refused because its caller has not seen a removal."""
+    return isinstance(reply, redis.ResponseError) and str(reply) == LATE
+
+
+def removed_again(topology: str) -> AckerError:
+    """The error of a call before whose every send a topology was removed."""
+    return AckerError(f"topology {topology!r} was removed {ATTEMPTS} times while something of it was made")
+
+
+def name_stream(topology: str, stream: str, seen: bytes) -> Request:
     """Notes a stream among the streams of its topology (lua/ledger/settings/name_stream.lua)."""
-    return scripts.name_stream(topology, stream)
+    return scripts.name_stream(topology, stream, seen)
 
 
 def forget(topology: str, epoch: str, beside: Sequence[bytes]) -> Request:
@@ -130,7 +172,7 @@ def forget_keys(
 
     Raises AckerError if other processes remove the same again and again.
     """
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         [number, _] = yield note_removal(removals)
         if not (yield from is_same()):
             return
@@ -138,7 +180,7 @@ def forget_keys(
         if reply:
             return
     raise AckerError(
-        f"other processes have removed {gone[0]!r} {_ATTEMPTS} times at this moment: remove it again"
+        f"other processes have removed {gone[0]!r} {ATTEMPTS} times at this moment: remove it again"
     )
 
 
@@ -159,9 +201,9 @@ def _clear_removed(config: TopologyConfig) -> Operation[None]:
         yield [scripts.clear_removed(*one, REMEMBERED) for one in marked[first : first + _FLIGHT]]
 
 
-def read_marks(shards: Sequence[keys.Shard]) -> Operation[list[tuple[bytes, int]]]:
-    """The mark of removal of each shard, and the time (ms) until which a call that goes by it counts."""
-    replies = yield [request for shard in shards for request in _looks(shard.removed)]
+def read_marks(marks: Sequence[bytes]) -> Operation[list[tuple[bytes, int]]]:
+    """The mark of removal at each key, and the time (ms) until which a call that goes by it counts."""
+    replies = yield [request for key in marks for request in _looks(key)]
     return [
         (mark or b"", milliseconds(at) + 1000 * VALID)
         for mark, at in zip(replies[::2], replies[1::2], strict=True)

@@ -1,15 +1,16 @@
 """The scripts of steps as functions (as in acker/ledger/calls/scripts.py)."""
 
 from acker.store import keys
-from acker.store.operation import Request, script
+from acker.store.operation import Request, Word, script
 
 
-def register_step(topology: str, field: bytes, record: str, most: int) -> Request:
-    """Registers a step of a topology."""
-    return script("register_step", [keys.steps(topology)], [field, record, most, keys.config(topology)])
+def register_step(topology: str, field: bytes, record: str, most: int, seen: bytes) -> Request:
+    """Registers a step of a topology. seen: the removals of the topology, as in all scripts here."""
+    args: list[Word] = [field, record, most, keys.config(topology), keys.removals(topology), seen]
+    return script("register_step", [keys.steps(topology)], args)
 
 
-def number_step(topology: str, name: str, number: int, most: int) -> Request:
+def number_step(topology: str, name: str, number: int, most: int, seen: bytes) -> Request:
     """Gives a step its number."""
-    own = [keys.step_numbers(topology)]
-    return script("number_step", own, [name, number, most, keys.config(topology)])
+    args: list[Word] = [name, number, most, keys.config(topology), keys.removals(topology), seen]
+    return script("number_step", [keys.step_numbers(topology)], args)

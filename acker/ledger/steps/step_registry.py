@@ -5,6 +5,7 @@ A step registers only itself. The parts of a topology are not declared anywhere 
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 from acker.ledger.calls.core import Core
@@ -60,7 +61,8 @@ def register(core: Core, step: Step, stream: str = "") -> Operation[None]:
         f"{step.kind} {step.name} {bounded_step.query_id or bounded_step.application_id} {stream}".rstrip()
     )
     named = field.encode("utf-8", "replace")
-    yield [scripts.register_step(core.config.name, named, bounded_step.dump(), MOST_STEPS)]
+    record = bounded_step.dump()
+    yield from core.make(partial(scripts.register_step, core.config.name, named, record, MOST_STEPS))
 
 
 def steps(core: Core) -> Operation[list[Step]]:

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 from acker.errors import StoreError
@@ -78,7 +79,8 @@ def mark(core: Core, name: str, batch: int = -1) -> Operation[Mark | None]:
         return None
     number: Reply = None
     try:
-        [number] = yield [scripts.number_step(core.config.name, name, number_of(name), MOST_STEPS)]
+        call = partial(scripts.number_step, core.config.name, name, number_of(name), MOST_STEPS)
+        [number] = yield from core.make(call)
     except StoreError as error:  # the work matters more than its mark, also without the right to number steps
         number = error
     if not isinstance(number, int) or not 0 <= number <= MOST_NUMBER:

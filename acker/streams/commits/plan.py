@@ -93,20 +93,18 @@ class Plan:
             yield from self.run.advance("committed" if self.work.roots() else "tracked")
 
     def track(self) -> Operation[None]:
-        """Keeps the rows of roots, and tracks their trees, before anything else.
-
-        Raises if there is no room.
-        """
+        """Keeps the rows of roots, and tracks their trees, first of all. Raises if there is no room."""
         run, core, members = self.run, self.core, self.work.roots()
         if run.phase != "committed":
             return
         # A settling commit must never wait for room: only settled outcomes make room.
         replays = self.work.settled is not None
+        seen = yield from tracking.read_removals(core, members, run.one_server)
         for tracked in members:
-            check = each(partial(tracking.check_kept, tracked))
-            yield from run.do([tracking.keep_request(core, tracked, replays)], check)
+            check = each(partial(tracking.check_kept, core, tracked))
+            yield from run.do([tracking.keep_request(core, tracked, replays, seen)], check)
         if not replays:
-            yield from run.do(tracking.raise_requests(core, members))
+            yield from run.do(tracking.raise_requests(core, members, seen))
         if not self.known.spouts:
             yield from run.follow(core.register_spouts(tracking.spouts_of(members)))
         for tracked in members:

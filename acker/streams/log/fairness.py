@@ -24,7 +24,6 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.errors import ValidationError, shown
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.settings import topologies
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams.log import kinds, scripts
@@ -77,9 +76,8 @@ def declare(core: Core, stream: str, column: str, slot: int | None = None) -> Op
             f"fair_by: stream {stream!r} gathers, so its rows go on by request: expected {ANCHORS!r}, got "
             f"{column!r}"
         )
-    named = topologies.name_stream(core.config.name, stream)
     made = partial(scripts.read_fairly, stream_keys, column, slot)
-    other = yield from kinds.make(stream_keys, made, named)
+    other = yield from kinds.make_noted(core, stream, made)
     if other is not None:
         fair_column = other.decode("utf-8", "replace")
         raise ValidationError(

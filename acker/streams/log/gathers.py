@@ -22,7 +22,6 @@ from acker.errors import LineConflict, UnknownLine, UnreadableRecord, Validation
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs import sections
 from acker.store import keys
@@ -73,9 +72,8 @@ def declare(core: Core, stream: str, gathering: Gathering) -> Operation[None]:
     Raises LineConflict if it has another declaration, or holds segments that do not wait.
     """
     stream_keys = keys.Stream(core.config.name, check_name(stream, "stream"))
-    named = topologies.name_stream(core.config.name, stream)
     made = partial(scripts.declare_gather, stream_keys, gathering.dump())
-    reply = yield from kinds.make(stream_keys, made, named)
+    reply = yield from kinds.make_noted(core, stream, made)
     if reply is not None:
         other = reply.decode("utf-8", "replace")
         why = f"it gathers by {other}" if other else "it holds rows that were written before"

@@ -9,20 +9,19 @@ seen it, and a time after which it is refused.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import redis
+from typing import Any
 
 from acker.errors import AckerError, StreamKindError
 from acker.ledger.calls.core import Core
-from acker.ledger.settings.topologies import LATE, VALID
+from acker.ledger.settings import topologies
+from acker.ledger.settings.topologies import ATTEMPTS, VALID
 from acker.store import keys
 from acker.store.keys import Stream
-from acker.store.operation import Operation, Reply, Request, command
+from acker.store.operation import Operation, Reply, Request, abreast, command
 from acker.store.replies import milliseconds
 
 FIELD = "external"
 """The field of a stream's subscriptions that only an external stream has."""
-_ATTEMPTS = 4
 
 
 def kind_error(stream: str, kind: str) -> StreamKindError:
@@ -74,17 +73,26 @@ class Seen:
     until: int
 
 
-def make(stream: Stream, call: Callable[[Seen], Request], *also: Request) -> Operation[Reply]:
+def make_noted(core: Core, stream: str, call: Callable[[Seen], Request]) -> Operation[Reply]:
+    """Does the work of `make`, and notes the stream among the streams of its topology."""
+    making: list[Operation[Any]] = [
+        make(keys.Stream(core.config.name, stream), call),
+        core.name_stream(stream),
+    ]
+    reply, _ = yield from abreast(making)
+    return reply
+
+
+def make(stream: Stream, call: Callable[[Seen], Request]) -> Operation[Reply]:
     """Sends a call that makes something of a stream, again where something was removed meanwhile.
 
-    also: Requests that are sent before it. Returns its reply, or raises AckerError after four removals.
+    Returns its reply, or raises AckerError after four removals.
     """
-    for _ in range(_ATTEMPTS):
-        looks = [command("GET", stream.removals), Request(stream.removals, ["TIME"])]
-        found, instant, *_ = yield [*looks, *also]
+    for _ in range(ATTEMPTS):
+        found, instant = yield [command("GET", stream.removals), Request(stream.removals, ["TIME"])]
         [reply] = yield [call(Seen(found or b"", milliseconds(instant) + 1000 * VALID))]
-        if not isinstance(reply, redis.ResponseError) or str(reply) != LATE:
+        if not topologies.is_late(reply):
             return reply
     raise AckerError(
-        f"a stream was removed {_ATTEMPTS} times while something of it was made: {stream.entries!r}"
+        f"a stream was removed {ATTEMPTS} times while something of it was made: {stream.entries!r}"
     )

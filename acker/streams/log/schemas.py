@@ -13,7 +13,6 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
 from acker.ledger.calls.core import Core
-from acker.ledger.settings import topologies
 from acker.ledger.settings.suggestions import listed, meant
 from acker.store import keys
 from acker.store.operation import Operation, command
@@ -67,11 +66,11 @@ def enlist(core: Core, stream: str) -> Operation[bytes | None]:
         StreamKindError: The stream is external.
     """
     stream_keys = keys.Stream(core.config.name, stream)
-    [_, stored, external] = yield [
-        topologies.name_stream(core.config.name, stream),
+    stored, external = yield from core.name_stream(
+        stream,
         command("GET", stream_keys.schema),
         command("HEXISTS", stream_keys.subscriptions, kinds.FIELD),
-    ]
+    )
     if external:
         raise kinds.kind_error(stream, "external")
     return None if stored is None else bytes(stored)

@@ -21,7 +21,6 @@ import redis
 from acker.errors import AckerError, FunctionConflict, ReaderFenced, UnknownSubscription, UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import counts
-from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
@@ -170,7 +169,7 @@ def subscribe(core: Core, stream: str, name: str, kind: str = "managed") -> Oper
     check_name(name, "subscription")
     stream_keys = keys.Stream(core.config.name, stream)
     looks = command("HMGET", stream_keys.subscriptions, f"name:{name}", kinds.FIELD)
-    [[slot, external], _] = yield [looks, topologies.name_stream(core.config.name, stream)]
+    [[slot, external]] = yield from core.name_stream(stream, looks)
     kinds.check(stream, external, kind)
     if slot is not None:
         return _slot(slot, f"stream {stream!r}, subscription {name!r}")

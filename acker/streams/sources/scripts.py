@@ -21,10 +21,14 @@ def keep_rows(
     limit: int,
     trees: int,
     slabs: bytes,
+    seen: tuple[bytes, int],
 ) -> Request:
-    """Keeps the rows of roots."""
-    own = [*spout.declared(), spout.rows(roots_id)]
-    return script("keep_rows", own, [roots_id, record, rows, limit, trees, slabs], settings.wait)
+    """Keeps the rows of roots.
+
+    seen: the removals of the spout, and the time (ms) until which the call counts; 0 in a chain.
+    """
+    own = [*spout.declared(), spout.rows(roots_id), spout.removals]
+    return script("keep_rows", own, [roots_id, record, rows, limit, trees, slabs, *seen], settings.wait)
 
 
 def find_kept_rows(spout: Spout, slabs: Sequence[bytes]) -> Request:
@@ -32,9 +36,10 @@ def find_kept_rows(spout: Spout, slabs: Sequence[bytes]) -> Request:
     return script("find_kept_rows", [spout.kept, spout.slabs], slabs)
 
 
-def raise_highest(spout: Spout, highest: Mapping[str, int]) -> Request:
-    """Raises the upper ends of partitions: the offsets after their highest rows."""
-    return script("raise_highest", [spout.highest], [word for one in highest.items() for word in one])
+def raise_highest(spout: Spout, highest: Mapping[str, int], seen: tuple[bytes, int]) -> Request:
+    """Raises the upper ends of partitions: the offsets after their highest rows. seen: as in `keep_rows`."""
+    words: list[Word] = [word for one in highest.items() for word in one]
+    return script("raise_highest", [spout.highest, spout.removals], [*seen, *words])
 
 
 def note_reached(

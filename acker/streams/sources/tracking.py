@@ -5,17 +5,26 @@ rows of a spout that were staged together, and get a tree each; staged rows are 
 before a commit.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
+from acker.errors import (
+    SpoutPendingFull,
+    TrackConflict,
+    TrackRejected,
+    UnknownSpout,
+    UnreadableRecord,
+    ValidationError,
+)
 from acker.ledger.calls import idempotence
 from acker.ledger.calls.calls import Call, Submission, unreadable
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.settings import topologies
 from acker.ledger.slabs import sections
 from acker.ledger.slabs.slabs import NewSlab, PackedIds
 from acker.store import keys
@@ -55,8 +64,16 @@ def spouts_of(members: Iterable[Roots]) -> set[str]:
     return spouts | {sections.SPOUT for roots in members if roots.line is not None}
 
 
-def check_kept(roots: Roots, reply: Reply) -> None:
-    """Raises SpoutPendingFull if the reply to `keep_request` says that there is no room."""
+def check_kept(core: Core, roots: Roots, reply: Reply) -> None:
+    """Raises SpoutPendingFull if the reply to `keep_request` says that there is no room.
+
+    Raises UnknownSpout if the spout was removed meanwhile.
+    """
+    if topologies.is_late(reply):
+        raise UnknownSpout(
+            f"spout {roots.how.spout!r} of topology {core.config.name!r} was removed, or an hour has passed, "
+            "while rows of it were committed: they are not kept. The same again goes on"
+        )
     if int(reply) < 0:
         raise SpoutPendingFull(
             f"spout {roots.how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
@@ -69,17 +86,35 @@ def all_slabs(roots: Roots) -> range:
     return range(-(-roots.rows // roots.slab))
 
 
-def keep_request(core: Core, roots: Roots, replays: bool) -> Request:
+Seen: TypeAlias = Mapping[str, tuple[bytes, int]]
+"""The removals of spouts as a commit has read them, and the time (ms) until which its calls count."""
+
+
+def read_removals(core: Core, members: Sequence[Roots], one_server: bool) -> Operation[Seen]:
+    """Reads the removals of spouts: a late copy of a call keeps nothing for a spout that was removed since.
+
+    one_server: True if a chain has the calls, which ends late copies by itself: nothing is read.
+    """
+    spouts = sorted({roots.how.spout for roots in members})
+    if one_server:
+        return dict.fromkeys(spouts, (b"", 0))
+    removals = [keys.Spout(core.config.name, spout).removals for spout in spouts]
+    marks = yield from topologies.read_marks(removals)
+    return dict(zip(spouts, marks, strict=True))
+
+
+def keep_request(core: Core, roots: Roots, replays: bool, seen: Seen) -> Request:
     """The request that keeps the rows of staged roots. replays: no limit applies to them."""
     spout_keys = keys.Spout(core.config.name, roots.how.spout)
     limit = 0 if replays else roots.how.max_spout_pending or 0
     roots_id, names = roots.id, roots.names()
     return scripts.keep_rows(
-        core.config, spout_keys, roots_id, roots.dump(), roots.rows, limit, roots.slab, names
-    )
+        core.config, spout_keys, roots_id, roots.dump(), roots.rows, limit, roots.slab, names,
+        seen[roots.how.spout],
+    )  # fmt: skip
 
 
-def raise_requests(core: Core, members: Sequence[Roots]) -> list[Request]:
+def raise_requests(core: Core, members: Sequence[Roots], seen: Seen) -> list[Request]:
     """Requests that raise the watermark's upper end, after all rows below it are kept.
 
     Roots come in any order.
@@ -89,7 +124,7 @@ def raise_requests(core: Core, members: Sequence[Roots]) -> list[Request]:
         if roots.offsets:
             spout_keys = keys.Spout(core.config.name, roots.how.spout)
             after = {name: high + 1 for name, (_, high) in roots.offsets.items()}
-            requests.append(scripts.raise_highest(spout_keys, after))
+            requests.append(scripts.raise_highest(spout_keys, after, seen[roots.how.spout]))
     return requests
 
 

@@ -3,9 +3,9 @@
 -- KEYS  1 config    hash
 -- ARGV  1 removals  as the caller has read it, or empty
 --       2 until     ms of the server's clock
---       3 removals  key of a string: how often the topology was removed lately. It and the next ones lie
---                   beside the configuration, and are no KEYS: while their slot moves to another node of a
---                   cluster, a call of several keys waits
+--       3 removals  key of a string: when the topology was removed last. It and the next ones lie beside the
+--                   configuration, and are no KEYS: while their slot moves to another node of a cluster, a
+--                   call of several keys waits
 --       4 streams, 5 lines, 6 steps, 7 step_numbers  keys of the topology: they have a time to live
 --                   without it
 --       ... field, value  the configuration to store if there is none

@@ -6,8 +6,12 @@
 --       2 number   from 1
 --       3 most     most numbered steps
 --       4 config   key of the topology's configuration
--- Returns the number; 0 if so many other steps have one, or another step has this number.
+--       5 removals, 6 seen  (store/includes/owned.lua)
+-- Returns the number; 0 if so many other steps have one, or another step has this number. An error ACKER LATE
+-- if the topology was removed since.
 --- @include "store/includes/owned"
+local refused = removed_since(ARGV[5], ARGV[6])
+if refused then return refused end
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return tonumber(ARGV[2]) end
 local known = redis.call('HVALS', KEYS[1]) -- at most 255
 if #known >= tonumber(ARGV[3]) then return 0 end

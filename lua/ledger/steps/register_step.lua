@@ -5,8 +5,11 @@
 --       2 what     JSON (acker/ledger/steps/step_registry.py)
 --       3 most     most steps
 --       4 config   key of the topology's configuration
--- Returns 1 for a new step, otherwise 0.
+--       5 removals, 6 seen  (store/includes/owned.lua)
+-- Returns 1 for a new step, otherwise 0. An error ACKER LATE if the topology was removed since.
 --- @include "store/includes/owned"
+local refused = removed_since(ARGV[5], ARGV[6])
+if refused then return refused end
 local instant = redis.call('TIME')
 local now = instant[1] * 1000000 + instant[2]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then

@@ -1,20 +1,27 @@
 -- Keeps the rows of roots until their trees are settled: from now on an outcome leads to its row.
 --
 -- KEYS  keys of streams/includes/kept.lua, then
---       1 rows    string: it has a time to live until it is kept
+--       1 rows      string: it has a time to live until it is kept
+--       2 removals  string (store/includes/late.lua)
 -- ARGV  1 id
 --       2 record  of the roots
 --       3 number  of rows
 --       4 limit   most unsettled rows of this spout (max_spout_pending); 0 for none
 --       5 trees   of a slab, the last may have fewer
 --       6 slabs   8 bytes each
--- Returns 1: kept now; 0: kept before, or settled since; -1: over the limit, nothing has changed.
+--       7 removals  as the caller has read it, or empty
+--       8 until     ms of the server's clock; 0: the chain of its call ends late copies
+-- Returns 1: kept now; 0: kept before, or settled since; -1: over the limit, nothing has changed. An error
+-- ACKER LATE, and nothing has changed, if the spout was removed since, or after `until`.
 -- Bounded by the caller: at most 1,000 slabs a call.
 --- @chained reply >= 0
 --- @include "streams/includes/kept"
+--- @include "store/includes/late"
 local rows_key = KEYS[OWN]
 local id, rows, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local trees, names = tonumber(ARGV[5]), ARGV[6]
+local refused = ARGV[8] ~= '0' and late(KEYS[OWN + 1], ARGV[7], ARGV[8])
+if refused then return refused end
 if call('HEXISTS', KEPT, id) == 1 or call('TTL', rows_key) < 0 then return 0 end
 if limit > 0 and (tonumber(call('HGET', COUNTS, 'pending') or 0) or limit) + rows > limit then return -1 end
 call('PERSIST', rows_key)

@@ -65,7 +65,7 @@ def filled(url: str, name: str) -> Ledger:
     calls = [calling.begin_call(core.config, called, one, "caller", 60_000, 10) for one in ("a", "b")]
     ledger.store.send(calls)
     ledger.store.send(
-        [calling.answer_call(core.config, called, "a", "0", "f b", " b", 60, ("f f", "f f"), True)]
+        [calling.answer_call(core.config, called, "a", "0", "f b", " b", 3600, ("f f", "f f"), True)]
     )
     assert ledger.run(history.record(core)) is not None
     for _ in range(3):

@@ -41,6 +41,7 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from tests.helpers.builders.filled import filled
 from tests.helpers.builders.ledgers import Trees, opened
+from tests.helpers.faults.set_backs import moment
 
 pytestmark = pytest.mark.timeout(600)
 HOW = SpoutOptions("kept", "lines", "id", attempts=1, offset="id")
@@ -179,7 +180,7 @@ def snapshot(valkey_url: str) -> Iterator[Snapshot]:
         one.complete(ledger, 0, 1)
         ledger.fail(one.anchors[2:3], "bad")
     with redis.Redis.from_url(valkey_url) as raw:
-        held = {key: (raw.dump(key), max(0, raw.pttl(key))) for key in raw.scan_iter("acker:*hurt*")}
+        held = {key: life for key, life in moment(raw).items() if key.startswith(b"acker:{hurt")}
     yield Snapshot(trees, held)
     with redis.Redis.from_url(valkey_url) as raw:
         for key in raw.scan_iter("acker:*"):

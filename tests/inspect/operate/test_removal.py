@@ -1,6 +1,5 @@
 """Removing a topology: all of it goes, nothing of another, and no trees by mistake."""
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -32,25 +31,12 @@ from acker.streams.spouts import settler
 from tests.helpers.builders.filled import filled
 from tests.helpers.builders.ledgers import Trees, confirm_all, opened, reported
 from tests.helpers.builders.streaming import after_each, run_cut
-from tests.helpers.faults.late_copies import recorded
-from tests.helpers.faults.set_backs import moment, set_back
-from tests.helpers.faults.simulator import names_of, scripts_of
+from tests.helpers.faults.set_backs import lasting, moment, set_back
+from tests.helpers.faults.simulator import scripts_of
 from tests.helpers.models.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
-from tests.helpers.servers.servers import Raw, raw_clients
+from tests.helpers.servers.servers import Raw
 
 pytestmark = pytest.mark.cluster(slow=True)
-
-
-def lasting(url: str, name: str) -> dict[bytes, bytes]:
-    """The keys of a topology that have no time to live, and what they hold."""
-    own = re.compile(rb"acker:\{%s[}:/@]" % re.escape(name.encode()))
-    found: dict[bytes, bytes] = {}
-    for client in raw_clients(url):
-        with client:
-            found |= {
-                key: dump for key, (dump, left) in moment(client).items() if own.match(key) and not left
-            }
-    return found
 
 
 def test_all_of_it_goes_and_nothing_of_others(url: str) -> None:
@@ -71,23 +57,6 @@ def test_all_of_it_goes_and_nothing_of_others(url: str) -> None:
     for _ in range(2):
         with pytest.raises(UnknownTopology, match="'words'"):
             store.run(remove("words", force=True))
-
-
-def test_late_copies_of_calls_leave_nothing_for_ever(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with recorded(monkeypatch, commands=True) as copies:
-        filled(url, "words")
-    assert Store(url).run(remove("words", force=True)) > 600
-    left = dict[str, set[bytes]]()
-    for store, request in copies.sent:
-        with suppress(AckerError):
-            store.send([request])
-        if found := lasting(url, "words"):
-            left.setdefault("/".join(names_of(request)), set()).update(found)
-            store.send([command("UNLINK", key) for key in found])
-    assert left.pop("XADD") == {keys.Stream("words", "words").drops}  # by hand
-    if len(raw_clients(url)) > 1:  # a cluster runs them alone: one server keeps rows in the chain of a commit
-        left = {name: found for name, found in left.items() if name not in ("keep_rows", "raise_highest")}
-    assert not left
 
 
 def test_what_was_written_without_a_topology_stays_where_it_is_stored_again(url: str) -> None:
@@ -174,23 +143,6 @@ def test_late_calls_of_a_client_leave_nothing_until_the_topology_is_made_anew(ur
     for each in (anew, ledger):  # the older process goes on, too
         Trees(3).track(each).complete(each)
     assert anew.counters()["acked"] == 6
-
-
-def test_late_copies_of_a_removal_leave_the_topology_that_was_made_anew(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = filled(url, "words")
-    with recorded(monkeypatch, commands=True) as copies:
-        ledger.run(remove("words", force=True))
-    anew = filled(url, "words")
-    trees, acked = Trees(40).track(anew), anew.counters()["acked"]
-    before = lasting(url, "words")
-    for store, request in copies.sent:
-        if names_of(request) != ["SREM"]:  # the next opener restores the list of topologies
-            store.send([request])
-    assert lasting(url, "words") == before
-    trees.complete(anew)
-    assert anew.counters()["acked"] == acked + 40
 
 
 def test_a_removal_that_sleeps_takes_nothing_from_the_topology_that_was_made_anew(url: str) -> None:

@@ -14,7 +14,6 @@ import redis
 
 from acker.errors import StampsExpired, StreamLost, ValidationError, shown
 from acker.ledger.calls.core import Core
-from acker.ledger.settings import topologies
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.records import passing_over
@@ -95,9 +94,8 @@ def declare(
     )
     stream_keys = keys.Stream(core.config.name, stream)
     key, epoch = secrets.token_hex(32), str(secrets.randbits(52))
-    named = topologies.name_stream(core.config.name, stream)
-    make = partial(scripts.declare_external, core.config, stream_keys, key, *words, epoch)
-    reply = yield from kinds.make(stream_keys, make, named)
+    call = partial(scripts.declare_external, core.config, stream_keys, key, *words, epoch)
+    reply = yield from kinds.make_noted(core, stream, call)
     if isinstance(reply, redis.ResponseError):
         raise kinds.kind_error(stream, "managed")
     now, number, key, before, *options = reply
