@@ -118,7 +118,7 @@ class Other:
     def _run(self, row: dict[str, Any], out: Out) -> None:
         self.rows.append(row["id"])
         self.begun.set()
-        assert self.go.wait(60)
+        assert self.go.wait(120)
         out.emit("done", {"id": row["id"], "by": self.name})
 
     def subscribe(self) -> None:
@@ -127,7 +127,7 @@ class Other:
     def begin(self) -> None:
         self._thread.start()
         self.ident = self._thread.ident
-        assert self.begun.wait(20)
+        assert self.begun.wait(60)
 
     def end(self) -> int:
         self.go.set()
@@ -161,13 +161,13 @@ def test_a_worker_that_was_taken_for_dead_and_ends_first_is_the_one_that_counts(
     other.subscribe()
     ask(ledger, "a")
     with slow(valkey_url, tmp_path, most) as first:
-        wait_until(lambda: first.begun == ["a"], 15)
+        wait_until(lambda: first.begun == ["a"], 60)
         lapse(ledger, other.worker.reader)
         assert other.worker.recover() == 1
         if begun_anew:
             other.begin()
         first.let_go()
-        wait_until(lambda: published(ledger) == 1, 15)
+        wait_until(lambda: published(ledger) == 1, 60)
     if begun_anew:
         assert other.end() == 0
     assert other.worker.work() == 0
@@ -187,14 +187,14 @@ def test_a_worker_that_ends_second_commits_nothing(valkey_url: str, tmp_path: Pa
     other.subscribe()
     ask(ledger, "a")
     with slow(valkey_url, tmp_path, most) as first:
-        wait_until(lambda: first.begun == ["a"], 15)
+        wait_until(lambda: first.begun == ["a"], 60)
         lapse(ledger, other.worker.reader)
         assert other.worker.recover() == 1
         other.begin()
         assert other.end() == 1
         first.let_go()
         ask(ledger, "b")
-        wait_until(lambda: published(ledger) == 2, 15)
+        wait_until(lambda: published(ledger) == 2, 60)
     assert sorted(made(ledger)) == [("a", "the other one"), ("b", "the slow one")]
     assert all_acked(ledger)
 
@@ -207,15 +207,15 @@ def test_rows_of_another_go_to_the_next_worker(valkey_url: str, tmp_path: Path, 
     other.subscribe()
     ask(ledger, "a")
     with slow(valkey_url, tmp_path, most) as first:
-        wait_until(lambda: first.begun == ["a"], 15)
+        wait_until(lambda: first.begun == ["a"], 60)
         lapse(ledger, other.worker.reader)
         other.worker.recover()
         ask(ledger, "b")  # it takes both: what was given back comes first
         other.begin()
         first.let_go()
-        wait_until(lambda: published(ledger) == 1, 15)
+        wait_until(lambda: published(ledger) == 1, 60)
         assert other.end() == 0
-        wait_until(lambda: published(ledger) == 2, 15)
+        wait_until(lambda: published(ledger) == 2, 60)
     assert sorted(one for one, _ in made(ledger)) == ["a", "b"]
     assert all_acked(ledger)
 
