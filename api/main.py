@@ -21,6 +21,7 @@ from api.asgi.logs import Requests
 from api.asgi.prefix import Prefix
 from api.background import background
 from api.routes import (
+    activity,
     dead_letters,
     drpc,
     events,
@@ -66,7 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     routes = APIRouter(prefix=PREFIX, dependencies=[Depends(problems.check_query)])
     for part in (
         access, topologies, graph, stats, trees, places, lines, outcomes, records, dead_letters, messages,
-        spouts, external, drpc, events,
+        spouts, external, drpc, events, activity,
     ):  # fmt: skip
         routes.include_router(part.router)
     app.include_router(routes)

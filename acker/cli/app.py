@@ -9,13 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from acker.cli import functions, health, lines, records, serve, server, streams, tick, topologies, trees
+from acker.cli import functions, lines, records, serve, server, streams, tick, trees
 from acker.cli.dead_letters import dead_letters, redrive
 from acker.cli.demo import command
 from acker.cli.shared.group import add, group
 from acker.cli.shared.options import JsonBefore, TimeoutBefore, UrlBefore
 from acker.cli.shared.output import one_line
 from acker.cli.shared.statuses import Status, status_of
+from acker.cli.topology import activity, health, topologies
 from acker.errors import AckerError
 
 # Typer carries its own copy of click since some version.
@@ -49,6 +50,7 @@ add(app, "dead-letters", dead_letters.dead_letters)
 add(app, "dead-letter", dead_letters.dead_letter)
 add(app, "replay", redrive.replay)
 add(app, "discard", redrive.discard)
+add(app, "activity", activity.activity)
 add(app, "remove", topologies.remove)
 app.add_typer(functions.app, name="drpc")
 add(app, "tick", tick.tick)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acker.cli.shared.group import add, group
+from acker.cli.shared.noting import noting
 from acker.cli.shared.options import FunctionName, Json, JsonBefore, OfStore, TimeoutBefore, UrlBefore
 from acker.cli.shared.output import duration, row, show, show_json, table
 from acker.cli.shared.statuses import Status
@@ -273,7 +274,8 @@ def remove(
     except UnknownTopology:
         store.run(registry.remove(function))
     else:
-        removal.retire(ledger, function, force=force)
+        with noting(ledger, "remove-function", {"function": name, "force": force}):
+            removal.retire(ledger, function, force=force)
     show_json({"function": name, "topology": function.topology}) if as_json else show(
         f"removed function {name}"
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from acker.cli.shared.noting import noting
 from acker.cli.shared.options import Json, OfTopology, StreamName, Timeout, TopologyName, Url, ledger
 from acker.cli.shared.output import all_pages, duration, page_status, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
@@ -90,10 +91,12 @@ def subscribe(
         from acker.streams.log import subscriptions
         from acker.streams.staging.external import declaring
 
-    if external:
-        ledger.run(declaring.declare(ledger.core, stream))
     kind: Kind = "external" if external else "managed"
-    ledger.run(subscriptions.subscribe(ledger.core, stream, subscription, kind))
+    named = {"stream": stream, "subscription": subscription, "kind": kind}
+    with noting(ledger, "declare-subscription", named):
+        if external:
+            ledger.run(declaring.declare(ledger.core, stream))
+        ledger.run(subscriptions.subscribe(ledger.core, stream, subscription, kind))
     if as_json:
         show_json({"stream": stream, "subscription": subscription, "kind": kind})
     else:
@@ -111,7 +114,8 @@ def rename_subscription(
     with needing_pyarrow("to rename subscriptions"):
         from acker.streams import Stream
 
-    Stream(ledger, stream).rename_subscription(subscription, new)
+    with noting(ledger, "rename-subscription", {"stream": stream, "subscription": subscription, "new": new}):
+        Stream(ledger, stream).rename_subscription(subscription, new)
     if as_json:
         show_json({"stream": stream, "subscription": new})
     else:
@@ -178,7 +182,10 @@ def unsubscribe(
     with needing_pyarrow("to drop subscriptions"):
         from acker.streams import Stream
 
-    done = Stream(ledger, stream).unsubscribe(subscription, ack=ack)
+    named = {"stream": stream, "subscription": subscription, "ack": ack}
+    with noting(ledger, "remove-subscription", named) as noted:
+        done = Stream(ledger, stream).unsubscribe(subscription, ack=ack)
+        noted.count, noted.result = done, f"{done:,} segments {'acked' if ack else 'failed'}"
     if as_json:
         show_json({"segments": done})
     else:
@@ -228,10 +235,13 @@ def give_back(
     with needing_pyarrow("to take segments back"):
         from acker.streams import Stream
 
-    own = Stream(ledger, stream)
-    known = own.readers(subscription)
-    done = own.give_back(reader, subscription)
-    if not done and reader not in known:
+    opened = Stream(ledger, stream)
+    readers = opened.readers(subscription)
+    named = {"stream": stream, "subscription": subscription, "reader": reader}
+    with noting(ledger, "give-back", named) as noted:
+        done = opened.give_back(reader, subscription)
+        noted.count, noted.result = done, f"{done:,} segments given back"
+    if not done and reader not in readers:
         raise UnknownReader(f"subscription {subscription!r} of stream {stream!r} has no reader {reader!r}")
     if as_json:
         show_json({"segments": done})

@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from acker.cli.shared import options
+from acker.cli.shared.noting import noting
 from acker.cli.shared.options import Anchors, Json, OfTopology
 from acker.cli.shared.output import (
     all_pages,
@@ -27,6 +28,7 @@ from acker.cli.shared.output import (
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownTree, ValidationError, needing_pyarrow
 from acker.inspect.operate import manual
+from acker.inspect.operate.activity import NAMED
 from acker.inspect.trees import clocks, failures, pages
 from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.pages import TreesPage
@@ -190,7 +192,9 @@ def fail(
     Exit status 5 where some name no tree, 4 where none does.
     """
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
-    done = ledger.run(manual.fail(ledger.core, numbers, reason, retry=retry))
+    with noting(ledger, "fail", _named(numbers), reason=reason) as noted:
+        done = ledger.run(manual.fail(ledger.core, numbers, reason, retry=retry))
+        noted.count, noted.result = done.failed, done.text()
     if len(done.unknown) == len(numbers):
         raise _unknown(ledger.config.name, numbers)
     status = Status.PARTLY if done.unknown else Status.DONE
@@ -223,7 +227,9 @@ def reset_timeout(
     tracked = sorted({tree.anchor for tree in ledger.run(trees_at(ledger.core, numbers))})
     if not tracked:
         raise _unknown(ledger.config.name, numbers)
-    slabs = ledger.run(manual.reset_timeout(ledger.core, tracked))
+    with noting(ledger, "reset", _named(tracked)) as noted:
+        slabs = ledger.run(manual.reset_timeout(ledger.core, tracked))
+        noted.count, noted.result = slabs, f"{slabs:,} slabs reset"
     if as_json:
         show_json({"slabs": slabs})
     else:
@@ -232,6 +238,11 @@ def reset_timeout(
         return Status.DONE
     sys.stderr.write(f"acker: {len(numbers) - len(tracked):,} of the anchors name no tree (any more)\n")
     return Status.PARTLY
+
+
+def _named(numbers: list[int]) -> dict[str, object]:
+    """The trees that a command names, for its activity."""
+    return {"trees": len(numbers), "anchors": numbers[:NAMED]}
 
 
 def _unknown(topology: str, numbers: list[int]) -> UnknownTree:

@@ -38,3 +38,9 @@ def note_health(
     fields = [word for field in (*changed.items(), *noted.items()) for word in field]
     own = [keys.config(topology), keys.health(topology)]
     return script("note_health", own, [len(changed), len(noted), *fields, *gone])
+
+
+def note_activity(topology: str, most: int, call: str, run: str, count: int, write: str) -> Request:
+    """Notes a write in the activity of a topology; pieces of one run are one entry."""
+    own = [keys.config(topology), keys.activity(topology)]
+    return script("note_activity", own, [most, call, run, count, write])

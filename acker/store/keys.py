@@ -103,6 +103,11 @@ def health(topology: str) -> bytes:
     return f"acker:{{{topology}}}:health".encode()
 
 
+def activity(topology: str) -> bytes:
+    """Stream: the latest writes by people and programs (acker/inspect/operate/activity.py)."""
+    return f"acker:{{{topology}}}:activity".encode()
+
+
 def steps(topology: str) -> bytes:
     """Hash: the steps of a topology, and their last signs of life (acker/ledger/steps/step_registry.py)."""
     return f"acker:{{{topology}}}:steps".encode()
@@ -267,8 +272,8 @@ class Spout:
 
     def declared(self) -> list[bytes]:
         """The keys that every script on kept rows declares first (kept.lua)."""
-        prefix = self._prefix
-        return [self.kept, self.slabs, prefix + b"masks", prefix + b"left", self.counts, self.times]
+        masks, left = self._prefix + b"masks", self._prefix + b"left"
+        return [self.kept, self.slabs, masks, left, self.counts, self.times]
 
 
 FUNCTIONS = b"acker:functions"
@@ -295,12 +300,9 @@ class Shard:
         self.number = number
         before, behind = around_shard(topology, shards)
         self._prefix = prefix = b"%b%d%b" % (before, number, behind)
-        self.slabs = prefix + b"slabs"
-        self.message_ids = prefix + b"message_ids"
-        self.counters = prefix + b"counters"
-        self.latency = prefix + b"latency"
-        self.ones = prefix + b"ones"
-        self.early = prefix + b"early"
+        self.slabs, self.message_ids = prefix + b"slabs", prefix + b"message_ids"
+        self.counters, self.latency = prefix + b"counters", prefix + b"latency"
+        self.ones, self.early = prefix + b"ones", prefix + b"early"
         self._fixed = [
             self.clock, self.slabs, self.message_ids, prefix + b"failures", prefix + b"confirmed",
             self.counters, self.latency, prefix + b"writers", prefix + b"writers_before", prefix + b"scratch",

@@ -129,16 +129,19 @@ class Access:
         writes = scope["method"] not in _SAFE
         client = (scope.get("client") or ("unknown",))[0]
         allowed: TokenScope = "operate"
+        state = scope.setdefault("state", {})
+        state.update(client=client, proved=False)
         if not is_open(scope):
             if self._tokens:
                 token = self._authenticate(headers)
+                state.update(client=token.client, proved=True)  # for the log, if it is refused
                 _check_scope(token, scope)
                 client, allowed = token.client, token.scope
             else:
                 self._local(scope, headers)
             if writes and not _same_site(headers):
                 raise Refused("other-site", "writes from pages of other sites are refused")
-        scope.setdefault("state", {}).update(client=client, scope=allowed)
+        state["scope"] = allowed
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             raise Refused("bad-request", "Content-Length: expected a number")
@@ -197,11 +200,11 @@ def _check_scope(token: Token, scope: Scope) -> None:
     of_calls = path.startswith(_CALLS) and scope["method"] != "DELETE"
     if token.scope == "read" and writes:
         what = "calls need scope call, or operate" if of_calls else "writes need scope operate"
-        raise Refused("read-only", f"this token allows to read; {what}")
+        raise Refused("read-only", f"token {token.client!r} allows to read; {what}")
     if token.scope == "call" and not of_calls and path != _ACCESS:
         raise Refused(
             "calls-only",
-            "this token allows to call functions; all else needs scope read, or operate",
+            f"token {token.client!r} allows to call functions; all else needs scope read, or operate",
         )
 
 

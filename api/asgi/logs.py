@@ -45,6 +45,23 @@ class JSONLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
+class TextLines(logging.Formatter):
+    """Formats a record as text, with what `extra` named `fields` holds behind it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - named by logging
+        """The record as a line, without its exception."""
+        named = (f"{name}={_shown(value)}" for name, value in getattr(record, "fields", {}).items())
+        return " ".join([super().formatMessage(record), *named])
+
+
+def _shown(value: object) -> str:
+    """A value of a field on one line."""
+    return json.dumps(value, ensure_ascii=True, default=str)
+
+
 class Lines(logging.Handler):
     """Writes lines in a thread of its own, so that a log which nobody reads does not hold the service up.
 
@@ -96,7 +113,7 @@ def configure(settings: Settings) -> None:
     if settings.log_format == "json":
         handler.setFormatter(JSONLines())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(TextLines())
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     # Requests are logged by `Requests`, with their client and their duration.
     logging.getLogger("uvicorn.access").disabled = True

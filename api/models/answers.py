@@ -7,7 +7,7 @@ from pydantic import Field
 from acker.inspect.functions import call_progress, figures, function_state
 from acker.inspect.lines import overview, unread_streams
 from acker.inspect.locate import completion, drops, place, stuck, why
-from acker.inspect.operate import manual
+from acker.inspect.operate import activity, manual
 from acker.inspect.topology import graph, health, state, totals, triage, troubles, unreadable_topology
 from acker.inspect.trees import (
     failure,
@@ -47,6 +47,9 @@ SpoutOutcomes = answer(
     outcome_pages.EntryOutcomes, "SpoutOutcomes", status=_ENDED, confirmation=Confirmation | None
 )
 SpoutOutcomesPage = answer(outcome_pages.OutcomesPage, "SpoutOutcomesPage")
+
+answer(activity.Activity)
+Activities = answer(activity.ActivityPage, "Activities")
 
 answer(attempts.Attempt, status=_FAILED)
 answer(dead_letter_store.Head, "DeadLetterHead", id=DeadLetterId, status=_FAILED)

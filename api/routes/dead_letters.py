@@ -10,11 +10,13 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import StreamingResponse
 
 from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, ValidationError
+from acker.inspect.operate.activity import NAMED
 from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.fields import as_json, json_line
 from acker.streams.dead_letters import dead_letters
 from acker.streams.dead_letters.dead_letters import Filter, GroupPage, LettersPage
 from api.asgi.logs import note
+from api.asgi.noting import noting
 from api.fields import Paged
 from api.models.answers import DeadLetter, DeadLetters, Groups
 from api.models.dead_letters import (
@@ -127,14 +129,16 @@ async def replay_dead_letters(request: Request, ledger: LedgerDep, body: Named |
     among them. Any number of clients may do it at once: each dead letter is replayed once.
     """
     if isinstance(body, Named):
-        note(request, dead_letters=body.ids)
-        return await _replay(ledger, list(dict.fromkeys(body.ids)))
-    note(request, matching=body.matching.model_dump(exclude_none=True))
-    matching = _filter(ledger, body.matching)
-    with known_cursor():
-        done = await ledger.run(
-            dead_letters.replay_some(ledger.core, matching, cursor=body.cursor, until=_until(body))
-        )
+        return await _replay(request, ledger, list(dict.fromkeys(body.ids)))
+    matching, asked = _filter(ledger, body.matching), _noted(request, body)
+    async with noting(request, ledger, "replay", asked, pieces=True) as noted:
+        with known_cursor():
+            done = await ledger.run(
+                dead_letters.replay_some(ledger.core, matching, cursor=body.cursor, until=_until(body))
+            )
+        noted.count, noted.result = len(done.anchors), done.waits
+        if done.refused:
+            noted.result = f"{len(done.refused):,} cannot be replayed: {done.refused[0].why}"
     return ReplayResult(
         replayed=[Replayed(id=letter, anchor=str(anchor)) for letter, anchor in done.anchors.items()],
         unknown=[],
@@ -149,24 +153,21 @@ async def replay_dead_letters(request: Request, ledger: LedgerDep, body: Named |
 async def discard_dead_letters(request: Request, ledger: LedgerDep, body: Named | Those) -> DiscardResult:
     """Drops dead letters for good, with their rows. Of a filter's as `replay`, step by step."""
     if isinstance(body, Named):
-        note(request, dead_letters=body.ids)
-        ids = list(dict.fromkeys(body.ids))
-        unknown = await ledger.run(dead_letters.discard(ledger.core, ids))
-        return DiscardResult(discarded=len(ids) - len(unknown), unknown=unknown, cursor=None)
-    note(request, matching=body.matching.model_dump(exclude_none=True))
-    matching = _filter(ledger, body.matching)
-    with known_cursor():
-        done = await ledger.run(
-            dead_letters.discard_some(ledger.core, matching, cursor=body.cursor, until=_until(body))
-        )
+        return await _discard(request, ledger, list(dict.fromkeys(body.ids)))
+    matching, asked = _filter(ledger, body.matching), _noted(request, body)
+    async with noting(request, ledger, "discard", asked, pieces=True) as noted:
+        with known_cursor():
+            done = await ledger.run(
+                dead_letters.discard_some(ledger.core, matching, cursor=body.cursor, until=_until(body))
+            )
+        noted.count = done.count
     return DiscardResult(discarded=done.count, unknown=[], cursor=done.cursor)
 
 
 @router.post("/{id}/replay", responses=declared(404, 413, 429))
 async def replay_dead_letter(request: Request, ledger: LedgerDep, id: LetterId) -> ReplayResult:  # noqa: A002
     """Gives a dead letter a new tree, as its first attempt, and publishes its row again."""
-    note(request, dead_letters=[id])
-    result = await _replay(ledger, [id])
+    result = await _replay(request, ledger, [id])
     if result.unknown:
         raise _unknown(ledger, id)
     return result
@@ -175,25 +176,40 @@ async def replay_dead_letter(request: Request, ledger: LedgerDep, id: LetterId) 
 @router.delete("/{id:dead_letter}", responses=declared(404, 429))
 async def discard_dead_letter(request: Request, ledger: LedgerDep, id: LetterId) -> DiscardResult:  # noqa: A002
     """Drops a dead letter for good, with its row."""
-    note(request, dead_letters=[id])
-    if await ledger.run(dead_letters.discard(ledger.core, [id])):
+    result = await _discard(request, ledger, [id])
+    if result.unknown:
         raise _unknown(ledger, id)
-    return DiscardResult(discarded=1, unknown=[], cursor=None)
+    return result
 
 
-async def _replay(ledger: AsyncLedger, ids: list[str]) -> ReplayResult:
+async def _discard(request: Request, ledger: AsyncLedger, ids: list[str]) -> DiscardResult:
+    note(request, dead_letters=ids)
+    async with noting(request, ledger, "discard", _listed(ids)) as noted:
+        unknown = await ledger.run(dead_letters.discard(ledger.core, ids))
+        noted.count = len(ids) - len(unknown)
+        if unknown:
+            noted.result = f"{len(unknown):,} were no dead letters"
+    return DiscardResult(discarded=noted.count, unknown=unknown, cursor=None)
+
+
+async def _replay(request: Request, ledger: AsyncLedger, ids: list[str]) -> ReplayResult:
+    note(request, dead_letters=ids)
     replayed, unknown, rejected, refused = [], [], [], []
-    for letter in ids:
-        try:
-            anchor = await ledger.run(dead_letters.replay(ledger.core, letter))
-        except UnknownDeadLetter:
-            unknown.append(letter)
-        except (TrackRejected, SpoutPendingFull):
-            rejected.append(letter)
-        except ValidationError as error:
-            refused.append(Refusal(id=letter, why=str(error)))
-        else:
-            replayed.append(Replayed(id=letter, anchor=str(anchor)))
+    async with noting(request, ledger, "replay", _listed(ids)) as noted:
+        for letter in ids:
+            try:
+                anchor = await ledger.run(dead_letters.replay(ledger.core, letter))
+            except UnknownDeadLetter:
+                unknown.append(letter)
+            except (TrackRejected, SpoutPendingFull):
+                rejected.append(letter)
+            except ValidationError as error:
+                refused.append(Refusal(id=letter, why=str(error)))
+            else:
+                replayed.append(Replayed(id=letter, anchor=str(anchor)))
+                noted.count += 1
+        if left := len(ids) - noted.count:
+            noted.result = f"{left:,} were not replayed"
     return ReplayResult(
         replayed=replayed, unknown=unknown, rejected=rejected, refused=refused, waits=None, cursor=None
     )
@@ -212,6 +228,18 @@ def _filter(ledger: AsyncLedger, matching: Matching) -> Filter:
     """The filter that is asked for; UnknownSpout where the topology has no such spout."""
     check_spout(ledger, matching.spout)
     return Filter(**matching.model_dump(include=set(Matching.model_fields), exclude_none=True))
+
+
+def _listed(ids: list[str]) -> dict[str, object]:
+    """The dead letters that a request names, for its activity."""
+    return {"dead letters": len(ids), "ids": ids[:NAMED]}
+
+
+def _noted(request: Request, body: Those) -> dict[str, object]:
+    """The filter of a request, for its activity; the log has it, too."""
+    asked: dict[str, object] = body.matching.model_dump(exclude_none=True)
+    note(request, matching=asked)
+    return asked or {"dead letters": "all"}
 
 
 def _until(body: Those) -> float | None:

@@ -25,6 +25,7 @@ from acker.inspect.functions.function_state import FunctionState, function_state
 from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.fields import instant
 from api.asgi.logs import note
+from api.asgi.noting import noting
 from api.fields import Model, Name
 from api.models.answers import CallProgress, Calls, Function, Functions
 from api.models.drpc import Answered, CallBody, Cancelled, Pending, RequestId
@@ -236,11 +237,14 @@ async def get_call_steps(
 
 @router.delete("/{function}/{request_id}", responses=declared(404))
 async def cancel_call(
-    service: ServiceDep, function: FunctionDep, request_id: Annotated[RequestId, Path()]
+    request: Request, service: ServiceDep, function: FunctionDep, request_id: Annotated[RequestId, Path()]
 ) -> Cancelled:
     """Fails a call that has no answer yet: its caller gets the failure, and its rows are dropped."""
     ledger = await _ledger(service, function)
-    cancelled = await ledger.run(calls.cancel(ledger.core, function, request_id))
+    asked = {"function": function.name, "request": request_id}
+    async with noting(request, ledger, "cancel-call", asked) as noted:
+        cancelled = await ledger.run(calls.cancel(ledger.core, function, request_id))
+        noted.count, noted.result = int(cancelled), "" if cancelled else "it was answered, or is unknown"
     if not cancelled and await ledger.run(calls.see(ledger.core, function, request_id)) is None:
         raise _unknown(function, request_id)
     return Cancelled(request=request_id, cancelled=cancelled)

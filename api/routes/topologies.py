@@ -28,6 +28,7 @@ from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.settings import config
 from acker.store.records import reading
 from acker.streams.staging.external.rotating import rotate
+from api.asgi.noting import noting
 from api.fields import Model, Name
 from api.models.answers import Mute, Stored, Topologies, TopologyState
 from api.models.topologies import (
@@ -117,7 +118,11 @@ async def get_topology(service: ServiceDep, ledger: LedgerDep) -> state.State:
     responses={201: {"model": Stored, "description": "It is new."}, **declared(409, 413, 429)},
 )
 async def put_topology(
-    service: ServiceDep, topology: Annotated[Name, Path()], body: TopologySettings, response: Response
+    request: Request,
+    service: ServiceDep,
+    topology: Annotated[Name, Path()],
+    body: TopologySettings,
+    response: Response,
 ) -> state.Stored:
     """Stores a topology with these settings, where there is none.
 
@@ -130,12 +135,14 @@ async def put_topology(
         except UnknownTopology:
             ledger = await async_ledger.open_ledger(service.store, topology, **settings)
             response.status_code = HTTPStatus.CREATED
+            async with noting(request, ledger, "create", settings):
+                pass
     return state.stored(ledger.config)
 
 
 @router.patch("/{topology}", response_model=Stored, responses=declared(404, 409, 413, 429))
 async def configure_topology(
-    service: ServiceDep, topology: Annotated[Name, Path()], body: TopologySettings
+    request: Request, service: ServiceDep, ledger: LedgerDep, body: TopologySettings
 ) -> state.Stored:
     """Changes settings of a topology, all of them at once; others stay as they are.
 
@@ -144,7 +151,8 @@ async def configure_topology(
     """
     asked = cast(config.Settings, body.model_dump(exclude_none=True))
     with _settings_refused(asked):
-        found = await service.store.run(configure(topology, asked))
+        async with noting(request, ledger, "configure", asked):
+            found = await service.store.run(configure(ledger.config.name, asked))
     return state.stored(found)
 
 
@@ -172,14 +180,18 @@ class RemovalQuery(Model):
 
 
 @router.delete("/{topology}", responses=declared(404, 409, 429))
-async def remove_topology(ledger: LedgerDep, query: Annotated[RemovalQuery, Query()]) -> Removed:
+async def remove_topology(
+    request: Request, ledger: LedgerDep, query: Annotated[RemovalQuery, Query()]
+) -> Removed:
     """Removes a topology with all that it holds: streams, kept rows and dead letters, too.
 
     Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced. Stop its
     jobs first, because a job that still works on it stores it again.
     """
     name = ledger.config.name
-    return Removed(topology=name, dropped=await ledger.run(remove(name, force=query.force)))
+    async with noting(request, ledger, "remove", {"force": query.force}) as noted:  # only a refusal stays
+        noted.count = await ledger.run(remove(name, force=query.force))
+    return Removed(topology=name, dropped=noted.count)
 
 
 class RotationQuery(Model):
@@ -191,21 +203,30 @@ class RotationQuery(Model):
 
 
 @router.post("/{topology}/stamp-keys", responses=declared(404, 409, 429))
-async def rotate_stamp_keys(ledger: LedgerDep, query: Annotated[RotationQuery, Query()]) -> Rotated:
+async def rotate_stamp_keys(
+    request: Request, ledger: LedgerDep, query: Annotated[RotationQuery, Query()]
+) -> Rotated:
     """Gives the stamps of each external stream of a topology a new key; rows with the key before go on.
 
     Refused while segments of the key before the present one are open, unless it is forced. Not for another
     try after a lost answer: that is a further rotation.
     """
-    dropped = await ledger.run(rotate(ledger.core, force=query.force))
+    async with noting(request, ledger, "rotate-keys", {"force": query.force}) as noted:
+        dropped = await ledger.run(rotate(ledger.core, force=query.force))
+        noted.count = len(dropped)
     found = [RotatedStream(stream=stream, dropped=count) for stream, count in sorted(dropped.items())]
     return Rotated(topology=ledger.config.name, streams=found)
 
 
 @router.patch("/{topology}/thresholds", responses=declared(404, 413, 429))
-async def set_thresholds(service: ServiceDep, ledger: LedgerDep, body: ThresholdsBody) -> Thresholds:
+async def set_thresholds(
+    request: Request, service: ServiceDep, ledger: LedgerDep, body: ThresholdsBody
+) -> Thresholds:
     """Sets from where on something is a trouble of this topology; what is left out stays as it is."""
-    wanted = await ledger.run(rules.set_thresholds(ledger.core, body.model_dump(exclude_none=True)))
+    asked = body.model_dump(exclude_none=True)
+    async with noting(request, ledger, "set-thresholds", asked) as noted:
+        wanted = await ledger.run(rules.set_thresholds(ledger.core, asked))
+        noted.count = len(asked)
     service.forget_health(ledger.config.name)
     return Thresholds(**asdict(wanted))
 
@@ -221,15 +242,18 @@ async def mute_trouble(
 
     It may be there already, or come later. A further mute takes the place of the one before.
     """
-    mute = await ledger.run(
-        rules.mute(ledger.core, code, by=request.state.client, reason=body.reason, seconds=body.seconds)
-    )
+    asked = {"trouble": code, "seconds": body.seconds}
+    async with noting(request, ledger, "mute", asked, reason=body.reason):
+        mute = await ledger.run(
+            rules.mute(ledger.core, code, by=request.state.client, reason=body.reason, seconds=body.seconds)
+        )
     service.forget_health(ledger.config.name)
     return mute
 
 
 @router.delete("/{topology}/mutes/{code}", status_code=HTTPStatus.NO_CONTENT, responses=declared(404, 429))
-async def unmute_trouble(service: ServiceDep, ledger: LedgerDep, code: CodePath) -> None:
+async def unmute_trouble(request: Request, service: ServiceDep, ledger: LedgerDep, code: CodePath) -> None:
     """Ends the mute of a trouble, if there is one."""
-    await ledger.run(rules.unmute(ledger.core, code))
+    async with noting(request, ledger, "unmute", {"trouble": code}):
+        await ledger.run(rules.unmute(ledger.core, code))
     service.forget_health(ledger.config.name)

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 
 from acker.inspect.operate import manual
+from acker.inspect.operate.activity import NAMED
 from acker.inspect.operate.manual import FailedByHand
 from acker.inspect.trees import clocks, pages, tree_state
 from acker.inspect.trees.pages import TreesPage
@@ -15,6 +16,7 @@ from acker.ledger.settings.config import MESSAGE_ID_BYTES
 from acker.ledger.trees import trees
 from acker.ledger.trees.buckets import Standing
 from api.asgi.logs import note
+from api.asgi.noting import noting
 from api.fields import ByMessageId, Id, Name
 from api.models.answers import FailResult, Trees, TreeState
 from api.models.trees import FailBody, FailManyBody, ResetManyBody, ResetResult
@@ -87,8 +89,7 @@ async def fail_tree(request: Request, ledger: LedgerDep, anchor: Anchor, body: F
 @router.post("/trees/{anchor}/reset-timeout", responses=declared(404, 413, 429))
 async def reset_tree(request: Request, ledger: LedgerDep, anchor: Anchor) -> ResetResult:
     """Gives a tree, and all others of its slab, the whole message timeout again."""
-    note(request, anchors=[anchor])
-    return await _reset(ledger, [anchor])
+    return await _reset(request, ledger, [anchor])
 
 
 @router.post("/fail", response_model=FailResult, responses=declared(404, 413, 429))
@@ -100,23 +101,34 @@ async def fail_trees(request: Request, ledger: LedgerDep, body: FailManyBody) ->
 @router.post("/reset-timeout", responses=declared(404, 413, 429))
 async def reset_trees(request: Request, ledger: LedgerDep, body: ResetManyBody) -> ResetResult:
     """Gives trees, and all others of their slabs, the whole message timeout again."""
-    note(request, anchors=body.anchors)
-    return await _reset(ledger, body.anchors)
+    return await _reset(request, ledger, body.anchors)
 
 
-async def _reset(ledger: AsyncLedger, anchors: list[str]) -> ResetResult:
+async def _reset(request: Request, ledger: AsyncLedger, anchors: list[str]) -> ResetResult:
     """Resets the trees of anchors. A number that is no anchor is passed over, like an ended tree."""
+    note(request, anchors=anchors)
     found = [number for number in sorted({int(anchor) for anchor in anchors}) if number & 1]
-    return ResetResult(slabs=await ledger.run(manual.reset_timeout(ledger.core, found)) if found else 0)
+    async with noting(request, ledger, "reset", _named(anchors)) as noted:
+        slabs = await ledger.run(manual.reset_timeout(ledger.core, found)) if found else 0
+        noted.count, noted.result = slabs, f"{slabs:,} slabs reset"
+    return ResetResult(slabs=slabs)
 
 
 async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], body: FailBody) -> FailedByHand:
     note(request, anchors=anchors, reason=body.reason)
     numbers = [int(anchor) for anchor in anchors]
-    done = await ledger.run(manual.fail(ledger.core, numbers, body.reason, retry=body.retry))
-    if len(done.unknown) == len(set(anchors)):
-        raise _unknown(ledger, str(done.unknown[0]))
+    async with noting(request, ledger, "fail", _named(anchors), reason=body.reason) as noted:
+        done = await ledger.run(manual.fail(ledger.core, numbers, body.reason, retry=body.retry))
+        noted.count = done.failed
+        if len(done.unknown) == len(set(anchors)):
+            raise _unknown(ledger, str(done.unknown[0]))
+        noted.result = done.text()
     return done
+
+
+def _named(anchors: list[str]) -> dict[str, object]:
+    """The trees that a request names, for its activity."""
+    return {"trees": len(set(anchors)), "anchors": anchors[:NAMED]}
 
 
 def _unknown(ledger: AsyncLedger, anchor: str) -> Refused:

@@ -49,6 +49,8 @@ def test_to_change_something_a_token_needs_the_scope_operate(address: str) -> No
         assert client.get("/topologies").status_code == 200
         answer = client.post(FAIL, json=BODY)
         assert (answer.status_code, answer.json()["type"]) == (403, "urn:acker:read-only")
+        name = hashlib.sha256(READ.encode()).hexdigest()[:8]
+        assert answer.json()["detail"] == f"token {name!r} allows to read; writes need scope operate"
         assert client.get("/access").json() == {"scope": "read"}
     with calling(address, OPERATE) as client:
         assert client.get("/topologies").status_code == 200

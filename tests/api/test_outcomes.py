@@ -171,6 +171,16 @@ def test_dead_letters_of_a_filter_are_grouped_and_replayed(client: httpx.Client,
     assert early["discarded"] == 0
     assert client.post(f"{path}/discard", json={"matching": {}}).json()["discarded"] == 8
     assert client.get("/topologies/words").json()["dead_letters"] == 0
+    noted = client.get("/topologies/words/activity").json()["activity"]
+    assert [(one["action"], one["count"], one["calls"]) for one in noted] == [
+        ("discard", 8, 1), ("discard", 1, 1), ("discard", 0, 1), ("discard", 1, 1), ("replay", 690, 2),
+    ]  # fmt: skip
+    assert noted[-1]["target"] == {"cause": "answered 500"}
+    assert {(one["who"], one["proved"], one["via"], one["done"]) for one in noted} == {
+        (noted[0]["who"], True, "rest", True)
+    }
+    exported = client.get("/topologies/words/activity/export", params={"action": "replay"})
+    assert [json.loads(line) for line in exported.text.splitlines()] == [noted[-1]]
     bodies: list[dict[str, object]] = [{"ids": [], "matching": {}}, {"matching": {"status": "acked"}}, {}]
     for wrong in bodies:
         assert client.post(f"{path}/discard", json=wrong).status_code == 422

@@ -116,6 +116,21 @@ def test_the_log_tells_changes_and_refusals(new_server: Callable[..., EmbeddedSe
     assert (removal["method"], removal["query"], removal["level"]) == ("DELETE", "force=true", "info")
 
 
+def test_a_log_of_text_names_author_and_refusal_too(new_server: Callable[..., EmbeddedServer]) -> None:
+    url = new_server().url
+    open_ledger(Store(url), "words", ackers=1)
+    tokens = "ann=operate:the-token-of-ann bob=read:the-token-of-bob"
+    with running("--url", url, ACKER_TOKENS=tokens, ACKER_LOG_FORMAT="text") as service:
+        path = f"{service.address}/api/v1/topologies/words/mutes/failing"
+        for name, status in (("ann", 200), ("bob", 403)):
+            headers = {"Authorization": f"Bearer the-token-of-{name}"}
+            assert patient.put(path, json={"reason": "a bad file"}, headers=headers).status_code == status
+        assert service.end(signal.SIGINT) == 130
+        lines = [line for line in service.log.read_text().splitlines() if "api.requests" in line]
+    assert ['client="ann"' in lines[0], 'action="mute"' in lines[0]] == [True, True]
+    assert ["WARNING" in lines[1], 'client="bob"' in lines[1]] == [True, True]
+
+
 def test_only_a_named_proxy_is_believed(new_server: Callable[..., EmbeddedServer]) -> None:
     url = new_server().url
     with running("--url", url, ACKER_PROXIES="127.0.0.1", ACKER_LOG_LEVEL="debug") as service:

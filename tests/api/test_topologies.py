@@ -140,6 +140,8 @@ def test_troubles_are_words_with_thresholds(client: httpx.Client, address: str, 
     assert 'acker_muted{topology="words",trouble="failing"} 1.0' in metrics
     assert 'acker_severity{severity="muted",topology="words"} 1.0' in metrics
     assert client.delete("/topologies/words/mutes/failing").status_code == 204
+    noted = client.get("/topologies/words/activity").json()["activity"]
+    assert [(one["action"], one["reason"]) for one in noted[:2]] == [("unmute", ""), ("mute", "a bad file")]
     assert client.get("/topologies/words").json()["health"]["severity"] == "critical"
     for code, body in (
         ("fail", {"reason": "x"}),

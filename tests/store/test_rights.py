@@ -159,6 +159,8 @@ def service_works(url: str, name: str = "t") -> None:
             answer = client.post(f"{at}/{call}", json={"anchors": [anchor]})
             assert answer.status_code == 200, answer.text
         assert client.get(f"{at}/trees/{anchor}").status_code == 200
+        noted = client.get(f"{at}/activity").json()["activity"]
+        assert [entry["action"] for entry in noted] == ["reset", "fail"]
 
 
 def reader_works(url: str, name: str = "t") -> None:
@@ -167,6 +169,7 @@ def reader_works(url: str, name: str = "t") -> None:
         ("topologies",), ("stats", name), ("trees", name), ("dead-letters", name), ("tree", name, "1"),
         ("find", name, "m"), ("find", name, "0"),
         ("why", name, "1"), ("stuck", name), ("failures", name), ("drops", name), ("lines", name),
+        ("activity", name),
     ):  # fmt: skip
         with pytest.raises(SystemExit) as end:
             cli.main([*words, "--url", url])

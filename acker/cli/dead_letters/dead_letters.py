@@ -2,14 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from acker.cli.dead_letters.filter_options import OfFilter, check_spout, letters_module
+from acker.cli.shared.files import opened
 from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import (
     end_progress,
@@ -141,7 +139,7 @@ def _show_groups(ledger: Ledger, asked: "Filter", as_json: bool) -> None:
 
 def _export(ledger: Ledger, asked: "Filter", output: str) -> Status:
     letters, count, cursor = letters_module(), 0, None
-    with _opened(output) as file, between_pages() as stop:
+    with opened(output) as file, between_pages() as stop:
         while not stop.is_set():
             page = ledger.run(letters.page(ledger.core, asked, limit=letters.PAGE, cursor=cursor))
             file.writelines(json_line(one) for one in page.letters)
@@ -152,19 +150,6 @@ def _export(ledger: Ledger, asked: "Filter", output: str) -> Status:
         end_progress()
     sys.stderr.write(f"{count:,} dead letters written\n")
     return Status.INTERRUPTED if stop.is_set() else Status.DONE
-
-
-@contextmanager
-def _opened(output: str) -> Iterator[IO[str]]:
-    if output == "-":
-        yield sys.stdout
-        return
-    try:
-        file = Path(output).open("w", encoding="utf-8")  # noqa: SIM115 - what the block raises is not about it
-    except OSError as error:
-        raise ValidationError(f"--output: {output!r} cannot be written: {error.strerror}") from error
-    with file:
-        yield file
 
 
 def _text(letter: "DeadLetter") -> str:

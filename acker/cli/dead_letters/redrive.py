@@ -2,11 +2,14 @@
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from acker.cli.dead_letters.filter_options import OfFilter, check_spout, letters_module
+from acker.cli.shared.noting import new_run, noting
 from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import end_progress, one_line, progress, show, show_json
 from acker.cli.shared.statuses import Status
@@ -18,6 +21,7 @@ from acker.errors import (
     UnknownDeadLetter,
     ValidationError,
 )
+from acker.inspect.operate.activity import NAMED, Action
 from acker.ledger.client import Ledger
 
 if TYPE_CHECKING:
@@ -53,7 +57,7 @@ def replay(
     with between_pages() as stop:
         rounds = _rounds(ledger, asked, letters_module().replay_some, wait)
         listing = _Listing(as_json)
-        error = _run(rounds, stop, listing, "replayed")
+        error = _run(_noted(ledger, "replay", asked, rounds), stop, listing, "replayed")
         remaining = _remaining(rounds, error)
     listing.end(remaining)
     return _ended(listing.count, "replayed", listing.refused, remaining, stop, error, as_json)
@@ -86,7 +90,7 @@ def discard(
         return _discard_named(ledger, list(dict.fromkeys(ids or ())), as_json)
     with between_pages() as stop:
         counted = _Counted()
-        error = _run(rounds, stop, counted, "discarded")
+        error = _run(_noted(ledger, "discard", asked, rounds), stop, counted, "discarded")
         remaining = _remaining(rounds, error)
     if as_json:
         show_json(
@@ -118,7 +122,7 @@ class _Listing(_Counted):
             sys.stdout.write(", " if self.count else '{"replayed": [')
             sys.stdout.write(json.dumps({"id": letter, "anchor": str(anchor)}))
             self.count += 1
-        self.count += 0 if self._as_json else len(page.anchors)
+        self.count += 0 if self._as_json else page.count
         self.refused += page.refused
 
     def end(self, remaining: "Remaining") -> None:
@@ -135,7 +139,22 @@ def _rounds(ledger: Ledger, asked: "Filter", step: Any, wait: float = 0.0) -> "R
     return Rounds(ledger, asked, step, wait)
 
 
-def _run(rounds: "Rounds", stop: Stop, counted: _Counted, done: str) -> AckerError | None:
+def _noted(ledger: Ledger, action: Action, asked: "Filter", rounds: "Rounds") -> Iterator[Any]:
+    """The pages of rounds, each of them noted in the activity of the topology, all as one entry."""
+    given = {name: value for name, value in asdict(asked).items() if value not in (None, "")}
+    target, run = given or {"dead letters": "all"}, new_run()
+    pages = iter(rounds)
+    while True:
+        with noting(ledger, action, target, run=run) as noted:
+            try:
+                page = next(pages)
+            except StopIteration:
+                return
+            noted.count = page.count
+        yield page
+
+
+def _run(rounds: Iterable[Any], stop: Stop, counted: _Counted, done: str) -> AckerError | None:
     """Does page after page, until it is stopped; returns the error that ended it."""
     try:
         for page in rounds:
@@ -191,11 +210,14 @@ def _ended(
 def _replay_named(ledger: Ledger, ids: list[str], as_json: bool) -> Status:
     """Replays the dead letters that are named; one that cannot be keeps none of the others from it."""
     letters, done, failed = letters_module(), dict[str, int](), dict[str, AckerError]()
-    for letter in ids:
-        try:
-            done[letter] = ledger.run(letters.replay(ledger.core, letter))
-        except (UnknownDeadLetter, ValidationError, SpoutPendingFull, TrackRejected) as error:
-            failed[letter] = error
+    with noting(ledger, "replay", _listed(ids)) as noted:
+        for letter in ids:
+            try:
+                done[letter] = ledger.run(letters.replay(ledger.core, letter))
+                noted.count += 1
+            except (UnknownDeadLetter, ValidationError, SpoutPendingFull, TrackRejected) as error:
+                failed[letter] = error
+        noted.result = f"{len(failed):,} were not replayed" if failed else ""
     if failed and not done:
         raise next(iter(failed.values()))
     if as_json:
@@ -213,8 +235,13 @@ def _discard_named(ledger: Ledger, ids: list[str], as_json: bool) -> Status:
     """Discards the dead letters that are named."""
     letters = letters_module()
     unknown: list[str] = []
-    for first in range(0, len(ids), letters.PAGE):
-        unknown += ledger.run(letters.discard(ledger.core, ids[first : first + letters.PAGE]))
+    with noting(ledger, "discard", _listed(ids)) as noted:
+        for first in range(0, len(ids), letters.PAGE):
+            named = ids[first : first + letters.PAGE]
+            missing = ledger.run(letters.discard(ledger.core, named))
+            noted.count += len(named) - len(missing)
+            unknown += missing
+        noted.result = f"{len(unknown):,} were no dead letters" if unknown else ""
     done = len(ids) - len(unknown)
     if not done:
         raise UnknownDeadLetter(f"topology {ledger.config.name!r} has no dead letter {unknown[0]!r}")
@@ -223,6 +250,11 @@ def _discard_named(ledger: Ledger, ids: list[str], as_json: bool) -> Status:
     else:
         show(f"{done:,} discarded" + (f"; no such dead letters: {', '.join(unknown)}" if unknown else ""))
     return Status.PARTLY if unknown else Status.DONE
+
+
+def _listed(ids: list[str]) -> dict[str, object]:
+    """The dead letters that a command names, for its activity."""
+    return {"dead letters": len(ids), "ids": ids[:NAMED]}
 
 
 def _check_named(ids: list[str] | None, asked: "Filter", everything: bool) -> None:

@@ -30,6 +30,17 @@ class FailedByHand:
     ] = 0
     unknown: Annotated[tuple[Id, ...], "Name no tree, or none any more: nothing was done."] = ()
 
+    def text(self) -> str:
+        """The result in words."""
+        parts = [f"{self.failed:,} failed"]
+        if self.late:
+            parts.append(f"{self.late:,} were finished before")
+        if self.waiting:
+            parts.append(f"{self.waiting:,} will fail when they are tracked")
+        if self.unknown:
+            parts.append(f"{len(self.unknown):,} unknown")
+        return ", ".join(parts)
+
 
 def fail(core: Core, anchors: Sequence[int], reason: str, *, retry: bool = True) -> Operation[FailedByHand]:
     """Fails those trees that are known, final and at once; an anchor that is named twice counts once.

@@ -127,6 +127,7 @@ def _own(name: str) -> list[bytes]:
         keys.steps(name),
         keys.step_numbers(name),
         keys.health(name),
+        keys.activity(name),
         keys.committing(name),
         keys.reached(name),
     ]

@@ -59,6 +59,11 @@ class Replayed:
     waits: str
     cursor: str | None
 
+    @property
+    def count(self) -> int:
+        """The number of replayed letters."""
+        return len(self.anchors)
+
 
 @dataclass(frozen=True, slots=True)
 class Discarded:

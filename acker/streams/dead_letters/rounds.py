@@ -78,7 +78,7 @@ class Rounds:
             waiting = self._ledger.run(_waiting(self._ledger.core, self._asked, 1)).count
             moved = 0
             for page in self._round():
-                moved += _count(page)
+                moved += page.count
                 yield page
             if self.why or not waiting:
                 return
@@ -118,7 +118,7 @@ class Rounds:
             if not waits:
                 idle = 0.0
                 continue
-            idle = 0.0 if _count(page) else idle + _PAUSE
+            idle = 0.0 if page.count else idle + _PAUSE
             if idle >= (max(self._wait, _IDLE) if waits == OTHERS else self._wait):
                 self.why = waits
                 return
@@ -133,10 +133,6 @@ class Rounds:
             raise
         except AckerError as error:  # of one spout: the others are settled
             return 0, str(error)
-
-
-def _count(page: Page) -> int:
-    return len(page.anchors) if isinstance(page, Replayed) else page.count
 
 
 def _waiting(core: Core, asked: Filter, most: int | None) -> Operation[Remaining]:

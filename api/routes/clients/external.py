@@ -15,6 +15,7 @@ from acker.store.operation import Operation
 from acker.streams.staging.external import serving
 from acker.streams.upkeep import retention
 from api.asgi.logs import note
+from api.asgi.noting import noting
 from api.fields import Name
 from api.models.external import (
     CommitBody,
@@ -46,7 +47,11 @@ SubscriptionName = Annotated[Name, Path()]
     responses={201: {"model": Subscription, "description": "It is new."}, **declared(404, 409, 429)},
 )
 async def put_subscription(
-    ledger: LedgerDep, stream: StreamName, subscription: SubscriptionName, response: Response
+    request: Request,
+    ledger: LedgerDep,
+    stream: StreamName,
+    subscription: SubscriptionName,
+    response: Response,
 ) -> Subscription:
     """Declares a subscription of an external stream, before its first row: the stream is made with it.
 
@@ -55,19 +60,28 @@ async def put_subscription(
     """
     with _contradictions():
         new = await ledger.run(rows.declare(ledger.core, stream, subscription))
-    response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
+    if new:
+        asked = {"stream": stream, "subscription": subscription}
+        async with noting(request, ledger, "declare-subscription", asked):
+            response.status_code = HTTPStatus.CREATED
     return Subscription(topology=ledger.config.name, stream=stream, subscription=subscription)
 
 
 @router.patch("/streams/{stream}/subscriptions/{subscription}", responses=declared(404, 409, 413, 429))
 async def rename_subscription(
-    ledger: LedgerDep, stream: StreamName, subscription: SubscriptionName, body: SubscriptionBody
+    request: Request,
+    ledger: LedgerDep,
+    stream: StreamName,
+    subscription: SubscriptionName,
+    body: SubscriptionBody,
 ) -> Subscription:
     """Gives a subscription of an external stream another name, with all that it owes and has received.
 
     409 while a live step serves it, and where the stream has a subscription of the new name.
     """
-    await ledger.run(serving.rename(ledger.core, stream, subscription, body.subscription))
+    asked = {"stream": stream, "subscription": subscription, "new": body.subscription}
+    async with noting(request, ledger, "rename-subscription", asked):
+        await ledger.run(serving.rename(ledger.core, stream, subscription, body.subscription))
     return Subscription(topology=ledger.config.name, stream=stream, subscription=body.subscription)
 
 
@@ -85,7 +99,11 @@ async def remove_subscription(
     call can be sent again.
     """
     note(request, stream=stream, subscription=subscription, ack=query.ack)
-    ended = await ledger.run(retention.unsubscribe(ledger.core, stream, subscription, ack=query.ack))
+    asked = {"stream": stream, "subscription": subscription, "ack": query.ack}
+    async with noting(request, ledger, "remove-subscription", asked, pieces=True) as noted:
+        ended = await ledger.run(retention.unsubscribe(ledger.core, stream, subscription, ack=query.ack))
+        noted.count = ended
+        noted.result = f"{ended:,} segments {'acked' if query.ack else 'failed'}"
     return SubscriptionRemoved(stream=stream, subscription=subscription, segments=ended)
 
 

@@ -13,6 +13,7 @@ from acker.inspect.operate import removal
 from acker.inspect.trees import outcome_pages
 from acker.ledger.settings import config
 from api.asgi.logs import note
+from api.asgi.noting import noting
 from api.fields import Name, Paged
 from api.models.answers import SpoutOutcomes, SpoutOutcomesPage
 from api.models.spouts import ConfirmBody, Confirmed, Spout
@@ -61,13 +62,14 @@ async def put_spout(ledger: LedgerDep, spout: SpoutName, response: Response) -> 
 
 
 @router.delete("", responses=declared(404, 409, 429))
-async def remove_spout(ledger: LedgerDep, spout: SpoutName) -> Spout:
+async def remove_spout(request: Request, ledger: LedgerDep, spout: SpoutName) -> Spout:
     """Removes a spout that owes nothing, so that there is room for another: a topology has 64 at most.
 
     Refused while it has trees in flight, outcomes that are not confirmed, kept rows or dead letters. Stop its
     jobs first, because a track under its name creates it again.
     """
-    await ledger.run(removal.remove_spout(ledger.core, spout))
+    async with noting(request, ledger, "remove-spout", {"spout": spout}):
+        await ledger.run(removal.remove_spout(ledger.core, spout))
     return Spout(topology=ledger.config.name, spout=spout)
 
 

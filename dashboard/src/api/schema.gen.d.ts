@@ -201,6 +201,48 @@ export interface paths {
         patch: operations["configure_topology"];
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/activity": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Activity
+         * @description Writes by people and programs to a topology, the latest first: the latest 1,000 are kept.
+         *
+         *     What spouts and steps do is no activity: tracks, acks, commits, confirmations.
+         */
+        get: operations["list_activity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/activity/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Activity
+         * @description All writes of a filter that are kept, the latest first, as JSON lines.
+         */
+        get: operations["export_activity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/commits": {
         parameters: {
             query?: never;
@@ -1191,6 +1233,104 @@ export interface components {
              * @example -4611686018427387903
              */
             value: string;
+        };
+        /**
+         * Activities
+         * @description A page of a topology's activity.
+         */
+        Activities: {
+            /**
+             * Activity
+             * @description The latest first.
+             */
+            activity: components["schemas"]["Activity"][];
+            /**
+             * Cursor
+             * @description Of the next page; null at the end.
+             */
+            cursor: string | null;
+        };
+        /**
+         * Activity
+         * @description A write by a person or a program. Calls on one filter, piece by piece, are one.
+         */
+        Activity: {
+            /**
+             * Action
+             * @example replay
+             */
+            action: string;
+            /**
+             * At
+             * Format: date-time
+             * @description Of its latest call, by the store's clock.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            at: string;
+            /**
+             * Began
+             * Format: date-time
+             * @description Of its first call.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            began: string;
+            /**
+             * Calls
+             * @description How many calls it was.
+             * @example 1200
+             */
+            calls: number;
+            /**
+             * Count
+             * @description Of trees, dead letters, segments and the like that it has changed.
+             * @example 1200
+             */
+            count: number;
+            /**
+             * Done
+             * @description False where it was refused, or ended by an error.
+             */
+            done: boolean;
+            /**
+             * Id
+             * @description The later, the greater.
+             * @example 1795230245678-0
+             */
+            id: string;
+            /**
+             * Proved
+             * @description True where a token says so; nobody has proved the user of a command.
+             */
+            proved: boolean;
+            /**
+             * Reason
+             * @description As the author gave it; empty without one.
+             */
+            reason: string;
+            /**
+             * Result
+             * @description In words.
+             */
+            result: string;
+            /**
+             * Target
+             * @description What was named: a filter, ids, settings; long values are cut.
+             */
+            target: {
+                [key: string]: string;
+            };
+            /**
+             * Via
+             * @description REST, which the dashboard uses too, or the command line.
+             * @enum {string}
+             */
+            via: "rest" | "cli";
+            /**
+             * Who
+             * @description The token's name; else an address, or the user and host of a command.
+             * @example ann
+             */
+            who: string;
         };
         /**
          * Alive
@@ -7339,6 +7479,311 @@ export interface operations {
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
                      *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_activity: {
+        parameters: {
+            query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
+                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "cancel-call" | "remove-function") | null;
+                /** @description A part of the author. */
+                who?: string;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Activities"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export_activity: {
+        parameters: {
+            query?: {
+                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "cancel-call" | "remove-function") | null;
+                /** @description A part of the author. */
+                who?: string;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A line of JSON for each, as in a list. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

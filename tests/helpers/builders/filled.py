@@ -4,6 +4,8 @@ import pyarrow as pa
 
 from acker.drpc import scripts as calling
 from acker.inspect.locate import servers
+from acker.inspect.operate import activity
+from acker.inspect.operate.activity import Noting
 from acker.inspect.topology import health, history
 from acker.ledger import ids
 from acker.ledger.client import Ledger
@@ -53,6 +55,7 @@ def filled(url: str, name: str) -> Ledger:
     by = ledger.run(step_totals.mark(core, "split"))
     ledger.submit(core.update(Trees(900).track(ledger).anchors, ids.new_ids(900), 0, by, 900).calls)
     ledger.run(health.set_thresholds(core, {"failed": 0}))
+    ledger.run(activity.note(core, Noting("ann", True, "rest", "set-thresholds", {"failed": 0})))
     line = Line(ledger, "line", [Gather("gathers")])
     line.step("pass", reads="asks")(lambda row, out: out.emit("gathers", row))
     asks = StreamSpout(ledger, SpoutOptions("asks", "asks", "id", line="line"))

@@ -12,6 +12,7 @@ from typing import Any
 
 import redis
 
+from acker.inspect.operate import activity
 from acker.inspect.topology.health import PACES
 from acker.inspect.topology.thresholds import THRESHOLDS
 from acker.inspect.topology.troubles import CODES
@@ -38,6 +39,7 @@ PERMANENT = {
     "step_numbers": "hash",
     "step_counts": "hash",
     "health": "hash",
+    "activity": "stream",
     "schema": "string",
     "entries": "stream",
     "counts": "hash",
@@ -97,6 +99,7 @@ MOST = {
     "step_counts": (MOST_NUMBERS + 1) * (MOST_BUCKET + 4),
     "health": len(THRESHOLDS) + 2 * len(CODES) + PACES,
     "history": 30 * 144,
+    "activity": activity.MOST,
     "drops": MOST_DROPS,
     "lines": LINES,
     "counted": 12 * (MOST_BUCKET + 60),

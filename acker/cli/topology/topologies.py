@@ -9,10 +9,11 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from acker.cli.health import in_short, shown
+from acker.cli.shared.noting import noting
 from acker.cli.shared.options import Json, OfStore, OfTopology, TopologyName
 from acker.cli.shared.output import duration, facts, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
+from acker.cli.topology.health import in_short, shown
 from acker.errors import UnknownTopology, ValidationError, needing_pyarrow
 from acker.inspect.operate.configure import configure as configuring
 from acker.inspect.operate.removal import remove as removing
@@ -278,7 +279,12 @@ def configure(
         _rotate_key(topology, store, force, as_json)
         return
     asked = dict(_change(text) for text in changes or [])
-    config = store.run(configuring(topology, cast(Settings, asked)))
+    if asked:
+        ledger = open_ledger(store, topology, create=False)
+        with noting(ledger, "configure", asked):
+            config = store.run(configuring(topology, cast(Settings, asked)))
+    else:
+        config = store.run(configuring(topology, {}))
     if as_json:
         show_json(state.stored(config))
     else:
@@ -289,7 +295,9 @@ def _rotate_key(topology: str, store: Store, force: bool, as_json: bool) -> None
     ledger = open_ledger(store, topology, create=False)
     with needing_pyarrow("to rotate keys of external streams"):
         from acker.streams.staging.external.rotating import rotate
-    dropped = ledger.run(rotate(ledger.core, force=force))
+    with noting(ledger, "rotate-keys", {"force": force}) as noted:
+        dropped = ledger.run(rotate(ledger.core, force=force))
+        noted.count = len(dropped)
     if as_json:
         show_json({"topology": topology, "rotated": dropped})
     elif not dropped:
@@ -343,10 +351,13 @@ def remove(
         if force:
             raise ValidationError("--force: a spout that owes something is not removed")
         ledger = open_ledger(store, topology, create=False)
-        ledger.run(remove_spout(ledger.core, spout))
+        with noting(ledger, "remove-spout", {"spout": spout}):
+            ledger.run(remove_spout(ledger.core, spout))
         show_json({"topology": topology, "spout": spout}) if as_json else show(f"{removed} removed")
         return
-    dropped = store.run(removing(topology, force=force))
+    ledger = open_ledger(store, topology, create=False)
+    with noting(ledger, "remove", {"force": force}):  # only a refusal stays
+        dropped = store.run(removing(topology, force=force))
     if as_json:
         show_json({"topology": topology, "dropped": dropped})
     else:

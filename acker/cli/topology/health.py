@@ -1,8 +1,5 @@
 """`acker health` and `acker complete`: what needs a human, and whether all until a time is done."""
 
-import getpass
-import os
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from acker.cli.shared.noting import author, noting
 from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import duration, facts, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
@@ -46,12 +44,17 @@ def health(
 ) -> Status:
     """Troubles that need a human: in words, since when, and what to do. Exit status 1 where there is any."""
     if mute:
-        ledger.run(rules.mute(ledger.core, mute, by=_user(), reason=reason, seconds=hours * 3600))
+        by = f"{author()} (not proved)"
+        with noting(ledger, "mute", {"trouble": mute, "hours": hours}, reason=reason):
+            ledger.run(rules.mute(ledger.core, mute, by=by, reason=reason, seconds=hours * 3600))
     if unmute:
-        ledger.run(rules.unmute(ledger.core, unmute))
+        with noting(ledger, "unmute", {"trouble": unmute}):
+            ledger.run(rules.unmute(ledger.core, unmute))
     wanted = dict(_change(text) for text in changes or [])
     if wanted:
-        ledger.run(rules.set_thresholds(ledger.core, wanted))
+        with noting(ledger, "set-thresholds", wanted) as noted:
+            ledger.run(rules.set_thresholds(ledger.core, wanted))
+            noted.count = len(wanted)
     judged = ledger.run(rules.health(ledger.core))
     status = Status.TROUBLE if judged.troubles else Status.DONE
     if as_json:
@@ -151,15 +154,6 @@ def _compared(trouble: Trouble) -> str:
     if trouble.value is None or trouble.limit is None:
         return "-"
     return f"{trouble.value:,.3g}, {trouble.threshold} {trouble.limit:,.3g}"
-
-
-def _user() -> str:
-    """The user and the host of this process, which nobody has proved."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a user without a name
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()} (not proved)"
 
 
 def _change(text: str) -> tuple[str, float]:

@@ -1,0 +1,1 @@
+"""Commands of topologies: their list, health, settings and activity."""

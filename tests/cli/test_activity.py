@@ -1,0 +1,56 @@
+"""`acker activity`, and the commands that it tells of."""
+
+import getpass
+import json
+import socket
+from pathlib import Path
+
+from acker.ledger.client import Ledger
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
+from tests.helpers.builders.kept_rows import fail, lines
+from tests.helpers.faces.cli import Acker, good, one_error, track
+
+
+def test_commands_are_kept_with_user_and_host_which_nobody_has_proved(
+    acker: Acker, ledger: Ledger, tmp_path: Path
+) -> None:
+    assert acker("activity", "words").out == "no activity\n"
+    [anchor] = track(ledger, "m")
+    assert acker("fail", "words", anchor, "--reason", "a bad record").status == 0
+    assert acker("health", "words", "--set", "failed=0.5").status == 1
+    assert acker("configure", "words", "--set", "high_water_mark=5000").status == 0
+    one_error(acker("remove", "words", "--yes"), 1)  # its outcome is not confirmed
+    found = good(acker("activity", "words", "--json"))
+    assert isinstance(found, dict)
+    entries = found["activity"]
+    assert [(one["action"], one["count"], one["done"]) for one in entries] == [
+        ("remove", 0, False), ("configure", 0, True), ("set-thresholds", 1, True), ("fail", 1, True),
+    ]  # fmt: skip
+    assert entries[-1]["target"] == {"trees": "1", "anchors": str(anchor)}
+    assert (entries[-1]["reason"], entries[-1]["result"]) == ("a bad record", "1 failed")
+    assert {(one["who"], one["proved"], one["via"]) for one in entries} == {
+        (f"{getpass.getuser()}@{socket.gethostname()}", False, "cli")
+    }
+    shown = acker("activity", "words", "--action", "fail").out
+    assert f"{socket.gethostname()} ?" in shown
+    assert "a bad record" in shown
+    page = acker("activity", "words", "--limit", 3)
+    assert f"--cursor {entries[2]['id']}" in page.error
+    file = tmp_path / "activity.jsonl"
+    assert acker("activity", "words", "--output", file).error == "4 entries written\n"
+    assert [json.loads(line) for line in file.read_text().splitlines()] == entries
+    one_error(acker("activity", "words", "--action", "sing"), 2)
+
+
+def test_a_replay_of_all_is_one_entry_with_its_filter_and_its_sum(acker: Acker, ledger: Ledger) -> None:
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1)).write(lines(700))
+    fail(ledger, lambda _: True, "no such shop")
+    settler.settle(ledger)
+    assert acker("replay", "words", "--cause", "no such shop").out == "700 replayed\n"
+    found = good(acker("activity", "words", "--json"))
+    assert isinstance(found, dict)
+    [entry] = found["activity"]
+    assert (entry["action"], entry["count"], entry["target"]) == ("replay", 700, {"cause": "no such shop"})
+    assert entry["calls"] >= 2
