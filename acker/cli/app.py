@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from acker.cli import functions, lines, records, serve, server, streams, tick, trees
+from acker.cli import functions, lines, manual, records, serve, server, streams, tick, trees
 from acker.cli.dead_letters import dead_letters, redrive
 from acker.cli.demo import command
 from acker.cli.shared.group import add, group
@@ -36,8 +36,8 @@ add(app, "failures", records.failures)
 add(app, "why", trees.why, anchors=True)
 add(app, "stuck", streams.stuck)
 add(app, "drops", streams.drops)
-add(app, "fail", trees.fail, anchors=True)
-add(app, "reset-timeout", trees.reset_timeout, anchors=True)
+add(app, "fail", manual.fail, anchors=True)
+add(app, "reset-timeout", manual.reset_timeout, anchors=True)
 add(app, "lines", lines.lines, anchors=True)
 add(app, "streams", streams.streams)
 add(app, "subscribe", streams.subscribe)

@@ -11,8 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from acker.cli.shared import options
-from acker.cli.shared.noting import noting
-from acker.cli.shared.options import Anchors, Json, OfTopology
+from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import (
     all_pages,
     duration,
@@ -27,15 +26,13 @@ from acker.cli.shared.output import (
 )
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownTree, ValidationError, needing_pyarrow
-from acker.inspect.operate import manual
-from acker.inspect.operate.activity import NAMED
 from acker.inspect.trees import clocks, failures, pages
 from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.pages import TreesPage
 from acker.ledger.fields import instant
 from acker.ledger.steps import step_totals
 from acker.ledger.trees.buckets import STANDINGS, Standing
-from acker.ledger.trees.trees import Tree, trees_at
+from acker.ledger.trees.trees import Tree
 
 
 def trees(
@@ -178,76 +175,6 @@ def _tree_facts(tree: Tree) -> list[tuple[str, object]]:
         ("bucket", tree.bucket or "-"),
         ("slab", f"{tree.slab}, index {tree.index}"),
     ]
-
-
-def fail(
-    ledger: OfTopology,
-    anchors: Anchors,
-    reason: Annotated[str, typer.Option(help="Reported to the spout.")] = "failed by hand",
-    retry: Annotated[bool, typer.Option(help="Whether another attempt may follow.")] = True,
-    as_json: Json = False,
-) -> Status:
-    """Fail trees: final and at once. Anchors that name no tree are passed over.
-
-    Exit status 5 where some name no tree, 4 where none does.
-    """
-    numbers = sorted({options.anchor(anchor) for anchor in anchors})
-    with noting(ledger, "fail", _named(numbers), reason=reason) as noted:
-        done = ledger.run(manual.fail(ledger.core, numbers, reason, retry=retry))
-        noted.count, noted.result = done.failed, done.text()
-    if len(done.unknown) == len(numbers):
-        raise _unknown(ledger.config.name, numbers)
-    status = Status.PARTLY if done.unknown else Status.DONE
-    if as_json:
-        show_json(done)
-        return status
-    show(
-        facts(
-            [
-                ("failed", done.failed),
-                ("finished before", done.late),
-                ("not tracked yet", done.waiting),
-                ("unknown", len(done.unknown)),
-            ]
-        )
-    )
-    return status
-
-
-def reset_timeout(
-    ledger: OfTopology,
-    anchors: Anchors,
-    as_json: Json = False,
-) -> Status:
-    """Give trees, and all others of their slabs, the whole message timeout again.
-
-    Exit status 5 where some anchors name no tree, 4 where none does.
-    """
-    numbers = sorted({options.anchor(anchor) for anchor in anchors})
-    tracked = sorted({tree.anchor for tree in ledger.run(trees_at(ledger.core, numbers))})
-    if not tracked:
-        raise _unknown(ledger.config.name, numbers)
-    with noting(ledger, "reset", _named(tracked)) as noted:
-        slabs = ledger.run(manual.reset_timeout(ledger.core, tracked))
-        noted.count, noted.result = slabs, f"{slabs:,} slabs reset"
-    if as_json:
-        show_json({"slabs": slabs})
-    else:
-        show(f"{slabs} slab{'' if slabs == 1 else 's'} reset")
-    if len(tracked) == len(numbers):
-        return Status.DONE
-    sys.stderr.write(f"acker: {len(numbers) - len(tracked):,} of the anchors name no tree (any more)\n")
-    return Status.PARTLY
-
-
-def _named(numbers: list[int]) -> dict[str, object]:
-    """The trees that a command names, for its activity."""
-    return {"trees": len(numbers), "anchors": numbers[:NAMED]}
-
-
-def _unknown(topology: str, numbers: list[int]) -> UnknownTree:
-    more = " and none of the others" if numbers[1:] else ""
-    return UnknownTree(f"topology {topology!r} knows no tree {numbers[0]}{more} (any more)")
 
 
 def why(

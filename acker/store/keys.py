@@ -298,8 +298,7 @@ class Shard:
 
     def __init__(self, topology: str, number: int, shards: int) -> None:
         self.number = number
-        before, behind = around_shard(topology, shards)
-        self._prefix = prefix = b"%b%d%b" % (before, number, behind)
+        self._prefix = prefix = (b"%d" % number).join(around_shard(topology, shards))
         self.slabs, self.message_ids = prefix + b"slabs", prefix + b"message_ids"
         self.counters, self.latency = prefix + b"counters", prefix + b"latency"
         self.ones, self.early = prefix + b"ones", prefix + b"early"
@@ -365,8 +364,7 @@ class Shard:
 
     def vectors(self, slabs: Sequence[bytes]) -> list[bytes]:
         """The ack vectors of slabs."""
-        prefix = self.vector(b"")
-        return [prefix + slab for slab in slabs]
+        return [*map((self._prefix + b"ack:").__add__, slabs)]
 
     def staged(self, staged_id: str, slot: int) -> bytes:
         """Hash: a segment's XOR vectors for this shard and a subscription (stage.lua)."""

@@ -6,6 +6,7 @@ import { PATH, Problem } from "./api/client";
 import { Layout } from "./components/page/Layout";
 import "./style.css";
 import "./views/graph/graph.css";
+import { ActivityView } from "./views/activity/ActivityView";
 import { Broken } from "./views/Broken";
 import { Call } from "./views/functions/Call";
 import { DeadLetters } from "./views/dead-letters/DeadLetters";
@@ -58,6 +59,7 @@ const router = createBrowserRouter(
             { path: "t/:topology/outcomes", Component: Outcomes },
             { path: "t/:topology/dead-letters", Component: DeadLetters },
             { path: "t/:topology/dead-letters/:id", Component: Letter },
+            { path: "t/:topology/activity", Component: ActivityView },
             { path: "functions", Component: Functions },
             { path: "functions/:function", Component: FunctionView },
             { path: "functions/:function/:request", Component: Call },

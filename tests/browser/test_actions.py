@@ -102,6 +102,30 @@ def test_selected_trees_are_failed_after_a_confirmation(new_page: NewPage, world
     expect(page.locator("tbody tr").first).to_contain_text("looked at by hand")
 
 
+def test_all_trees_of_a_filter_are_failed_after_their_number_is_typed(
+    new_page: NewPage, world: World
+) -> None:
+    ledger, _ = filled(world, "every")
+    Trees(5).track(ledger, "others")
+    page = new_page("/t/every/trees?spout=lines")
+    page.get_by_role("button", name="Select all that match").click()
+    expect(page.get_by_text("all 70 trees that match selected; updates wait")).to_be_visible()
+    page.get_by_role("button", name="Fail…").click()
+    dialog = page.get_by_role("dialog", name="Fail 70 trees?")
+    expect(dialog.get_by_role("button", name="Fail 70 trees")).to_be_disabled()
+    dialog.get_by_label("Type 70 to confirm").fill("70")
+    dialog.get_by_role("button", name="Fail 70 trees").click()
+    expect(page.get_by_text("70 trees failed.")).to_be_visible()
+    assert ledger.counters()["failed"] == 70
+    expect(page.locator(".last-write")).to_contain_text("failed 70")
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("tbody tr")).to_have_count(5)
+    page.get_by_role("button", name="Select all that match").click()
+    page.get_by_role("button", name="Reset timeout…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Reset timeout").click()
+    expect(page.get_by_text("1 slab went back to the nursery, with all their trees.")).to_be_visible()
+
+
 def test_a_reset_of_whole_slabs_says_so_and_gives_the_time_again(new_page: NewPage, world: World) -> None:
     ledger, _ = filled(world, "reset")
     for _ in range(2):
@@ -158,6 +182,8 @@ def test_groups_of_dead_letters_are_replayed_and_discarded(new_page: NewPage, wo
     dialog.get_by_role("button", name="Cancel").click()
     expect(groups).to_have_count(2)
     groups.nth(1).get_by_role("button", name="Discard…").click()
+    expect(dialog.get_by_role("button", name="Discard 3 dead letters")).to_be_disabled()
+    dialog.get_by_label("Type 3 to confirm").fill("3")
     dialog.get_by_role("button", name="Discard 3 dead letters").click()
     expect(page.get_by_text("3 rows discarded.")).to_be_visible()
     expect(groups).to_have_count(1)
@@ -178,8 +204,18 @@ def test_groups_of_dead_letters_are_replayed_and_discarded(new_page: NewPage, wo
     groups.nth(0).get_by_role("button", name="Replay…").click()
     page.get_by_role("dialog", name="Replay 8 dead letters?").get_by_role("button", name="Replay").click()
     expect(page.get_by_text("8 rows will be tried again.")).to_be_visible()
+    expect(page.locator(".toolbar .last-write")).to_contain_text(
+        re.compile(r" \(not proved\) replayed 8, \d+")
+    )
     expect(page.get_by_text("No row was given up: there is no dead letter.")).to_be_visible()
     assert sorted(int(str(row["id"])) for row in StreamReader(ledger, "orders").rows()) == list(range(9))
+    page.get_by_role("link", name="Activity").click()
+    expect(groups).to_have_count(3)
+    expect(groups.nth(0)).to_contain_text("replay")
+    expect(groups.nth(0)).to_contain_text("cause order … answered 500")
+    page.get_by_label("Action").select_option("discard")
+    expect(groups).to_have_count(1)
+    expect(groups.nth(0).locator("td").nth(3)).to_have_text("3")
 
 
 def test_dead_letters_are_looked_into_and_replayed(new_page: NewPage, world: World) -> None:

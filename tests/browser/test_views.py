@@ -28,6 +28,7 @@ VIEWS = {
     "outcomes": "/t/words/outcomes",
     "causes": "/t/words/outcomes?view=causes",
     "dead letters": "/t/letters/dead-letters",
+    "activity": "/t/letters/activity",
     "lines": "/t/words/lines",
     "functions": "/functions",
     "nothing": "/nothing",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from acker.cli import manual
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
@@ -15,6 +16,7 @@ from acker.ledger.tick import tick
 from acker.streams import StreamReader
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
+from tests.helpers.builders.ledgers import Trees
 from tests.helpers.builders.streaming import consume, emit
 from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 
@@ -43,6 +45,29 @@ def test_timeouts_are_reset_by_hand(acker: Acker, ledger: Ledger) -> None:
     anchors = track(ledger, "a", "b")
     assert good(acker("reset-timeout", "words", *anchors.tolist(), "--json")) == {"slabs": 1}
     assert "knows no tree" in one_error(acker("reset-timeout", "words", ids.new_anchors(1)[0]), 4)
+
+
+def test_all_trees_of_a_filter_are_failed_or_reset_piece_by_piece(
+    acker: Acker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manual, "PAGE_TREES", 40)
+    Trees(90).track(ledger, "lines")
+    Trees(5).track(ledger, "others")
+    assert good(acker("reset-timeout", "words", "--all", "--json")) == {"slabs": 4}  # a piece names its slabs
+    assert "90 trees would fail for good" in one_error(acker("fail", "words", "--spout", "lines"), 2)
+    assert ledger.counters()["failed"] == 0
+    run = acker("fail", "words", "--spout", "lines", "--reason", "a bad file", "--yes", "--json")
+    assert good(run) == {"failed": 90, "late": 0, "waiting": 0, "unknown": []}
+    assert good(acker("fail", "words", "--older-than", "3600", "--yes", "--json")) == {
+        "failed": 0, "late": 0, "waiting": 0, "unknown": [],
+    }  # fmt: skip
+    found = good(acker("activity", "words", "--json"))
+    assert isinstance(found, dict)
+    assert [(one["action"], one["target"], one["count"], one["calls"]) for one in found["activity"]] == [
+        ("fail", {"spout": "lines"}, 90, 3), ("reset", {"trees": "all"}, 4, 3),
+    ]  # fmt: skip
+    for words in (["fail", "words", "1", "--all"], ["fail", "words", "--bucket", "deep"]):
+        one_error(acker(*words), 2)
 
 
 def test_settings_are_shown_and_changed(acker: Acker, ledger: Ledger) -> None:

@@ -37,7 +37,6 @@ StreamName = Annotated[
 FunctionName = Annotated[
     str, typer.Argument(metavar="FUNCTION", show_default=False, autocompletion=completion.functions)
 ]
-Anchors = Annotated[list[str], typer.Argument(metavar="ANCHOR", show_default=False)]
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}\Z", re.ASCII)
 

@@ -221,6 +221,25 @@ export const outcomeGroupsQuery = (topology: string, filter: Record<string, stri
     placeholderData: keepPreviousData,
   });
 
+/** Reads pages of the activity. */
+export const readActivity =
+  (topology: string, filter: Record<string, string>): ReadPage<Schemas["Activity"]> =>
+  async (cursor, limit) => {
+    const page = await data(
+      client.GET("/api/v1/topologies/{topology}/activity", {
+        params: { path: { topology }, query: query(filter, cursor, limit) },
+      }),
+    );
+    return { rows: page.activity, cursor: page.cursor };
+  };
+
+export const activityQuery = (
+  topology: string,
+  filter: Record<string, string>,
+  cursor: string,
+  limit: number,
+) => paged(["activity", topology, filter, cursor, limit], readActivity(topology, filter), cursor, limit);
+
 /** Reads pages of dead letters. */
 export const readDeadLetters =
   (topology: string, asked: Partial<Schemas["Matching"]>): ReadPage<Schemas["DeadLetter"]> =>
@@ -321,11 +340,17 @@ const renew =
     Promise.all(names.map((name) => queries.invalidateQueries({ queryKey: [name, of] })));
 
 /** After trees of a topology were failed or reset. */
-export const renewTrees = renew("trees", "tree", "topology", "outcomes");
+export const renewTrees = renew("trees", "tree", "topology", "outcomes", "activity");
 /** After a part of a topology was removed. */
-export const renewTopology = renew("topology", "trees", "outcomes");
+export const renewTopology = renew("topology", "trees", "outcomes", "activity");
 /** After dead letters of a topology were replayed or discarded. */
-export const renewDeadLetters = renew("dead-letters", "dead-letter-groups", "dead-letter", "topology");
+export const renewDeadLetters = renew(
+  "dead-letters",
+  "dead-letter-groups",
+  "dead-letter",
+  "topology",
+  "activity",
+);
 /** After something of a topology failed or expired. */
 export const renewOutcomes = renew("outcomes");
 /** After somebody searches a topology again. */

@@ -7,6 +7,7 @@ export function Confirm({
   danger = false,
   typed,
   children,
+  stop,
   run,
   close,
 }: {
@@ -16,6 +17,8 @@ export function Confirm({
   /** What has to be typed first: for what nothing brings back. */
   typed?: string;
   children: ReactNode;
+  /** Ends what runs after the piece at hand: for what takes long. `run` returns then, and says how far it came. */
+  stop?: () => void;
   run: () => Promise<void>;
   close: () => void;
 }) {
@@ -69,9 +72,15 @@ export function Confirm({
           </p>
         )}
         <div className="buttons">
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
+          {busy && stop !== undefined ? (
+            <button type="button" onClick={stop}>
+              Stop
+            </button>
+          ) : (
+            <button type="button" onClick={close}>
+              Cancel
+            </button>
+          )}
           <button
             type="submit"
             className={danger ? "danger" : "primary"}

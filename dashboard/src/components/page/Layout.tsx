@@ -16,6 +16,7 @@ const VIEWS = [
   ["lines", "Lines"],
   ["outcomes", "Failures"],
   ["dead-letters", "Dead letters"],
+  ["activity", "Activity"],
 ] as const;
 
 /** What surrounds every view. */

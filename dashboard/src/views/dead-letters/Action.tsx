@@ -5,13 +5,22 @@ import { useRef, useState } from "react";
 import { client, data } from "../../api/client";
 import { renewDeadLetters } from "../../api/queries";
 import { Confirm } from "../../components/Confirm";
+import { Progress } from "../../components/Progress";
 import { count, plural } from "../../lib/format";
+import { inPieces } from "../../lib/pieces";
 import type { Matching } from "./filter";
 
 export type LetterVerb = "replay" | "discard";
 
 /** Dead letters: by their ids, or by a filter and a time up to which they were counted. */
-export type Target = { ids: string[] } | { matching: Matching; until: string; count: number };
+export type Target = { ids: string[] } | Every;
+
+/** All dead letters of a filter, as they were counted. */
+export interface Every {
+  matching: Matching;
+  until: string;
+  count: number;
+}
 
 /** Asks the user whether that is meant. */
 export type Ask = (verb: LetterVerb, target: Target) => void;
@@ -46,30 +55,29 @@ export function LetterAction({
   const letters = plural(number, "dead letter");
   const run = async () => {
     stopped.current = false;
-    const left = () => stopped.current;
-    let total = 0;
     let refused = 0;
     let unknown = 0;
     let why = "";
-    let step: Done = { done: 0, unknown: 0, refused: 0, why: "", waits: null, cursor: null };
-    try {
-      do {
-        step = await once(verb, topology, target, step.cursor);
-        total += step.done;
-        refused += step.refused;
-        unknown += step.unknown;
-        why ||= step.why;
-        setSoFar(total);
-      } while (step.cursor !== null && step.waits === null && !left());
-    } finally {
-      void renewDeadLetters(queries, topology);
-    }
+    let waits = "";
+    const piece = async (cursor: string) => {
+      const step = await once(verb, topology, target, cursor === "" ? null : cursor);
+      refused += step.refused;
+      unknown += step.unknown;
+      why ||= step.why;
+      waits = step.waits ?? "";
+      return { done: step.done, next: step.waits === null ? step.cursor : null };
+    };
+    const ended = inPieces("", piece, setSoFar, () => stopped.current);
+    const { done: total, stopped: early } = await ended.finally(
+      () => void renewDeadLetters(queries, topology),
+    );
     const report = [
       verb === "replay" ? `${plural(total, "row")} will be tried again` : `${plural(total, "row")} discarded`,
     ];
+    if (early) report.push("and then it was stopped");
     if (unknown) report.push(`${count(unknown)} were dead letters no more`);
     if (refused) report.push(`${count(refused)} cannot be replayed: ${why}`);
-    if (step.waits !== null) throw new Error(`${report.join(", ")}, and no more now: ${step.waits}.`);
+    if (waits !== "") throw new Error(`${report.join(", ")}, and no more now: ${waits}.`);
     done(`${report.join(", ")}.`);
   };
   const one = number === 1;
@@ -78,6 +86,8 @@ export function LetterAction({
       title={`${verb === "replay" ? "Replay" : "Discard"} ${letters}?`}
       action={verb === "replay" ? "Replay" : `Discard ${letters}`}
       danger={verb === "discard"}
+      {...(verb === "discard" && !("ids" in target) ? { typed: String(target.count) } : {})}
+      stop={() => (stopped.current = true)}
       run={run}
       close={() => {
         stopped.current = true;
@@ -97,11 +107,7 @@ export function LetterAction({
         </p>
       )}
       {!("ids" in target) && (
-        <p className="faint" role="status">
-          {soFar > 0
-            ? `${count(soFar)} of ${count(number)} done so far.`
-            : "What was given up after this was shown is left out."}
-        </p>
+        <Progress done={soFar} of={number} before="What was given up after this was counted is left out." />
       )}
     </Confirm>
   );

@@ -20,6 +20,8 @@ export function DeadLetters() {
   const config = useTopology(topology);
   const [asking, setAsking] = useState<{ verb: LetterVerb; target: Target } | null>(null);
   const [said, setSaid] = useState("");
+  // What was selected is over with what was done to it.
+  const [done, setDone] = useState(0);
   const { view: named, cursor, ...filter } = url;
   const view = oneOf(named, VIEWS);
   const filtered = Object.values(filter).some((value) => value !== "");
@@ -79,10 +81,18 @@ export function DeadLetters() {
       {view === "groups" ? (
         <LetterGroups {...shown} show={(patch) => apply({ ...patch, view: "rows" })} />
       ) : (
-        <LetterRows {...shown} cursor={cursor} go={(next) => change({ cursor: next })} />
+        <LetterRows {...shown} key={done} cursor={cursor} go={(next) => change({ cursor: next })} />
       )}
       {asking !== null && (
-        <LetterAction {...asking} topology={topology} done={setSaid} close={() => setAsking(null)} />
+        <LetterAction
+          {...asking}
+          topology={topology}
+          done={(text) => {
+            setSaid(text);
+            setDone((times) => times + 1);
+          }}
+          close={() => setAsking(null)}
+        />
       )}
     </>
   );

@@ -10,12 +10,15 @@ import { RefreshControl } from "../../components/page/RefreshControl";
 import { Reason } from "../../components/Text";
 import { useRefresh } from "../../hooks/refresh";
 import { count, instant, plural } from "../../lib/format";
+import { isOfGroup } from "../activity/activity";
+import { LastWrite, useLatestWrites } from "../activity/LastWrite";
 import type { Ask } from "./Action";
 import { exactly, groupId, ofGroup, readGroups, type Filter, type Group, type Matching } from "./filter";
 
 /** Dead letters after which they are counted again no more often than once in so many seconds. */
 const MANY = 10_000;
 const MANY_SECONDS = 60;
+const WRITES = ["replay", "discard"];
 /** Most groups that are shown: the largest. */
 const SHOWN = 100;
 
@@ -49,6 +52,7 @@ export function LetterGroups({
   });
   const { groups = [], count: total = 0, until = "", more = false } = found.data ?? {};
   const all = { matching: asked, until, count: total };
+  const writes = useLatestWrites(topology);
   const columns: ColumnDef<Group>[] = [
     {
       header: "Rows",
@@ -110,6 +114,12 @@ export function LetterGroups({
             <OperatorButton disabled={false} press={() => ask("discard", target)}>
               Discard…
             </OperatorButton>
+            <LastWrite
+              writes={writes}
+              actions={WRITES}
+              fits={(one) => isOfGroup(one, original)}
+              what="of this cause"
+            />
           </span>
         );
       },
@@ -140,6 +150,7 @@ export function LetterGroups({
           {filtered ? "Discard these…" : "Discard all…"}
         </OperatorButton>
         <ReadOnly />
+        <LastWrite writes={writes} actions={WRITES} />
         <span role="status">{said}</span>
       </div>
       <Loaded query={found} what="dead letters">

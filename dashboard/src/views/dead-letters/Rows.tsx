@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import type { ColumnDef, RowSelectionState } from "@tanstack/react-table";
 import { useMemo, useState, type ReactNode } from "react";
 import { Link } from "react-router";
-import { deadLettersQuery, readDeadLetters } from "../../api/queries";
+import { deadLetterGroupsQuery, deadLettersQuery, readDeadLetters } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { ExportButtons } from "../../components/table/ExportButtons";
 import { Status } from "../../components/Mark";
@@ -17,8 +17,8 @@ import { MOST_CALLS, MOST_ROWS } from "../../components/table/export";
 import { count, instant, plural, stepBatch } from "../../lib/format";
 import { collect } from "../../lib/pages";
 import { printable } from "../../lib/text";
-import type { Ask } from "./Action";
-import type { DeadLetter, Matching } from "./filter";
+import type { Ask, Every, Target } from "./Action";
+import { readGroups, type DeadLetter, type Matching } from "./filter";
 
 const PAGE = 50;
 
@@ -46,18 +46,39 @@ export function LetterRows({
 }) {
   const refresh = useRefresh();
   const readOnly = useReadOnly();
+  const queries = useQueryClient();
   const [chosen, setSelected] = useState<RowSelectionState>({});
+  const [every, setEvery] = useState<Every | null>(null);
+  const [counting, setCounting] = useState("");
   const letters = useQuery({
     ...deadLettersQuery(topology, asked, cursor, PAGE),
     refetchInterval: ({ state }) =>
       waits ||
       refresh.paused ||
+      every !== null ||
       Object.keys(chosen).some((id) => state.data?.rows.some((row) => row.id === id))
         ? false
         : Math.max(2, refresh.seconds) * 1000,
   });
   const rows = letters.data?.rows ?? [];
   const ids = rows.map((row) => row.id).filter((id) => chosen[id]);
+  // What was counted is of its filter alone.
+  const all = every !== null && JSON.stringify(every.matching) === JSON.stringify(asked) ? every : null;
+  const target: Target = all ?? { ids };
+  const nothing = all === null ? ids.length === 0 : all.count === 0;
+  const selectAll = async () => {
+    setCounting("Counting all that match…");
+    try {
+      const found = await queries.query({
+        ...deadLetterGroupsQuery(topology, asked, readGroups),
+        queryKey: ["dead-letter-groups", topology, asked, "now"],
+      });
+      setEvery({ matching: asked, until: found.until, count: found.count });
+      setCounting("");
+    } catch (error) {
+      setCounting(error instanceof Error ? error.message : String(error));
+    }
+  };
   const columns = useMemo(() => letterColumns(topology), [topology]);
   return (
     <>
@@ -65,22 +86,36 @@ export function LetterRows({
         <h1>Dead letters</h1>
         <RefreshControl
           refresh={refresh}
-          waits={waits || ids.length > 0}
+          waits={waits || ids.length > 0 || all !== null}
           updatedAt={letters.dataUpdatedAt}
           error={letters.error}
         />
       </div>
       {filter}
       <div className="toolbar actions">
-        <OperatorButton kind="primary" disabled={ids.length === 0} press={() => ask("replay", { ids })}>
+        <OperatorButton kind="primary" disabled={nothing} press={() => ask("replay", target)}>
           Replay…
         </OperatorButton>
-        <OperatorButton kind="danger" disabled={ids.length === 0} press={() => ask("discard", { ids })}>
+        <OperatorButton kind="danger" disabled={nothing} press={() => ask("discard", target)}>
           Discard…
         </OperatorButton>
+        {all === null ? (
+          <OperatorButton disabled={rows.length === 0} press={() => void selectAll()}>
+            Select all that match
+          </OperatorButton>
+        ) : (
+          <button type="button" onClick={() => setEvery(null)}>
+            Select none
+          </button>
+        )}
         <ReadOnly />
         <span role="status">
-          {ids.length > 0 ? `${plural(ids.length, "dead letter")} selected; updates wait` : said}
+          {counting ||
+            (all !== null
+              ? `all ${plural(all.count, "dead letter")} that match selected; updates wait`
+              : ids.length > 0
+                ? `${plural(ids.length, "dead letter")} selected; updates wait`
+                : said)}
         </span>
         <span className="spring" />
         <ExportButtons

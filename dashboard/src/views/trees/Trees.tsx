@@ -20,6 +20,7 @@ import { MOST_CALLS, MOST_ROWS } from "../../components/table/export";
 import { brief, capital, duration, instant, plural } from "../../lib/format";
 import { collect } from "../../lib/pages";
 import { findPath } from "../../lib/records";
+import { LastWrite, useLatestWrites } from "../activity/LastWrite";
 import { TreeAction, type Action } from "./Action";
 import { TREE_FILTER, TreeFilter } from "./Filter";
 
@@ -27,6 +28,14 @@ type TreeRow = Schemas["Tree"];
 
 const DEFAULTS = { ...TREE_FILTER, cursor: "" };
 const PAGE = 50;
+const WRITES = ["fail", "reset"];
+
+/** All trees that match a filter, as they were read. */
+interface Every {
+  trees: TreeRow[];
+  more: boolean;
+  of: string;
+}
 
 /** Trees in flight, filtered and paged by the service. */
 export function Trees() {
@@ -35,25 +44,46 @@ export function Trees() {
   const readOnly = useReadOnly();
   const [url, change] = useUrl(DEFAULTS);
   const [selected, setSelected] = useState<RowSelectionState>({});
+  const [read, setEvery] = useState<Every | null>(null);
+  const [reading, setReading] = useState("");
   const [action, setAction] = useState<Action | null>(null);
   const [said, setSaid] = useState("");
   const config = useTopology(topology);
+  const writes = useLatestWrites(topology);
   const { cursor, ...filter } = url;
   const chosen = Object.keys(selected).length;
+  // What was read is of its filter alone, which the back button changes, too.
+  const every = read !== null && read.of === JSON.stringify(filter) ? read : null;
   // A chosen tree must not move away, nor be gone when the question is answered.
-  const waits = chosen > 0 || action !== null;
+  const waits = chosen > 0 || every !== null || action !== null;
   const trees = useQuery({
     ...treesQuery(topology, filter, cursor, PAGE),
     refetchInterval: waits ? false : refresh.interval,
   });
   const columns = useMemo(() => treeColumns(topology), [topology]);
   const rows = trees.data?.rows ?? [];
-  const targets = rows.filter((tree) => selected[tree.anchor]);
+  const targets = every?.trees ?? rows.filter((tree) => selected[tree.anchor]);
   const filtered = Object.values(filter).some((value) => value !== "");
   const go = (patch: Partial<typeof DEFAULTS>) => {
     setSelected({});
+    setEvery(null);
     setSaid("");
     change(patch);
+  };
+  const readAll = async () => {
+    const found = await collect(readTrees(topology, filter), MOST_ROWS, undefined, MOST_CALLS);
+    // A tree that was reset meanwhile comes again, as it is then.
+    const once = new Map(found.rows.map((tree) => [tree.anchor, tree]));
+    return { trees: [...once.values()], more: found.cursor !== null, of: JSON.stringify(filter) };
+  };
+  const selectAll = async () => {
+    setReading("Reading all that match…");
+    try {
+      setEvery(await readAll());
+      setReading("");
+    } catch (error) {
+      setReading(error instanceof Error ? error.message : String(error));
+    }
   };
   return (
     <>
@@ -69,18 +99,31 @@ export function Trees() {
         <OperatorButton disabled={targets.length === 0} press={() => setAction("reset")}>
           Reset timeout…
         </OperatorButton>
+        {every === null ? (
+          <OperatorButton disabled={rows.length === 0} press={() => void selectAll()}>
+            Select all that match
+          </OperatorButton>
+        ) : (
+          <button type="button" onClick={() => setEvery(null)}>
+            Select none
+          </button>
+        )}
         <ReadOnly />
+        <LastWrite writes={writes} actions={WRITES} />
         <span role="status">
-          {chosen > 0 ? `${plural(targets.length, "tree")} selected; updates wait` : said}
+          {reading ||
+            (every !== null
+              ? `${every.more ? "the first" : "all"} ${plural(targets.length, "tree")} that match selected; updates wait`
+              : chosen > 0
+                ? `${plural(targets.length, "tree")} selected; updates wait`
+                : said)}
         </span>
         <span className="spring" />
         <ExportButtons
           name={`${topology}-trees`}
           rows={async () => {
-            const found = await collect(readTrees(topology, filter), MOST_ROWS, undefined, MOST_CALLS);
-            // A tree that was reset meanwhile comes again, as it is then.
-            const once = new Map(found.rows.map((tree) => [tree.anchor, tree]));
-            return { rows: [...once.values()].map((tree) => ({ ...tree })), all: found.cursor === null };
+            const found = await readAll();
+            return { rows: found.trees.map((tree) => ({ ...tree })), all: !found.more };
           }}
         />
       </div>
@@ -115,9 +158,11 @@ export function Trees() {
           action={action}
           topology={topology}
           targets={targets}
+          all={every !== null}
           timeout={duration(config.data?.configuration.message_timeout)}
           done={(text) => {
             setSelected({});
+            setEvery(null);
             setSaid(text);
           }}
           close={() => setAction(null)}
