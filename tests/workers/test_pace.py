@@ -101,6 +101,7 @@ def test_a_bundle_is_taken_whole_whatever_it_holds(job: Job) -> None:
 def test_idle_threads_cost_by_their_number(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as the square of that: hundreds would take so long that all of them counted as dead."""
     send, sent, costs = Store.send, 0, list[int]()
+    monkeypatch.setattr(leases, "LEASE", 600.0)  # none is over before its renewal
 
     def counted(store: Store, requests: Sequence[Request]) -> list[Any]:
         nonlocal sent

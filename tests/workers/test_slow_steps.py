@@ -22,6 +22,7 @@ from acker.streams import SpoutOptions, Stream, StreamReader, StreamSpout
 from acker.streams.commits import chunks
 from acker.streams.log.heartbeats import Lease
 from acker.streams.spouts import settler
+from acker.workers import leases
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
 from tests.helpers.builders.streaming import counters, slot_of
@@ -79,6 +80,12 @@ def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     return int(request.param)
 
 
+@pytest.fixture(autouse=True)
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lease of a worker in this process is over before a test says so: a program may start slowly."""
+    monkeypatch.setattr(leases, "LEASE", 300.0)
+
+
 @contextmanager
 def slow(url: str, folder: Path, most: int = chunks.MOST) -> Iterator[Slow]:
     one = Slow(url, folder, most)
@@ -96,12 +103,12 @@ def ask(ledger: Ledger, *names: str, segments: int = 1) -> None:
 
 
 def lapse(ledger: Ledger, spared: str = "") -> None:
-    """Ends the leases of all workers but one, as if a minute had passed."""
+    """Ends the leases of all workers but one, as if ten minutes had passed."""
     key = keys.Stream("t", "rows").workers(slot_of(ledger, "rows", "slow")).decode()
     with raw_client(ledger.store.url) as client:
         for reader, text in client.hgetall(key).items():
             if reader.decode() != spared and (lease := Lease.parse(text)) is not None:
-                client.hset(key, reader, b"%d %d" % (lease.until - 60_000, lease.length))
+                client.hset(key, reader, b"%d %d" % (lease.until - 600_000, lease.length))
 
 
 class Other:

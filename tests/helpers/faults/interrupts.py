@@ -19,7 +19,7 @@ from acker.store.operation import Reply, Request
 ROOT = Path(__file__).parents[3]
 Line = tuple[CodeType, int]
 Moment = tuple[Line, ...]
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 """Seconds after which what is checked counts as hanging."""
 
 
