@@ -1,5 +1,6 @@
 """A coordinator that remembers what it has asked before: it asks less, and releases the same."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -51,11 +52,12 @@ def job(valkey_url: str) -> Job:
 
 @contextmanager
 def flights(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
-    """The scripts of each flight that is sent meanwhile."""
-    send, found = Store.send, list[list[str]]()
+    """The scripts of the flights that this thread sends meanwhile: heartbeats are of another."""
+    send, found, here = Store.send, list[list[str]](), threading.get_ident()
 
     def noted(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        found.append(scripts_of(requests))
+        if threading.get_ident() == here:
+            found.append(scripts_of(requests))
         return send(store, requests)
 
     with monkeypatch.context() as patch:

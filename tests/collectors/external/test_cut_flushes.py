@@ -28,11 +28,12 @@ SEND = Store.send
 
 @contextmanager
 def sent() -> Iterator[list[Sequence[Request]]]:
-    """Gets the batches that go to the store, while the block runs."""
-    batches = list[Sequence[Request]]()
+    """Gets the batches that this thread sends to the store while the block runs, without heartbeats."""
+    batches, here = list[Sequence[Request]](), threading.get_ident()
 
     def send(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        batches.append(requests)
+        if threading.get_ident() == here:
+            batches.append(requests)
         return SEND(store, requests)
 
     with pytest.MonkeyPatch.context() as patch:
