@@ -266,9 +266,9 @@ class Spout:
         """Sorted set: roots by the time when they were kept or last checked."""
         return self._prefix + b"times"
 
-    def rows(self, roots_id: str) -> bytes:
-        """String: the rows of roots. It has a time to live until they are kept."""
-        return self._prefix + b"rows:" + roots_id.encode()
+    def rows(self, roots_id: str, kind: str = "rows") -> bytes:
+        """String: the rows of roots. It has a time to live until they are kept; "staged-rows" have one."""
+        return self._prefix + f"{kind}:{roots_id}".encode()
 
     def declared(self) -> list[bytes]:
         """The keys that every script on kept rows declares first (kept.lua)."""

@@ -46,9 +46,15 @@ class StreamSpout:
         ledger: The ledger of the topology.
         how: The options of the spout.
         compression: lz4, zstd or none.
+        ids: The columns that the store keeps beside the stream, message_id among them; () keeps whole rows.
+            A row is read again from its source before it is replayed or buried, by a
+            `acker.streams.spouts.rereading.Rereader` in some process.
     """
 
-    def __init__(self, ledger: Ledger, how: SpoutOptions, *, compression: str = "lz4") -> None:
+    def __init__(
+        self, ledger: Ledger, how: SpoutOptions, *, compression: str = "lz4", ids: Sequence[str] = ()
+    ) -> None:
+        self.ids = tuple(ids)
         self.ledger = ledger
         self.how = how
         self._staging = Staging(how.stream, compression=compression)
@@ -140,7 +146,7 @@ class StreamSpout:
         # As readers take them: a value that does not fit into the stream's type could never be read.
         batches = [conform(batch, wanted) for batch in rows.combine_chunks().to_batches()]
         new_roots, staged = yield from emit_recorded(
-            self.ledger.core, self.how, staging, batches, staged_roots
+            self.ledger.core, self.how, staging, batches, staged_roots, self.ids
         )
         return (
             new_roots,

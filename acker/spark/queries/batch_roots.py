@@ -53,7 +53,8 @@ _UNTRACKED = "untracked"
 class Tracker(Shipped):
     """Makes roots of the rows of a task, with `HASH` and `PARTITION`, for `mapInArrow`.
 
-    job: the job of the rows; None for a batch of a query, which tasks know.
+    job: the job of the rows; None for a batch of a query, which tasks know. ids: the columns that the store
+    keeps; () for all of each row.
     """
 
     __name__ = TRACKS
@@ -66,7 +67,9 @@ class Tracker(Shipped):
         source: str,
         wanted: pa.Schema,
         job: MicroBatch | None = None,
+        ids: Sequence[str] = (),
     ) -> None:
+        self.ids = ids
         self.ledger = ledger
         self.how = how
         self.staging = staging
@@ -89,7 +92,7 @@ class Tracker(Shipped):
             plan_check.check_sink(self.ledger, batch)
         rows = _Fingerprint(batches)
         core = self.ledger.core
-        staged = self.ledger.run(roots.stage(core, self.how, self.staging, rows))
+        staged = self.ledger.run(roots.stage(core, self.how, self.staging, rows, self.ids))
         if self.job is None:
             staged = tuple(replace(piece, origin=(batch.query, batch.number)) for piece in staged)
         key = _key(self.ledger, batch)
@@ -106,14 +109,16 @@ class Tracker(Shipped):
         if isinstance(chosen, redis.ResponseError):
             raise AckerError(f"rows of spout {self.how.spout!r}: {str(chosen).removeprefix('ACKER ')}")
         if chosen.decode() != stored:
-            self.ledger.run(_drop([name for piece in staged for name in roots.staged_keys(core, piece)]))
+            spout = keys.Spout(core.config.name, self.how.spout)
+            names = [name for piece in staged for name in roots.staged_keys(core, piece)]
+            self.ledger.run(_drop([*names, *(spout.rows(piece.id, "staged-rows") for piece in staged)]))
         for piece in STAGED.load(chosen):
             yield from self._rows(piece)
 
     def _rows(self, registered: Roots) -> Iterator[pa.RecordBatch]:
         if registered.refused and not registered.untracked:
             return
-        rows = self.ledger.run(roots.rows_of(self.ledger.core, registered))
+        rows = self.ledger.run(roots.staged_rows(self.ledger.core, registered))
         if rows is None:
             raise StagingExpired(
                 f"rows that spout {self.how.spout!r} has staged ran out of time before their commit"

@@ -29,7 +29,7 @@ from acker.store.operation import Operation, command
 from acker.streams.commits import commit, holding
 from acker.streams.commits.contents import Commit
 from acker.streams.log import segments
-from acker.streams.sources import dead_letter_store, kept_rows
+from acker.streams.sources import dead_letter_store, kept_rows, rereads
 from acker.streams.sources.columns import trackable
 from acker.streams.sources.dead_letter_store import Head, StoredRow
 from acker.streams.sources.kept_rows import Settled
@@ -164,6 +164,11 @@ def _prepared(letter: Head, row: StoredRow | UnreadableRecord) -> tuple[SpoutOpt
     """The options and the row of a letter to emit again. Raises ValidationError or UnreadableRecord."""
     if isinstance(row, UnreadableRecord):
         raise row
+    if row.roots.keeps_ids and letter.reason.startswith(rereads.GONE):
+        raise ValidationError(
+            f"dead letter {letter.id!r} cannot be replayed: its row was gone from its source, so the letter "
+            "has its id only. Write the row again, and discard the letter"
+        )
     # The watermark has passed it, and never goes back.
     options = replace(row.roots.how, offset="", partition="")
     batches = dead_letter_store.batches(letter, row)

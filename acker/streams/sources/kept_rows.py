@@ -23,7 +23,7 @@ from acker.store.operation import Operation, Reply, Request, Word, chain, comman
 from acker.store.records import Count, HexId, Name
 from acker.store.replies import pairs, whole
 from acker.streams.log import segments
-from acker.streams.sources import attempts, columns, dead_letter_store, roots, scripts
+from acker.streams.sources import attempts, columns, dead_letter_store, kept_ids, rereads, roots, scripts
 from acker.streams.sources.attempts import Attempt
 from acker.streams.sources.roots import Roots
 from acker.streams.staging import late
@@ -122,6 +122,14 @@ def kept_slabs(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict
     }
 
 
+def whole_rows(core: Core, kept: Roots) -> Operation[pa.Table | None]:
+    """The rows of roots, as by `roots.kept_rows`. Where their ids are kept, the rows that were read again."""
+    table = yield from roots.kept_rows(core, kept)
+    if table is None or not kept.keeps_ids:
+        return table
+    return kept_ids.whole(table, kept.how.attempt, kept.number)
+
+
 def first_tracked(kept: Roots | None, entry: Entry, outcome: SlabOutcome) -> int:
     """The time of the first track of an outcome's rows, in ms, or earlier. kept: their roots, if any.
 
@@ -190,7 +198,12 @@ def read_settling(core: Core, settled: Settled) -> Operation[Settling]:
         entries += [entry for entry in there if entry.confirmation.digest == digest.encode()]
     settling_requests = Settling(core, settled.spout)
     if settled.entries:
-        settling_requests = yield from settling(core, settled.spout, entries, settled.unreadable)
+        by_slab, states = (yield from kept_slabs(core, settled.spout, slabs_of(entries))), rereads.States()
+        yield from rereads.read_states(core, entries, by_slab, states)
+        # A commit has only rows that were read again. If the store has lost that, they are read once more.
+        left = rereads.unread(entries, by_slab, states)
+        entries = rereads.divided([one for one in entries if one.confirmation not in left], by_slab, states)
+        settling_requests = yield from settling(core, settled.spout, entries, settled.unreadable, by_slab)
     if settled.letters:
         dropping = scripts.drop_letters(keys.Spout(core.config.name, settled.spout), settled.letters)
         settling_requests = replace(settling_requests, settles=[*settling_requests.settles, dropping])
@@ -262,11 +275,11 @@ def settling(
         if name in rows:
             rows_of = rows[name]
         else:
-            rows_of = yield from roots.kept_rows(core, by_slab[next(iter(of_slabs))].roots)
+            rows_of = yield from whole_rows(core, by_slab[next(iter(of_slabs))].roots)
         for slab, buried in of_slabs.items() if rows_of is not None else ():
             buries += _bury(spout_keys, by_slab[slab], buried, rows_of, expired)
     settles = [scripts.settle(spout_keys, call.how, call.slabs, list(call.roots_ids)) for call in calls]
-    confirmations = [entry.confirmation for entry in entries]
+    confirmations = list(dict.fromkeys(entry.confirmation for entry in entries))
     return Settling(
         core, spout, confirmations, buries, settles, outcomes.confirming(core, spout, confirmations)
     )

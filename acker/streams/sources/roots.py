@@ -33,7 +33,7 @@ from acker.store.records import Bounds, HexId, Record
 from acker.streams.log import gathers, segments
 from acker.streams.log.gathers import Gathers
 from acker.streams.log.segments import ANCHORS, Segment
-from acker.streams.sources import attempts, columns
+from acker.streams.sources import attempts, columns, kept_ids
 from acker.streams.sources.spout_options import MOST_ATTEMPTS, SpoutOptions
 from acker.streams.staging import scripts
 from acker.streams.staging.splitting import in_halves
@@ -45,6 +45,7 @@ MOST_SLABS = 1_000
 KEPT_ROWS = 131_072
 """Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
 _ID_DIGITS = 32
+_IDS = "0"
 _LATELY = 64
 """Roots, in each of their sections, whose shards are cached."""
 _SLOT = 0
@@ -59,7 +60,8 @@ class Roots(Record, label="roots"):
     """Rows that a spout tracks.
 
     Attributes:
-        id: Their name. Of a replay it ends in the time of the first track (`first_tracked`).
+        id: Their name. Of a replay it ends in the time of the first track (`first_tracked`). A 0 before that
+            says that their ids are kept, not their rows (`keeps_ids`).
         slab: The trees of a slab.
         how: The options of the spout.
         number: The number of the attempt.
@@ -92,6 +94,11 @@ class Roots(Record, label="roots"):
     def first_tracked(self) -> int:
         """The time of the first track of the first of the rows, in ms; 0 if the ledger alone knows it."""
         return int(self.id[_ID_DIGITS:] or "0", 16)
+
+    @property
+    def keeps_ids(self) -> bool:
+        """True if the store keeps the ids of the rows, and their source is asked for them (`kept_ids`)."""
+        return self.id[_ID_DIGITS : _ID_DIGITS + 1] == _IDS
 
     @property
     def sections(self) -> int:
@@ -154,18 +161,22 @@ def _slab(core: Core, options: SpoutOptions) -> int:
 
 
 def stage(
-    core: Core, options: SpoutOptions, staging: Staging, batches: Iterable[pa.RecordBatch]
+    core: Core,
+    options: SpoutOptions,
+    staging: Staging,
+    batches: Iterable[pa.RecordBatch],
+    ids: Sequence[str] = (),
 ) -> Operation[tuple[Roots, ...]]:
     """Stages rows as roots, in pieces; none if tracking is off. Raises ValidationError.
 
-    They include rows that go on untracked (`Roots.untracked`).
+    They include rows that go on untracked (`Roots.untracked`). ids: the columns that are kept; () keeps rows.
     """
     staged: list[Roots] = []
     for piece in _cut(core, options, staging, batches):
         good, bad = _prepared(options, piece, 1)
         for rows, refused in ((good, False), (bad, True)):
             if core.config.ackers and rows.num_rows:
-                one = partial(_stage_rows, core, options, staging, 1, refused)
+                one = partial(_stage_rows, core, options, staging, 1, refused, ids=ids, twice=True)
                 staged += yield from in_halves(one, rows.to_batches())
     return tuple(staged)
 
@@ -190,11 +201,12 @@ def emit(
     line: Gathers | None = None,
     staged_roots: StagedRoots | None = None,
     first_tracked: int = 0,
+    ids: Sequence[str] = (),
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
     """Stages rows as roots, and as tuples of a stream that are anchored only to these.
 
     line: the line of the rows, if it was read. staged_roots: gets the data for `Staging.into`. first_tracked:
-    of a replay, see `Roots`.
+    of a replay, see `Roots`. ids: the columns that are kept; () keeps rows.
     """
     all_roots: list[Roots] = []
     done: list[Segment] = []
@@ -206,7 +218,7 @@ def emit(
             if core.config.ackers:
                 tracked = partial(
                     _stage_rows, core, options, staging, number, False,
-                    known_line=line, gathered=staged_roots, first_tracked=first_tracked,
+                    known_line=line, gathered=staged_roots, first_tracked=first_tracked, ids=ids,
                 )  # fmt: skip
                 new = yield from in_halves(tracked, good.to_batches(), staging.into)
                 anchors = pa.array(np.concatenate([roots.anchors() for roots in new]))
@@ -273,8 +285,12 @@ def _stage_rows(
     known_line: Gathers | None = None,
     gathered: StagedRoots | None = None,
     first_tracked: int = 0,
+    ids: Sequence[str] = (),
+    twice: bool = False,
 ) -> Operation[Roots]:
     """Stages rows as roots, with their vectors, which also note the tracked and failed slabs.
+
+    twice: with `ids`, stages the rows as well, for the tasks before the commit.
 
     Requests of a line draw another group if theirs is in use. 40 random bits are few for millions of groups a
     day, and a track that conflicts with a group waits until its trees expire.
@@ -285,9 +301,12 @@ def _stage_rows(
     if options.line and not refused:
         of_line, gathering, mark = known_line or (yield from gathers.read_line(core, options.line))
         line = of_line, len(gathering), mark
-    payload = segments.encode(batches, staging.compression)
+    keeps_ids = bool(ids) and not refused  # a source cannot be asked for a null
+    whole = segments.encode(batches, staging.compression) if twice or not keeps_ids else b""
+    kept_table = kept_ids.of_rows(rows, ids) if keeps_ids else None
+    payload = whole if kept_table is None else segments.encode(kept_table.to_batches(), staging.compression)
     offsets = columns.offsets(rows, options.offset, options.partition)
-    first = f"{first_tracked:x}" if first_tracked else ""
+    first = (_IDS if keeps_ids else "") + (f"{first_tracked:x}" if first_tracked else "")
     while True:
         roots = Roots(
             segments.new_hex_id() + first, rows.num_rows, segments.new_seed(), _slab(core, options), options,
@@ -295,8 +314,10 @@ def _stage_rows(
         )  # fmt: skip
         anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
         requests, _ = stage_vectors(core, staging.ttl, anchored, roots.id, roots.seed, (_SLOT,), "1")
-        key = keys.Spout(core.config.name, options.spout).rows(roots.id)
-        kept = scripts.stage_rows(key, staging.ttl, payload)
+        spout_keys = keys.Spout(core.config.name, options.spout)
+        kept = scripts.stage_rows(spout_keys.rows(roots.id), staging.ttl, payload)
+        if keeps_ids and twice:
+            requests.append(scripts.stage_rows(spout_keys.rows(roots.id, "staged-rows"), staging.ttl, whole))
         requests += [scripts.stage(key, staging.ttl, {"section": "1"}) for _, key, _ in further(core, roots)]
         staged_roots = [roots.slabs(section) for section in range(1, roots.sections + 1)] if line else []
         if staged_roots and not gathers.all_differ(staged_roots[0]):
@@ -318,13 +339,23 @@ def _stage_rows(
 
 
 def rows_of(core: Core, roots: Roots) -> Operation[pa.Table | None]:
-    """The rows of roots, in the order of their trees; None if they are gone. Raises UnreadableRecord."""
+    """The rows, or ids, of roots, in the order of their trees; None if gone. Raises UnreadableRecord."""
     [payload] = yield [command("GET", keys.Spout(core.config.name, roots.how.spout).rows(roots.id))]
-    return None if payload is None else _decode(payload, roots)
+    return None if payload is None else decode(payload, roots)
+
+
+def staged_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
+    """The rows of roots before their commit; None if their time has run out. Raises UnreadableRecord."""
+    if not roots.keeps_ids:
+        return (yield from rows_of(core, roots))
+    [payload] = yield [
+        command("GET", keys.Spout(core.config.name, roots.how.spout).rows(roots.id, "staged-rows"))
+    ]
+    return None if payload is None else decode(payload, roots)
 
 
 def kept_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
-    """The rows of roots, in the order of their trees; None if they are gone, or cannot be read.
+    """The rows, or ids, of roots, in the order of their trees; None if they are gone, or cannot be read.
 
     Unreadable rows stay in the store, because there is no other copy. Raises UnreadableRecord if memory did
     not suffice.
@@ -334,20 +365,21 @@ def kept_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
         return None
     spout = roots.how.spout
     with records.passing_over(core.config.name, f"rows {roots.id} that spout {spout} keeps"):
-        return _decode(payload, roots)
+        return decode(payload, roots)
     [new] = yield [command("HSETNX", keys.Spout(core.config.name, spout).counts, f"unreadable:{roots.id}", 1)]
     yield from counts.count_missing(core, new)
     return None
 
 
-def _decode(payload: bytes, roots: Roots) -> pa.Table:
+def decode(payload: bytes, roots: Roots) -> pa.Table:
+    """Rows, or ids, as they are stored. Raises UnreadableRecord."""
     rows = pa.Table.from_batches(segments.decode_all(payload, roots.rows)).combine_chunks()
     attempts.check(rows)
     return rows
 
 
 def staged_keys(core: Core, roots: Roots) -> list[bytes]:
-    """Keys of staged roots."""
+    """Keys of staged roots that a commit needs."""
     found = [keys.Spout(core.config.name, roots.how.spout).rows(roots.id)]
     return found + [key for key, _ in vector_keys(core, roots)] + [key for _, key, _ in further(core, roots)]
 

@@ -22,18 +22,28 @@ def keep_rows(
     trees: int,
     slabs: bytes,
     seen: tuple[bytes, int],
+    *,
+    staged: bool = False,
 ) -> Request:
     """Keeps the rows of roots.
 
-    seen: the removals of the spout, and the time (ms) until which the call counts; 0 in a chain.
+    seen: the removals of the spout, and the time (ms) until which the call counts; 0 in a chain. staged:
+    drops the rows that were staged beside their ids.
     """
-    own = [*spout.declared(), spout.rows(roots_id), spout.removals]
-    return script("keep_rows", own, [roots_id, record, rows, limit, trees, slabs, *seen], settings.wait)
+    names = [spout.rows(roots_id), spout.removals]
+    names += [spout.rows(roots_id, "staged-rows")] if staged else []
+    words: list[Word] = [roots_id, record, rows, limit, trees, slabs, *seen]
+    return script("keep_rows", [*spout.declared(), *names], words, settings.wait)
 
 
 def find_kept_rows(spout: Spout, slabs: Sequence[bytes]) -> Request:
     """Finds the kept rows of slabs."""
     return script("find_kept_rows", [spout.kept, spout.slabs], slabs)
+
+
+def fill_rows(spout: Spout, roots_id: str, tail: bytes, rows: bytes) -> Request:
+    """Replaces kept ids, as they were read, by others."""
+    return script("fill_rows", [spout.kept, spout.rows(roots_id)], [roots_id, tail, rows])
 
 
 def raise_highest(spout: Spout, highest: Mapping[str, int], seen: tuple[bytes, int]) -> Request:

@@ -110,7 +110,7 @@ def keep_request(core: Core, roots: Roots, replays: bool, seen: Seen) -> Request
     roots_id, names = roots.id, roots.names()
     return scripts.keep_rows(
         core.config, spout_keys, roots_id, roots.dump(), roots.rows, limit, roots.slab, names,
-        seen[roots.how.spout],
+        seen[roots.how.spout], staged=roots.keeps_ids,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from acker.streams.commits import commit as commits
 from acker.streams.commits import record
 from acker.streams.commits.contents import Commit
 from acker.streams.log import gathers, schemas, subscriptions
-from acker.streams.sources import kept_rows, roots
+from acker.streams.sources import kept_rows, rereads, roots
 from acker.streams.sources.kept_rows import KeptSlab, Settled
 from acker.streams.sources.roots import Roots, StagedRoots
 from acker.streams.sources.spout_options import SpoutOptions
@@ -46,6 +46,8 @@ ENTRY_TREES = 20
 STEP_LOOK = 20_000
 """Entries of outcomes after which a step reads no further ones, if some wait for their time."""
 _CHECKED = 500
+_UNREAD_WAIT = 0.5
+"""Seconds until outcomes whose rows are to be read again are looked at once more."""
 
 OUTCOMES = pa.schema(
     [
@@ -121,10 +123,12 @@ def step(
     number, first_entries = yield from _begin(core, spout, reading, first)
     names = dict[bytes, list[bytes]]()
     told = on_outcomes is not None
-    entries, by_slab = yield from _read(core, spout, reading, first_entries, names if told else None)
-    if not entries:
-        reading.finish(entries)
+    states = rereads.States()
+    taken, by_slab = yield from _read(core, spout, reading, first_entries, names if told else None, states)
+    if not taken:
+        reading.finish(taken)
         return Stepped()
+    entries = rereads.divided(taken, by_slab, states)
     wanted = any(place.roots.how.outcomes for place in by_slab.values())
     facts = yield from settle_facts.read(
         core, spout, entries, by_slab, names if told else None, wanted=wanted
@@ -145,17 +149,17 @@ def step(
     rows = facts.rows.found
     settling = yield from kept_rows.settling(core, spout, entries, unreadable, by_slab, rows, facts.expired)
     if staged_replays.staged:
-        taken = [entry.confirmation for entry in entries]
-        places = tuple((one.shard, one.id.decode(), one.digest.decode()) for one in taken)
+        confirmations = [entry.confirmation for entry in taken]
+        places = tuple((one.shard, one.id.decode(), one.digest.decode()) for one in confirmations)
         settled = Settled(spout, places, unreadable=tuple(sorted(unreadable)))
         work = Commit(tuple(staged_replays.staged), tuple(staged_replays.roots), settled=settled)
-        staged = entries if wanted else [entry for entry in entries if entry.status != "acked"]
+        staged = taken if wanted else [entry for entry in taken if entry.status != "acked"]
         at_hand = staged_replays.at_hand(_unsettled(core, spout, staged), settling)
         if not (yield from commits.commit(core, writer_of(spout), number, work, at_hand=at_hand)):
             return Stepped()
     else:
         yield from settling.carry_out()
-    reading.finish(entries)
+    reading.finish(taken)
     return _stepped(entries, by_slab, unreadable)
 
 
@@ -202,10 +206,12 @@ def _read(
     reading: SettleProgress,
     entries: list[Entry],
     names: dict[bytes, list[bytes]] | None,
+    states: rereads.States,
 ) -> Operation[tuple[list[Entry], dict[bytes, KeptSlab]]]:
     """The next due outcomes, as many as a step takes, and their rows by slab.
 
     entries: the first of them. names: gets the message ids of their slabs; None if they are not needed.
+    states: gets the states of kept ids. An outcome of rows that were not read again yet waits.
     """
     taken: dict[object, Entry] = {}
     by_slab: dict[bytes, KeptSlab] = {}
@@ -224,6 +230,10 @@ def _read(
             names |= one
         due, wait = backoff.due(entries, places, seconds(instant[0]) if waits else 0.0)
         reading.passed(len(entries) - len(due), wait)
+        yield from rereads.read_states(core, due, places, states)
+        unread = rereads.unread(due, places, states)
+        reading.passed(len(unread), _UNREAD_WAIT)
+        due = [entry for entry in due if entry.confirmation not in unread]
         for entry in due:
             if trees >= STEP_TREES or bad >= STEP_REPLAYS:
                 reading.put_back()
@@ -263,9 +273,11 @@ def emit_recorded(
     staging: Staging,
     batches: Sequence[pa.RecordBatch],
     staged_roots: StagedRoots | None = None,
+    ids: Sequence[str] = (),
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
     """Records the schema of the stream, then stages rows by `acker.streams.sources.roots.emit`.
 
+    ids: the columns that are kept; () keeps rows.
     staged_roots: for a commit in one chunk (acker/streams/commits/run.py), which finds its spout noted.
     """
     schema = roots.anchored_schema(batches[0].schema, options)
@@ -280,7 +292,7 @@ def emit_recorded(
     line = found[-1] if options.line and core.config.ackers else None
     return (
         yield from roots.emit(
-            core, options, replace(staging, to=to), batches, line=line, staged_roots=staged_roots
+            core, options, replace(staging, to=to), batches, line=line, staged_roots=staged_roots, ids=ids
         )
     )
 

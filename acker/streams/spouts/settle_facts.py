@@ -23,7 +23,7 @@ from acker.store.operation import Operation, Reply, Request, abreast, command
 from acker.streams.log import gathers, schemas, subscriptions
 from acker.streams.log.gathers import Gathers
 from acker.streams.log.subscriptions import StagedFor
-from acker.streams.sources import roots
+from acker.streams.sources import kept_ids, roots
 from acker.streams.sources.kept_rows import KeptSlab
 from acker.streams.sources.roots import Roots
 from acker.streams.sources.spout_options import outcomes_stream
@@ -37,18 +37,25 @@ class RowReader:
     """Reads the kept rows of roots, some at a time, in the order in which they are wanted.
 
     found: the rows that are in memory, by id of the roots; None where they are gone, or cannot be read.
+    ids: the id columns of roots that keep ids.
     """
 
     def __init__(self, core: Core, wanted: Mapping[str, Roots]) -> None:
         self._core, self._wanted = core, list(wanted.values())
         self.found: dict[str, pa.Table | None] = {}
+        self.ids: dict[str, tuple[str, ...]] = {}
 
     def fetch(self, first: int = 0) -> Operation[None]:
         """Reads rows from a place on."""
         part = self._wanted[first : first + _ROWS]
         if part:
             read = yield from abreast([roots.kept_rows(self._core, one) for one in part])
-            self.found = {one.id: rows for one, rows in zip(part, read, strict=True)}
+            self.found = {}
+            for kept, rows in zip(part, read, strict=True):
+                if rows is not None and kept.keeps_ids:
+                    self.ids[kept.id] = tuple(kept_ids.id_columns(rows))
+                    rows = kept_ids.whole(rows, kept.how.attempt, kept.number)
+                self.found[kept.id] = rows
 
     def rows(self, kept: Roots) -> Operation[pa.Table | None]:
         """The rows of roots that are wanted."""

@@ -42,6 +42,7 @@ class _Group:
     bytes: int = 0
     roots_ids: set[str] = field(default_factory=set)
     first_tracked: int = 0
+    ids: tuple[str, ...] = ()
 
 
 class StagedReplays:
@@ -80,13 +81,14 @@ class StagedReplays:
                 query, batch = old.origin or ("", 0)
                 # Rows are counted as tracked with the first of their group: up to a second early.
                 second = first_tracked // 1000 if len(groups) < _MOST_GROUPS else 0
-                name = (old.how, old.number, part.schema.to_string(), query, second)
+                ids = self.facts.rows.ids.get(old.id, ())
+                name = (old.how, old.number, part.schema.to_string(), query, second, ids)
                 group = groups.get(name)
                 if group is not None and group.rows + part.num_rows > most:
                     yield from self._stage_group(groups.pop(name))
                     group = None
                 if group is None:
-                    group = groups[name] = _Group(old.how, old.number + 1, [], old.origin)
+                    group = groups[name] = _Group(old.how, old.number + 1, [], old.origin, ids=ids)
                 group.first_tracked = min(group.first_tracked or first_tracked, first_tracked)
                 if group.origin is not None:
                     group.origin = query, min(batch, group.origin[1])
@@ -131,7 +133,7 @@ class StagedReplays:
         line = self.facts.lines[options.line] if options.line and core.config.ackers else None
         new_roots, piece = yield from roots.emit(
             core, options, staging, group.batches, group.number,
-            line=line, staged_roots=self._new, first_tracked=group.first_tracked,
+            line=line, staged_roots=self._new, first_tracked=group.first_tracked, ids=group.ids,
         )  # fmt: skip
         self.roots += [replace(new, origin=group.origin) for new in new_roots]
         self.staged.append(piece)

@@ -3,6 +3,7 @@
 -- KEYS  keys of streams/includes/kept.lua, then
 --       1 rows      string: it has a time to live until it is kept
 --       2 removals  string (store/includes/late.lua)
+--       3 staged    string: the rows that were staged beside it, where it has their ids only; it goes
 -- ARGV  1 id
 --       2 record  of the roots
 --       3 number  of rows
@@ -25,6 +26,7 @@ if refused then return refused end
 if call('HEXISTS', KEPT, id) == 1 or call('TTL', rows_key) < 0 then return 0 end
 if limit > 0 and (tonumber(call('HGET', COUNTS, 'pending') or 0) or limit) + rows > limit then return -1 end
 call('PERSIST', rows_key)
+if KEYS[OWN + 2] then call('UNLINK', KEYS[OWN + 2]) end
 call('HSET', KEPT, id, ARGV[2])
 local instant = call('TIME')
 call('ZADD', TIMES, instant[1] * 1000 + math.floor(instant[2] / 1000), id)

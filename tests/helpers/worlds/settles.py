@@ -20,6 +20,7 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import lost_trees, replays, settler
 from acker.streams.spouts.backoff import SettleProgress
+from acker.streams.spouts.rereading import Rereader
 from acker.streams.staging.staging import Staging
 from tests.helpers.builders.tickers import silence
 from tests.helpers.faults.simulator import World
@@ -38,17 +39,18 @@ class SettleWorld(World):
     once, and it ends as acked or as a dead letter; then nothing of it is kept.
     """
 
-    actors: ClassVar = ("write", "settle", "settle_too", "replay", "track")
+    actors: ClassVar = ("write", "settle", "settle_too", "replay", "track", "reread")
     events: ClassVar = ("work", "tick", "day")
     scripts: ClassVar = (
         "keep_rows", "track", "stage", "begin_commit", "advance_commit", "apply_staged", "publish", "settle",
-        "bury", "confirm", "chain",
+        "bury", "confirm", "chain", "fill_rows",
     )  # fmt: skip
     settings: ClassVar = {"ackers": 2, "slab_limit": 2}
+    ids: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:
         super().__init__(url, cluster, seed)
-        StreamSpout(self.ledger, HOW).write(self.rows("z"))
+        StreamSpout(self.ledger, HOW, ids=self.ids).write(self.rows("z"))
         self.written, self.unknown = {"z"}, set[str]()
         self.attempts = Counter[tuple[str, int]]()
         self.ended: dict[str, set[str]] = {}
@@ -65,13 +67,14 @@ class SettleWorld(World):
         """A source: writes rows of which nobody else knows, and is killed perhaps."""
         name = "abcdefghijklmnoprstuvwxy"[self.begun["write"] - 1]
         self.unknown.add(name)
-        StreamSpout(ledger, HOW).write(self.rows(name), timeout=0)
+        StreamSpout(ledger, HOW, ids=self.ids).write(self.rows(name), timeout=0)
         self.written.add(name)
 
     def track(self, ledger: Ledger) -> None:
         """A query whose batch has the rows `q`: it is run again until it is committed."""
         self.unknown.add("q")
-        emitted = replays.emit_recorded(ledger.core, HOW, Staging("lines"), self.rows("q").to_batches())
+        batches = self.rows("q").to_batches()
+        emitted = replays.emit_recorded(ledger.core, HOW, Staging("lines"), batches, ids=self.ids)
         made, staged = ledger.run(emitted)
         ledger.run(commit.commit(ledger.core, "query", 0, Commit((staged,), made)))
         self.written.add("q")
@@ -85,6 +88,9 @@ class SettleWorld(World):
         progress: dict[str, SettleProgress] = {}
         for _ in range(2):
             settler.settle(ledger, "s", self.note, readings=progress)
+
+    def reread(self, ledger: Ledger) -> None:
+        """A process that asks the source: this spout keeps its rows."""
 
     def note(self, table: pa.Table) -> None:
         """The caller hears of outcomes, at least once each."""
@@ -181,6 +187,39 @@ class SettleWorld(World):
         assert set(times[not whole :]) <= {1}, (name, self.attempts)
         assert times[0] == 1 or not whole
         if self.ticks < 2:
-            assert last == (1 if int(name[-1]) % 3 == 2 else ATTEMPTS) or not times[0]
+            assert last in self.attempts_of(int(name[-1]) % 3) or not times[0]
             assert dead == (int(name[-1]) % 3 == 0)
         assert self.ended[name] == ({"failed"} if dead else {"acked"}) or self.ticks > 1, (name, self.ended)
+
+    def attempts_of(self, kind: int) -> tuple[int, ...]:
+        """The numbers of attempts that a row of a kind may have had at its end."""
+        return (1,) if kind == 2 else (ATTEMPTS,)
+
+
+class RereadWorld(SettleWorld):
+    """The same of a spout that keeps ids. Its source forgets a row that always fails at every other look."""
+
+    ids: ClassVar = ("id",)
+
+    def __init__(self, url: str, cluster: bool = False, seed: int = 0) -> None:
+        self.looks = seed
+        super().__init__(url, cluster, seed)
+
+    def reread(self, ledger: Ledger) -> None:
+        """A process that asks the source."""
+        Rereader(ledger, "s", self.source).step()
+
+    def source(self, ids: pa.Table) -> pa.Table:
+        """The rows of ids, as far as the source has them now."""
+        self.looks += 1
+        names = ids.column("id").to_pylist()
+        return pa.table({"id": [name for name in names if self.looks % 2 or int(name[-1]) % 3]}, ids.schema)
+
+    def settle(self, ledger: Ledger) -> None:
+        """A settler's round in a process that asks the source, too."""
+        self.reread(ledger)
+        super().settle(ledger)
+
+    def attempts_of(self, kind: int) -> tuple[int, ...]:
+        """The numbers of attempts: a row that its source has no longer gets no further attempt."""
+        return (1, ATTEMPTS) if kind == 0 else super().attempts_of(kind)

@@ -1,0 +1,152 @@
+"""Outcomes of rows whose ids are kept: a row that has not ended well waits until its source was asked again.
+
+The answer decides: a row that the source has is replayed or buried like a row of the store's, a row that it
+has no longer becomes a dead letter. An answer is stored before any commit uses it, and never changes
+(lua/streams/sources/fill_rows.lua). So processes that settle the same outcome, one of which may finish the
+commit of another, give the row the same single end.
+
+Terms: a tree is all that comes of one record; roots are rows of a spout that were staged together, and get a
+tree each.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.ledger.calls.core import Core
+from acker.ledger.outcomes.outcomes import Confirmation, Entry, SlabOutcome
+from acker.ledger.slabs.causes import Cause
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams.log import segments
+from acker.streams.sources import kept_ids, roots, scripts
+from acker.streams.sources.roots import Roots
+
+GONE = "gone from its source"
+"""The reason of a dead letter whose row its source has no longer; the reason of its last tree follows."""
+States: TypeAlias = dict[str, np.ndarray]
+"""Id of roots -> the state of each row (`kept_ids`)."""
+_TAIL = 16
+
+
+class Place(Protocol):
+    """The kept rows of a slab (`acker.streams.sources.kept_rows.KeptSlab`)."""
+
+    @property
+    def roots(self) -> Roots:
+        """The roots."""
+
+    @property
+    def first(self) -> int:
+        """The first row."""
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+
+    def rows(self, outcome: SlabOutcome) -> list[int]:
+        """The rows of an outcome."""
+
+
+def read_states(
+    core: Core, entries: Iterable[Entry], by_slab: Mapping[bytes, Place], states: States
+) -> Operation[None]:
+    """Reads the states of rows that have not ended well, for roots that keep ids; asks nothing for others.
+
+    Roots whose ids are gone, or cannot be read, are left out.
+    """
+    for kept in {place.roots.id: place.roots for _, place in _failed(entries, by_slab)}.values():
+        if kept.id not in states:
+            table = yield from roots.kept_rows(core, kept)
+            if table is not None:
+                states[kept.id] = kept_ids.states(table)
+
+
+def unread(entries: Iterable[Entry], by_slab: Mapping[bytes, Place], states: States) -> set[Confirmation]:
+    """The entries with a row whose source was not asked yet."""
+    return {
+        entry.confirmation
+        for entry in entries
+        for outcome, place in _failed([entry], by_slab)
+        if place.roots.id in states
+        and bool((states[place.roots.id][place.rows(outcome)] == kept_ids.UNREAD).any())
+    }
+
+
+def divided(entries: Iterable[Entry], by_slab: Mapping[bytes, Place], states: States) -> list[Entry]:
+    """Entries, divided so that the rows which their source has no longer have failed for good."""
+    result: list[Entry] = []
+    for entry in entries:
+        lost = {
+            id(outcome): bad
+            for outcome, place in _failed([entry], by_slab)
+            if place.roots.id in states and (bad := _gone(outcome, place, states[place.roots.id]))
+        }
+        if not lost:
+            result.append(entry)
+            continue
+        left, gone = list[SlabOutcome](), list[SlabOutcome]()
+        for outcome in entry.slabs:
+            bad = lost.get(id(outcome), frozenset())
+            good = (
+                tuple(i for i in outcome.indexes_in(by_slab[outcome.slab].count) if i not in bad)
+                if bad
+                else ()
+            )
+            if good:
+                left.append(SlabOutcome(outcome.slab, good, outcome.latency, outcome.said))
+            elif not bad:
+                left.append(outcome)
+            if bad:
+                gone.append(
+                    SlabOutcome(outcome.slab, tuple(sorted(bad)), outcome.latency, _said(outcome.cause))
+                )
+        result += [replace(entry, slabs=tuple(left))] if left else []
+        result.append(replace(entry, status="failed", slabs=tuple(gone)))
+    return result
+
+
+def fill(core: Core, kept: Roots, change: Callable[[pa.Table], pa.Table | None]) -> Operation[bool]:
+    """Changes the kept ids of roots, unless another process has changed them meanwhile, or they are settled.
+
+    change: returns None if there is nothing to change. Returns True if they were changed. Raises
+    UnreadableRecord.
+    """
+    spout_keys = keys.Spout(core.config.name, kept.how.spout)
+    [payload] = yield [command("GET", spout_keys.rows(kept.id))]
+    if payload is None:
+        return False
+    table = change(roots.decode(payload, kept))
+    if table is None:
+        return False
+    # The tail tells this payload from any other: an Arrow stream ends before it.
+    filled = (
+        segments.encode(table.combine_chunks().to_batches(), "lz4") + segments.new_hex_id()[:_TAIL].encode()
+    )
+    asked = scripts.fill_rows(spout_keys, kept.id, payload[-_TAIL:], filled)
+    [changed] = yield [asked]
+    return bool(changed)
+
+
+def _failed(entries: Iterable[Entry], by_slab: Mapping[bytes, Place]) -> Sequence[tuple[SlabOutcome, Place]]:
+    """The outcomes that were not acked, of roots that keep ids."""
+    return [
+        (outcome, place)
+        for entry in entries
+        if entry.status != "acked"
+        for outcome in entry.slabs
+        if (place := by_slab.get(outcome.slab)) is not None and place.roots.keeps_ids
+    ]
+
+
+def _gone(outcome: SlabOutcome, place: Place, state: np.ndarray) -> frozenset[int]:
+    indexes = outcome.indexes_in(place.count)
+    return frozenset(index for index in indexes if state[place.first + index] == kept_ids.GONE)
+
+
+def _said(cause: Cause) -> bytes:
+    reason = f"{GONE}, after: {cause.reason}" if cause.reason else GONE
+    return replace(cause, reason=reason, retry=False).encode()

@@ -1,0 +1,242 @@
+"""Rereading: where ids alone are kept, rows are read again from their source before they are settled.
+
+A process that can ask the source looks for outcomes of rows that have not ended well and were not read again,
+asks for these rows, some at a time, and stores the answers beside the ids. From then on any settler replays
+or buries them, as it does with rows of the store's own. Until then their outcomes wait, unconfirmed. Any
+number of processes may do it at once, and die at any point: the first stored answer for a row counts.
+
+Histories that were looked at, and their ends:
+
+- A process dies between "ids kept" and "rows emitted": the trees are pending, they expire, and come here.
+- A source that raises for ever: its rows wait, pending, within the high-water mark. Nobody replays or buries
+  them, so no attempt is used up, and the reason is logged. Other rows are asked for in other calls.
+- Two processes read a row and get different rows, or one gets none: the first stored answer is used by all.
+- A process dies after an answer is stored, before a commit: the next settler uses the same answer. So does
+  the process that finishes a stored commit.
+- Two rows of one id and place: the source gives no more than a row for both, and each gets that row.
+- The store is set back before an answer: the row is asked for again. A commit that is finished then does not
+  settle it, because it cannot tell a replay from a row that was gone: it may be replayed twice, and is not
+  lost.
+- The store loses all: the ids are gone like rows (docs/spark/spouts.md, "If the store loses what it had").
+
+Terms: a tree is all that comes of one record; roots are rows of a spout that were staged together, and get a
+tree each.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import SchemaMismatch, ValidationError, is_interrupt, text_of
+from acker.ledger.calls.core import Core
+from acker.ledger.client import Ledger, follow
+from acker.ledger.slabs.causes import log_error, said_by
+from acker.store import keys, loops
+from acker.store.loops import Pace
+from acker.store.operation import Operation, Request
+from acker.store.replies import seconds
+from acker.streams.log import schemas, segments
+from acker.streams.log.segments import ANCHORS
+from acker.streams.sources import kept_ids, kept_rows, rereads, roots
+from acker.streams.sources.kept_rows import KeptSlab
+from acker.streams.sources.roots import Roots
+from acker.streams.spouts import backoff
+from acker.streams.spouts.backoff import SettleProgress
+
+Reread: TypeAlias = Callable[[pa.Table], pa.Table]
+"""Gets id columns of rows; returns the rows that their source has, with all columns of the spout's rows."""
+MOST_IDS = 5_000
+"""Most ids that a source is asked for by one call."""
+_LOOK = 20_000
+_FEWER, _MORE = 4, 2
+_WAIT, _LONGEST_WAIT = 1.0, 60.0
+_RANDOM = random.SystemRandom()
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Unread:
+    """Rows of one schema of ids that their source was not asked for."""
+
+    ids: list[pa.Table] = field(default_factory=list)
+    places: list[tuple[Roots, int]] = field(default_factory=list)
+
+
+class Rereader:
+    """Asks a source for the rows of a spout that keeps ids.
+
+    Args:
+        ledger: The ledger of the topology.
+        spout: The spout.
+        reread: The function that asks the source, for at most `MOST_IDS` ids. It may raise: then these ids
+            wait, the reason is logged, and they are asked for again. After an error a call gets fewer ids,
+            chosen at random: so a row that makes it raise does not keep the others. It may return rows of
+            other ids, which are left out, and an id several times: the first row counts. A row of an id that
+            it leaves out becomes a dead letter at once (`acker.streams.sources.rereads.GONE`).
+
+    Attributes:
+        trouble: The reason why rows wait, or "".
+    """
+
+    def __init__(self, ledger: Ledger, spout: str, reread: Reread) -> None:
+        self.ledger = ledger
+        self.spout = spout
+        self.reread = reread
+        self.trouble = ""
+        self._most = MOST_IDS
+        self._failures = 0
+        self._progress: SettleProgress | None = None
+        self._stepping = threading.Lock()
+
+    def step(self) -> int:
+        """Asks for some rows; returns the number of stored answers. Errors of the source are logged.
+
+        For any thread: one at a time asks.
+
+        Raises:
+            AckerError: The store, or the topology, is away.
+        """
+        with self._stepping:
+            self.ledger = follow(self.ledger, self.ledger.store, self.ledger.config.name, create=False)
+            if not self.ledger.config.ackers:
+                return 0
+            if self._progress is None or self._progress.core is not self.ledger.core:
+                self._progress = SettleProgress(self.ledger.core, self.spout)
+            unread = self.ledger.run(_look(self.ledger.core, self.spout, self._progress))
+            if unread:  # the next look begins with the oldest again
+                self._progress = None
+            return sum(self._ask(one) for one in unread)
+
+    def run(self, stop: threading.Event) -> None:
+        """Asks repeatedly, until `stop` is set, and waits for a store that is away."""
+        loops.run(stop, self._round, Pace(_log, f"rows of spout {self.spout!r} wait", 0.2, 5.0))
+
+    def _round(self) -> float | None:
+        done = self.step()
+        return 0.0 if done else min(_LONGEST_WAIT, _WAIT * 2.0**self._failures)
+
+    def _ask(self, unread: _Unread) -> int:
+        """Asks for some of the rows, and stores the answers."""
+        ids = pa.concat_tables(unread.ids)
+        chosen = sorted(_RANDOM.sample(range(ids.num_rows), min(self._most, ids.num_rows)))
+        ids, places = ids.take(pa.array(chosen)), [unread.places[at] for at in chosen]
+        try:
+            rows = self._checked(ids, self.reread(ids), places[0][0])
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            self._failed(error, len(chosen))
+            return 0
+        self.trouble, self._failures, self._most = "", 0, min(MOST_IDS, self._most * _MORE)
+        by_key: dict[str, int] = {}
+        for at, key in enumerate(_keys(rows.select(ids.column_names))):
+            by_key.setdefault(key, at)
+        answers: dict[str, tuple[Roots, dict[int, int | None]]] = {}
+        for key, (of, place) in zip(_keys(ids), places, strict=True):
+            answers.setdefault(of.id, (of, {}))[1][place] = by_key.get(key)
+        stored = 0
+        for of, own in answers.values():
+            stored += self.ledger.run(_store(self.ledger.core, of, own, rows))
+        return stored
+
+    def _checked(self, ids: pa.Table, rows: object, of: Roots) -> pa.Table:
+        """The rows that the source has given, with the columns of the spout.
+
+        Raises ValidationError, SchemaMismatch.
+        """
+        if not isinstance(rows, pa.Table):
+            raise ValidationError(f"reread: expected a table of rows, got {type(rows).__name__}")
+        whole: pa.Schema = self.ledger.run(schemas.read(self.ledger.core, of.how.stream))
+        names = [name for name in whole.names if name not in (ANCHORS, of.how.attempt)]
+        missing = [name for name in names if name not in rows.column_names]
+        if missing:
+            raise SchemaMismatch(
+                f"reread: expected rows with the columns {', '.join(names)}, "
+                f"got {', '.join(rows.column_names)}"
+            )
+        wanted = pa.schema(
+            [ids.schema.field(name) if name in ids.column_names else whole.field(name) for name in names]
+        )
+        batches = [segments.conform(batch, wanted) for batch in rows.combine_chunks().to_batches()]
+        return pa.Table.from_batches(batches, wanted)
+
+    def _failed(self, error: BaseException, asked: int) -> None:
+        reason = said_by(error)
+        if reason != self.trouble:
+            what = text_of(error) or reason
+            log_error(
+                _log, error, "rows of spout %r wait, and their source is asked again: %s", self.spout, what
+            )
+        self.trouble, self._failures = reason, min(self._failures + 1, 10)
+        self._most = max(1, min(self._most, asked) // _FEWER)
+
+
+def _keys(ids: pa.Table) -> Iterable[str]:
+    return map(repr, zip(*(column.to_pylist() for column in ids.columns), strict=True))
+
+
+def _look(core: Core, spout: str, progress: SettleProgress) -> Operation[list[_Unread]]:
+    """Rows whose outcomes are due, and that were not read again yet, by the schema of their ids."""
+    progress.begin()
+    unread: dict[str, _Unread] = {}
+    count = looked = 0
+    while count < MOST_IDS and looked < _LOOK:
+        entries = yield from progress.read()
+        progress.ended = not entries
+        if not entries:
+            break
+        looked += len(entries)
+        bad = [entry for entry in entries if entry.status != "acked"]
+        by_slab = yield from kept_rows.kept_slabs(core, spout, kept_rows.slabs_of(bad))
+        [instant] = yield [Request(keys.Spout(core.config.name, spout).kept, ["TIME"])]
+        due, wait = backoff.due(bad, by_slab, seconds(instant))
+        progress.passed(len(entries), min(wait or _WAIT, _WAIT))
+        wanted: dict[str, tuple[Roots, set[int]]] = {}
+        for entry in due:
+            for outcome in entry.slabs:
+                place: KeptSlab | None = by_slab.get(outcome.slab)
+                if place is not None and place.roots.keeps_ids:
+                    wanted.setdefault(place.roots.id, (place.roots, set()))[1].update(place.rows(outcome))
+        for of, rows in wanted.values():
+            kept = yield from roots.kept_rows(core, of)
+            if kept is None:
+                continue
+            state = kept_ids.states(kept)
+            places = [row for row in sorted(rows) if state[row] == kept_ids.UNREAD][: MOST_IDS - count]
+            if places:
+                ids = kept.select(kept_ids.id_columns(kept)).take(pa.array(places))
+                one = unread.setdefault(f"{of.how.stream} {ids.schema.to_string()}", _Unread())
+                one.ids.append(ids)
+                one.places += [(of, row) for row in places]
+                count += len(places)
+    progress.finish(())
+    return list(unread.values())
+
+
+def _store(core: Core, of: Roots, answers: Mapping[int, int | None], rows: pa.Table) -> Operation[int]:
+    """Stores the first answers of rows of some roots; returns their number."""
+    used: Sequence[int] = [at for at in answers.values() if at is not None]
+    at_of = {place: None if at is None else number for place, at, number in _numbered(answers)}
+    part = rows.take(pa.array(used, pa.int64()))
+
+    def change(kept: pa.Table) -> pa.Table | None:
+        state = kept_ids.states(kept)
+        new = {place: at for place, at in at_of.items() if state[place] == kept_ids.UNREAD}
+        stored.update(new)
+        return kept_ids.filled(kept, new, part) if new else None
+
+    stored = dict[int, int | None]()
+    return len(stored) if (yield from rereads.fill(core, of, change)) else 0
+
+
+def _numbered(answers: Mapping[int, int | None]) -> Iterable[tuple[int, int | None, int]]:
+    """The answers, each with the number of rows before it."""
+    number = 0
+    for place, at in answers.items():
+        yield place, at, number
+        number += at is not None

@@ -1,0 +1,191 @@
+"""Spouts that keep ids: what fails is read again from its source, whatever the source answers."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from acker.errors import ValidationError
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.streams.commits import publishing
+from acker.streams.dead_letters import dead_letters
+from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.rereading import Rereader
+from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.helpers.faults.cuts import script_by_script
+from tests.helpers.models.leaks import assert_settled
+
+
+class Source:
+    """A source of lines that can be asked again, and what it was asked for."""
+
+    def __init__(self, there: pa.Table) -> None:
+        self.there = there
+        self.asked: list[list[int]] = []
+        self.bad: int | None = None
+        """The id that makes it raise."""
+
+    def __call__(self, ids: pa.Table) -> pa.Table:
+        """The rows of ids."""
+        self.asked.append(ids.column("id").to_pylist())
+        if self.bad in self.asked[-1]:
+            raise OSError("the source is away")
+        wanted = set(self.asked[-1])
+        return self.there.filter(pa.array([one in wanted for one in self.there.column("id").to_pylist()]))
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source(lines(1250))
+
+
+@pytest.fixture
+def reader(ledger: Ledger, source: Source) -> Rereader:
+    return Rereader(ledger, "s", source)
+
+
+def write(ledger: Ledger, count: int = 10, first: int = 0) -> None:
+    StreamSpout(ledger, HOW, ids=["id"]).write(lines(count, first))
+
+
+def test_what_fails_is_read_again_and_buried_with_its_row(
+    ledger: Ledger, source: Source, reader: Rereader, raw: "redis.Redis"
+) -> None:
+    write(ledger, 1250)
+    fail(ledger, lambda row: row["id"] % 100 == 7)
+    assert settler.settle(ledger) == Stepped(acked=1237)
+    assert reader.step() == 13
+    assert reader.step() == 0
+    assert settler.settle(ledger).replayed == 13
+    assert sorted((row["id"], row["line"], row["attempt"]) for row in rows(ledger)) == [
+        (n, f"line {n}", 2) for n in range(7, 1250, 100)
+    ]
+    for attempt in (2, 3):
+        fail(ledger, lambda row: row["id"] == 7, f"bad {attempt}")
+        settler.settle(ledger)
+        assert reader.step() == 1
+        settler.settle(ledger)
+    assert source.asked[1:] == [[7], [7]]
+    [letter] = letters(ledger)
+    assert (letter.row, letter.reason) == ({"id": 7, "line": "line 7", "offset": 7, "attempt": 3}, "bad 3")
+    assert [one.reason for one in letter.history] == ["bad", "bad 2", "bad 3"]
+    assert pending(ledger) == {"pending": 0, "acked": 1249, "replayed": 14, "dead": 1}
+    ledger.run(dead_letters.replay(ledger.core, letter.id))  # the source is not asked for it
+    consume(ledger)
+    settler.settle(ledger)
+    assert len(source.asked) == 3
+    assert_settled(raw)
+
+
+def test_rows_whose_source_raises_wait_and_keep_no_other(
+    ledger: Ledger, source: Source, reader: Rereader, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(ledger)
+    fail(ledger, lambda row: True)
+    source.bad = 3
+    assert reader.step() == 0
+    assert reader.trouble == "OSError: the source is away"
+    assert settler.settle(ledger) == Stepped()
+    read = 0
+    for _ in range(1_000):  # fewer and fewer ids, by chance
+        read += reader.step()
+        if read == 9:
+            break
+    assert settler.settle(ledger) == Stepped()  # the outcomes of a slab wait together
+    assert "rows of spout 's' wait, and their source is asked again: the source is away" in caplog.text
+    source.bad = None
+    assert reader.step() == 1
+    assert reader.trouble == ""
+    assert settler.settle(ledger) == Stepped(replayed=10)
+    assert {row["attempt"] for row in rows(ledger)} == {2}
+
+
+def test_the_source_may_give_other_rows_a_row_twice_or_none(
+    ledger: Ledger, source: Source, reader: Rereader
+) -> None:
+    source.there = pa.concat_tables([lines(20, 90), lines(5), lines(5)])
+    write(ledger)
+    fail(ledger, lambda row: row["id"] in (4, 5))
+    source.asked.clear()
+    assert reader.step() == 2
+    assert settler.settle(ledger) == Stepped(acked=8, replayed=1, dead=1)
+    assert [(row["id"], row["line"]) for row in rows(ledger)] == [(4, "line 4")]
+    [letter] = letters(ledger)
+    assert (letter.reason, letter.status) == ("gone from its source, after: bad", "failed")
+    assert letter.row == {"id": 5, "attempt": 1, "line": None, "offset": None}
+    with pytest.raises(ValidationError, match="gone from its source, so the letter has its id only"):
+        ledger.run(dead_letters.replay(ledger.core, letter.id))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "ValidationError: reread: expected a table of rows, got NoneType"),
+        (
+            pa.table({"id": [1]}),
+            "SchemaMismatch: reread: expected rows with the columns id, line, offset, got id",
+        ),
+    ],
+)
+def test_an_answer_that_is_none_keeps_the_ids(ledger: Ledger, answer: Any, reason: str) -> None:
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 1)
+    reader = Rereader(ledger, "s", lambda ids: answer)
+    assert reader.step() == 0
+    assert reader.trouble == reason
+    assert settler.settle(ledger) == Stepped(acked=9)
+
+
+def test_the_first_stored_answer_counts(ledger: Ledger, source: Source, raw: "redis.Redis") -> None:
+    """Two processes ask at once: the source has the row for one of them only."""
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 1)
+
+    def late(ids: pa.Table) -> pa.Table:
+        assert Rereader(ledger, "s", lambda ids: lines(0)).step() == 1
+        return source(ids)
+
+    assert Rereader(ledger, "s", late).step() == 0
+    assert settler.settle(ledger) == Stepped(acked=9, dead=1)
+    assert rows(ledger) == []
+    assert_settled(raw)
+
+
+def test_a_commit_that_another_process_finishes_buries_what_is_gone(
+    ledger: Ledger, source: Source, reader: Rereader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(ledger)
+    fail(ledger, lambda row: row["id"] in (4, 5))
+    source.there = lines(5)
+    assert reader.step() == 2
+
+    def cut(*arguments: Any) -> Any:
+        raise RuntimeError("cut")
+
+    with monkeypatch.context() as patched:
+        script_by_script(patched)
+        patched.setattr(publishing, "divide", cut)
+        with pytest.raises(RuntimeError, match="cut"):
+            settler.settle(ledger)
+    settler.settle(ledger)
+    assert [row["id"] for row in rows(ledger)] == [4]
+    assert [letter.message_id for letter in letters(ledger)] == [b"5"]
+    assert pending(ledger) == {"pending": 1, "acked": 8, "replayed": 1, "dead": 1}
+
+
+def test_a_row_without_an_id_is_kept_whole(ledger: Ledger, source: Source, reader: Rereader) -> None:
+    bad = pa.table({"id": pa.array([None], pa.int64()), "line": ["a"], "offset": [0]})
+    StreamSpout(ledger, HOW, ids=["id"]).write(bad)
+    assert reader.step() == 0
+    assert settler.settle(ledger) == Stepped(dead=1)
+    assert [letter.row["line"] for letter in letters(ledger)] == ["a"]
+    assert source.asked == []
