@@ -74,19 +74,27 @@ class Buffer:
     @property
     def messages(self) -> int:
         """Number of unsent messages."""
-        return (
-            sum(len(slab.marks) for _, slab in self.tracks.values())
-            + sum(len(deltas) for _, _, deltas in self.acks.values())
-            + sum(len(anchors) for _, anchors, _ in self.vectors.values())
-            + sum(len(anchors) for _, _, anchors in self.fails.values())
-            + len(self.resets)
-            + sum(part.weight for part in self.posted)
-        )
+        count = len(self.resets)
+        # Each flush asks twice, and mostly has one kind of messages: a sum takes time even over none.
+        if self.tracks:
+            count += sum(len(slab.marks) for _, slab in self.tracks.values())
+        if self.acks:
+            count += sum(len(deltas) for _, _, deltas in self.acks.values())
+        if self.vectors:
+            count += sum(len(anchors) for _, anchors, _ in self.vectors.values())
+        if self.fails:
+            count += sum(len(anchors) for _, _, anchors in self.fails.values())
+        if self.posted:
+            count += sum(part.weight for part in self.posted)
+        return count
 
     def steps(self, core: Core) -> set[str]:
         """The steps with an ack or a fail, or with a reset of a traced tree's timeout."""
-        marking = {step for step, _, _ in self.acks.values()} | {step for step, _, _ in self.fails.values()}
-        marking |= {step for step, _, _ in self.vectors.values()}
+        marking = {step for step, _, _ in self.acks.values()}
+        if self.fails:
+            marking |= {step for step, _, _ in self.fails.values()}
+        if self.vectors:
+            marking |= {step for step, _, _ in self.vectors.values()}
         if core.config.traces and self.resets:
             kept = set(traces.select(core, _reset(self.resets)).tolist())
             marking |= {step for anchor, step in self.resets if anchor in kept}
