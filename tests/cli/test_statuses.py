@@ -68,11 +68,25 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
     "drops": ("words", {"words": DONE, "none": MISSING, "no/name": USAGE}),
     "fail": (
         "words 1",
-        {"words {tree}": DONE, "words {other} 11": PARTLY, "words 11": MISSING, "words x": USAGE},
+        {
+            "words {tree}": DONE,
+            "words {other} 11": PARTLY,
+            "words 11": MISSING,
+            "words x": USAGE,
+            "words --all": USAGE,
+            "words --spout none --yes": MISSING,
+        },
     ),
     "reset-timeout": (
         "words 1",
-        {"words {tree}": DONE, "words {tree} 11": PARTLY, "words 12": MISSING, "words x": USAGE},
+        {
+            "words {tree}": DONE,
+            "words {tree} 11": PARTLY,
+            "words 12": MISSING,
+            "words x": USAGE,
+            "words --all": DONE,
+            "words --all 11": USAGE,
+        },
     ),
     "lines": ("words", {"words": DONE, "words 11": MISSING, "none": MISSING, "words x": USAGE}),
     "streams": ("words", {"words": DONE, "none": MISSING, "no/name": USAGE}),
@@ -151,6 +165,16 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
             "words 1-1@s --yes": MISSING,
             "words --yes --spout none": MISSING,
             "words --all": USAGE,
+        },
+    ),
+    "activity": (
+        "words",
+        {
+            "words": DONE,
+            "words --output -": DONE,
+            "none": MISSING,
+            "words --limit 0": USAGE,
+            "words --action sing": USAGE,
         },
     ),
     "remove": (
