@@ -22,16 +22,24 @@ WHERE = os.environ.get("ACKER_TEST_SPARK", "local-cluster[2,1,1024]")
 
 
 CONNECT = WHERE.startswith("sc://")
+LAKE = os.environ.get("ACKER_TEST_LAKE", "")
+"""The jars of Delta and Iceberg, with commas between, for tests that are marked "lake"."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All tests here start or use Spark; some run with Spark Connect only, or from a version on."""
+    """All tests here start or use Spark; some run with Connect or Delta only, or from a version on."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(600))  # a query takes its time where much else runs
-    elsewhere = [item for item in items if (_connect_only(item) and not CONNECT) or _later(item)]
+    elsewhere = [
+        item
+        for item in items
+        if (_connect_only(item) and not CONNECT)
+        or (item.get_closest_marker("lake") and not LAKE)
+        or _later(item)
+    ]
     if elsewhere:
         config.hook.pytest_deselected(items=elsewhere)
         items[:] = [item for item in items if item not in elsewhere]
@@ -82,11 +90,28 @@ def driver() -> SparkSession:
         .config("spark.sql.streaming.metricsEnabled", "false")
         .config("spark.task.maxFailures", "4")
         .config("spark.excludeOnFailure.enabled", "false")
-        .config(map={**tuning.settings(local_checkpoints=True, pip_workers=True)})
+        .config(map={**tuning.settings(local_checkpoints=True, pip_workers=True), **_lake()})
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def _lake() -> dict[str, str]:
+    """The settings of Delta and Iceberg; "lake" is a catalog of Iceberg."""
+    if not LAKE:
+        return {}
+    iceberg, delta = "org.apache.iceberg.spark", "io.delta.sql.DeltaSparkSessionExtension"
+    return {
+        "spark.jars": LAKE,
+        "spark.sql.extensions": f"{delta},{iceberg}.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.lake": f"{iceberg}.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # VACUUM, at once
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # of VACUUM
+    }
 
 
 def client() -> SparkSession:

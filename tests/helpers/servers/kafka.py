@@ -10,7 +10,6 @@ import gc
 import logging
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 import time
@@ -29,18 +28,9 @@ from confluent_kafka.cimpl import NewTopic
 from acker.embedded.java import ensure_java
 from acker.embedded.server import free_port
 from acker.kafka.partitions import answer_to, committed_offsets
+from tests.helpers.servers.jars import NO_MAVEN, fetch
 
 KAFKA, CONNECTOR = "4.1.1", "4.2.0"
-_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_POM = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>acker</groupId><artifactId>kafka</artifactId><version>1</version>
-  <dependencies>
-    <dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>
-  </dependencies>
-</project>
-"""
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -180,36 +170,15 @@ class Broker:
 
 def jars() -> Path | None:
     """The broker's jars, fetched by Maven once; None where they are missing, and so is Maven."""
-    return _fetch(f"kafka-{KAFKA}", "org.apache.kafka", "kafka_2.13", KAFKA)
+    return fetch(f"kafka-{KAFKA}", f"org.apache.kafka:kafka_2.13:{KAFKA}")
 
 
 def connector() -> list[Path] | None:
     """The jars of Spark's connector, which Spark itself does not have; None as in `jars`."""
     artifact = "spark-sql-kafka-0-10_2.13"
-    wanted = f"{artifact},spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
-    own = f"spark-kafka-{CONNECTOR}", "org.apache.spark", artifact, CONNECTOR
-    found = _fetch(*own, f"-DincludeArtifactIds={wanted}")
-    return None if found is None else sorted(found.iterdir())
-
-
-def _fetch(name: str, group: str, artifact: str, version: str, *options: str) -> Path | None:
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = root / "acker" / name
-    if not (directory / "complete").exists() and shutil.which("mvn") is None:
-        return None
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (directory / "complete").exists():
-            (directory / "pom.xml").write_text(_POM.format(group, artifact, version))
-            maven = ["mvn", "-q", "-B", "-f", str(directory / "pom.xml"), "-DincludeScope=runtime"]
-            subprocess.run(
-                [*maven, *options, f"-DoutputDirectory={directory / 'jars'}", _PLUGIN],
-                check=True,  # Maven's own words say why it could not
-                timeout=600,
-            )
-            (directory / "complete").touch()
-    return directory / "jars"
+    only = f"{artifact},spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
+    folder = fetch(f"spark-kafka-{CONNECTOR}", f"org.apache.spark:{artifact}:{CONNECTOR}", only=only)
+    return None if folder is None else sorted(folder.iterdir())
 
 
 @contextmanager
@@ -220,7 +189,7 @@ def broker(directory: Path) -> Iterator[Broker]:
     """
     found = jars()
     if found is None:
-        message = "no Maven to fetch Kafka with (apt-get install maven)"
+        message = NO_MAVEN.format("Kafka")
         if os.environ.get("CI"):
             pytest.fail(message)
         with mock() as made:

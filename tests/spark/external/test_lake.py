@@ -1,0 +1,232 @@
+"""External streams by tables of Delta and Iceberg, on the newest Spark that both have a build for.
+
+CI does not run these yet. By hand, in one session for all of them:
+
+    jars=$(uv run python -c "from tests.helpers.servers.jars import lake; print(*lake(), sep=',')")
+    ACKER_TEST_LAKE=$jars ACKER_TEST_SPARK='local[2,4]' uv run --no-sync --with pyspark==4.1.4 \\
+        python -m pytest -n0 -m lake tests/spark/external/test_lake.py
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+
+from acker import Topology, cli
+from acker.spark import Acker, delta, iceberg
+from acker.spark.bolts.collector import Collector
+from tests.helpers.builders.pipeline import Diary, Pipeline
+
+pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
+
+ROWS, SEGMENT = 24, 5
+ODD = 7
+"""The row that fails in each run of its batch."""
+CATALOG = "spark.sql.catalog.lake"
+
+
+@pytest.fixture(scope="session")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The namespace of Iceberg's tables; the catalog of the session lies in a folder of this run."""
+    spark.conf.set(f"{CATALOG}.warehouse", str(tmp_path_factory.mktemp("warehouse")))
+    spark.sql("create namespace if not exists lake.db")
+    return "lake.db"
+
+
+@pytest.fixture
+def topology(pipeline: Pipeline) -> Iterator[Topology]:
+    with Topology(pipeline.url, "t", linger=None) as made:
+        made.incoming("items", subscription="price")
+        made.incoming("items", subscription="proof")
+        yield made
+
+
+@dataclass
+class Table:
+    """Two tables of a kind: rows go by the one, and a bolt writes to the other."""
+
+    spark: SparkSession
+    kind: str
+    items: str
+    sink: str
+
+    def to(self, writer: DataFrameWriter) -> None:
+        """Appends the rows of `emit` to the table `items`."""
+        how = writer.format(self.kind).mode("append")
+        how.save(self.items) if self.kind == "delta" else how.saveAsTable(self.items)
+
+    def stream(self) -> DataFrame:
+        """The rows of the table `items`, as they come."""
+        return self.spark.readStream.format(self.kind).load(self.items)
+
+    def write(self, rows: DataFrame, collector: Collector) -> None:
+        """Appends rows to the table `sink`, once for a batch."""
+        if self.kind == "delta":
+            options = delta.txn(collector, "sink")
+            rows.write.format("delta").mode("append").options(**options).save(self.sink)
+            return
+        once = iceberg.txn(collector, "sink", self.sink)
+        if once is not None:
+            rows.writeTo(self.sink).options(**once).append()
+
+    def values(self) -> list[int]:
+        """The values of the table `sink`."""
+        read = self.spark.read.format(self.kind).load(self.sink)
+        return sorted(int(row.value) for row in read.collect())
+
+    def tidy(self) -> None:
+        """Writes the files of the table `items` anew, and deletes the old ones."""
+        if self.kind == "delta":
+            self.spark.sql(f"optimize delta.`{self.items}`")
+            self.spark.sql(f"vacuum delta.`{self.items}` retain 0 hours")
+            return
+        options = "map('min-input-files', '1', 'rewrite-all', 'true')"
+        call = f"call lake.system.rewrite_data_files(table => '{self.items}', options => {options})"
+        assert self.spark.sql(call).collect()[0]["rewritten_data_files_count"]
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def table(request: pytest.FixtureRequest, spark: SparkSession, lake: str, tmp_path: Path) -> Table:
+    """Tables of each kind. The one of Iceberg has a sort order, for which it evaluates its rows twice."""
+    if request.param == "delta":
+        return Table(spark, "delta", str(tmp_path / "items"), str(tmp_path / "sink"))
+    made = Table(spark, "iceberg", f"{lake}.items", f"{lake}.sink")
+    spark.sql(f"create table {made.items} (value string, _acker_stamp string) using iceberg")
+    spark.sql(f"create table {made.sink} (value string) using iceberg")
+    spark.sql(f"alter table {made.items} write ordered by value")
+    return made
+
+
+def send(pipeline: Pipeline, table: Table, first: int) -> int:
+    """A job that tracks numbers and sends them; returns how many."""
+    acker = Acker(pipeline.url, "t")
+    with acker.job(pipeline.spark, "parse") as collector:
+        numbers = pipeline.spark.range(first, first + ROWS, 1, 3).selectExpr("string(id) value")
+        rows = acker.track(numbers, "src", message_id="value", attempts=1).select("value", "_acker")
+        return collector.emit(rows, "items", to=table.to, segment_rows=SEGMENT)
+
+
+def reconciled(pipeline: Pipeline, table: Table, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """The answer of `acker reconcile`, of the table through which the rows went."""
+    command = ["reconcile", "t", "items", "--subscription", "proof", f"--{table.kind}", table.items]
+    return run(*command, "--url", pipeline.url, "--json")
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., dict[str, Any]]:
+    """Runs `acker` in this process and in the session of the tests; returns its answer."""
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+
+    def run(*arguments: str) -> dict[str, Any]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main(list(arguments))
+        told = capsys.readouterr()
+        assert end.value.code in (0, 1), told.err
+        answer: dict[str, Any] = json.loads(told.out)
+        return answer
+
+    return run
+
+
+def test_rows_go_by_a_table_and_a_batch_that_runs_again_is_in_its_sink_once(
+    pipeline: Pipeline, topology: Topology, table: Table, command: Callable[..., dict[str, Any]]
+) -> None:
+    acker, runs = Acker(pipeline.url, "t"), Diary(pipeline.directory / "runs")
+
+    @acker.bolt("price", receives="items")
+    def price(batch: DataFrame, collector: Collector) -> None:
+        collector.fail(batch.filter(f"value = {ODD}"), "odd", retry=False)
+        good = batch.filter(f"value != {ODD}").select("value")
+        table.write(good, collector)
+        if runs.note(sorted(int(row.value) for row in batch.collect())) == 1:
+            raise RuntimeError("between the write and the commit")
+
+    assert send(pipeline, table, 0) == ROWS
+    with pytest.raises(PySparkException, match="between the write and the commit"):
+        pipeline.run_on(table.stream(), "price", price)
+    assert topology.counters().get("failed", 0) == topology.counters().get("acked", 0) == 0
+    pipeline.run_on(table.stream(), "price", price)
+    wanted = [value for value in range(ROWS) if value != ODD]
+    assert table.values() == wanted
+    assert runs.read() == [list(range(ROWS))] * 2
+    assert topology.counters()["failed"] == 1
+    assert topology.counters().get("acked", 0) == 0, "subscription proof waits"
+    answer = reconciled(pipeline, table, command)
+    assert (answer["complete"], answer["stamps"], answer["foreign"]) == (True, ROWS, 0)
+    assert topology.counters()["acked"] == ROWS - 1
+
+    table.tidy()
+    pipeline.run_on(table.stream(), "price", price)
+    assert send(pipeline, table, 100) == ROWS
+    pipeline.run_on(table.stream(), "price", price)
+    later = [value for run in runs.read()[2:] for value in run]
+    assert later == list(range(100, 100 + ROWS)), "files that were written anew are not read"
+    assert table.values() == wanted + list(range(100, 100 + ROWS))
+    table.tidy()
+    assert topology.counters()["acked"] == ROWS - 1
+    assert reconciled(pipeline, table, command)["complete"]
+    assert reconciled(pipeline, table, command)["complete"]
+    assert topology.counters()["acked"] == 2 * ROWS - 1
+    assert topology.counters()["failed"] == 1
+    assert topology.counters()["orphaned"] == 0
+
+
+MERGE = """
+    merge into delta.`{}` as kept using latest on kept.id = latest.id
+    when matched and latest.version > kept.version then update set *
+    when not matched then insert *
+"""
+
+
+def test_a_table_that_is_merged_by_id_and_version_has_each_record_once_and_its_newest_state(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    spark, acker, steps = pipeline.spark, Acker(pipeline.url, "t"), Diary(tmp_path / "steps")
+    gold, changes = str(tmp_path / "gold"), tmp_path / "changes"
+    spark.sql(f"create table delta.`{gold}` (id string, version int, amount int) using delta")
+    changes.mkdir()
+
+    @acker.bolt("merge")
+    def merge(batch: DataFrame, collector: Collector) -> None:
+        if steps.note("merge") == 1:
+            raise RuntimeError("killed before the merge")
+        flaky = "id = '3' and version = 1" if "failed" not in steps.read() else "false"
+        collector.fail(batch.filter(flaky), "not now")
+        good = batch.filter(f"not ({flaky})").drop("_acker")
+        newest = F.max_by(F.struct("version", "amount"), "version").alias("newest")
+        good.groupBy("id").agg(newest).select("id", "newest.*").createOrReplaceTempView("latest")
+        batch.sparkSession.sql(MERGE.format(gold))
+        if steps.note("merged") == 3:
+            raise RuntimeError("killed before the commit")
+        steps.note("failed")
+
+    def run(*rows: tuple[int, int]) -> None:
+        lines = [json.dumps({"id": str(id_), "version": v, "amount": 10 * id_ + v}) for id_, v in rows]
+        (changes / f"{len(list(changes.iterdir()))}.json").write_text("\n".join(lines))
+        files = spark.readStream.schema("id string, version int, amount int").json(str(changes))
+        named = files.withColumn("name", F.concat_ws(":", "id", "version"))
+        pipeline.run_on(acker.track(named, "changes", message_id="name", attempts=3), "merge", merge)
+
+    for killed in ("before the merge", "before the commit"):
+        with pytest.raises(PySparkException, match=f"killed {killed}"):
+            run(*((id_, 1) for id_ in range(6)) if "merge" in killed else ())
+    run()
+    run((3, 2), (5, 2), (5, 3), (6, 1))
+    acker.settle("changes")
+    run()  # the replay of version 1 of id 3 comes behind version 2
+    acker.settle("changes")
+    versions = {3: 2, 5: 3}
+    rows = sorted(tuple(row) for row in spark.read.format("delta").load(gold).collect())
+    assert rows == [(str(n), versions.get(n, 1), 10 * n + versions.get(n, 1)) for n in range(7)]
+    with acker.open() as topology:
+        counters = topology.counters()
+    assert (counters["failed"], counters["acked"]) == (1, counters["tracked"] - 1)
