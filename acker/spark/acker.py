@@ -34,7 +34,7 @@ from acker.spark.options.keywords import (
     ReadOptions,
     ReconcileOptions,
     StoreOptions,
-    TrackOptions,
+    TrackArguments,
     WriteOptions,
 )
 from acker.spark.queries import rewind_checkpoint
@@ -117,7 +117,7 @@ class Acker:
         )  # fmt: skip
 
     def track(
-        self, rows: DataFrame, spout: str, *, message_id: str, **given: Unpack[TrackOptions]
+        self, rows: DataFrame, spout: str, *, message_id: str, **given: Unpack[TrackArguments]
     ) -> DataFrame:
         """Makes a DataFrame a spout: its rows get trees, and the column `_acker`.
 

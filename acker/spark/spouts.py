@@ -4,7 +4,7 @@ Terms: a tree is all that comes of one record.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
@@ -24,7 +24,9 @@ from acker.spark.queries.observed_rows import ObservedTracker
 from acker.spark.records.once import quoted
 from acker.spark.runtime.arrow import map_in_arrow
 from acker.spark.runtime.versions import arrow_schema, spark_schema
+from acker.spark.source import rereading
 from acker.spark.source.acker_source import register
+from acker.spark.source.rereading import Reread
 from acker.streams.log import schemas
 from acker.streams.sources import kept_rows
 from acker.streams.sources.roots import anchored_schema
@@ -34,7 +36,16 @@ from acker.streams.spouts.settler import Settler
 
 
 def track(
-    rows: DataFrame, *, url: str, topology: str, spout: str, message_id: str, **settings: object
+    rows: DataFrame,
+    *,
+    url: str,
+    topology: str,
+    spout: str,
+    message_id: str,
+    keep: str = "rows",
+    reread: Reread | None = None,
+    place: str | Sequence[str] = (),
+    **settings: object,
 ) -> DataFrame:
     """Makes a DataFrame a spout: its rows get trees, and the column `_acker`.
 
@@ -61,6 +72,16 @@ def track(
         message_id: The column that names a row. A row whose name is null or over 1 KiB becomes a dead letter
             at once; with bad_message_id="untracked" it goes on without a tree.
             With observe=True it always does so.
+        keep: What the store keeps of a row until it is acked or a dead letter: "rows", or "ids", for a source
+            that can be asked again (docs/spark/spouts.md, "Keep ids").
+        reread: With keep="ids": a function of a DataFrame of at most 5,000 ids, with the column `message_id`
+            and the columns of `place`, that returns their rows, with all columns of `rows`. It is called in a
+            thread of this process. It may raise: then these ids wait, the log says why, and it is asked
+            again. It may return other rows, too, which are left out, and a row several times: any of
+            these counts. What it leaves out becomes a dead letter, "gone from its source".
+        place: With keep="ids": the columns that tell where a row lies, for `reread`; `partition` and `offset`
+            are always among them. A row must have a name and place of its own: rows of one name and place
+            come again as the same row.
         **settings: Options of the spout (`acker.streams.SpoutOptions`) and of the data source.
 
     Returns:
@@ -72,6 +93,7 @@ def track(
     """
     given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
     options = of_step(replays_stream(spout), given, TRACK)
+    ids = _id_columns(rows, options, keep, reread, place)
     if options.off:
         return _untracked(rows, options)
     collector = None if rows.isStreaming else AT_WORK.get()
@@ -100,7 +122,9 @@ def track(
         ) from error
     schema = spark_schema(wanted)
     job = collector.job if collector else None
-    tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted, job)
+    tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted, job, ids)
+    if reread is not None:
+        rereading.start(spark, ledger, how.spout, reread)
     if collector is not None:
         tracked = map_in_arrow(hashed, tracker, schema)
         collector.tracked.append(tracked)
@@ -141,6 +165,16 @@ def _checked(rows: DataFrame, options: Options) -> tuple[SpoutOptions, pa.Schema
             f"message_id: expected one of the columns {', '.join(rows.columns)}, got {shown(how.message_id)}"
         )
     return how, anchored_schema(arrow_schema(rows.schema), how)
+
+
+def _id_columns(
+    rows: DataFrame, options: Options, keep: str, reread: Reread | None, place: str | Sequence[str]
+) -> tuple[str, ...]:
+    """The columns that the store keeps of rows; () for whole rows. Raises ValidationError."""
+    how, wanted = _checked(rows, options)
+    ids = rereading.id_columns(how, keep, reread, place)
+    rereading.check(wanted, ids)
+    return ids
 
 
 def _untracked(rows: DataFrame, options: Options) -> DataFrame:

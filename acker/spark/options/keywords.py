@@ -3,7 +3,10 @@
 These classes only name the options. `acker.spark.options.options.Options` describes and checks them.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Literal, TypedDict
+
+from pyspark.sql import DataFrame
 
 from acker.ledger.settings.config import Settings
 
@@ -75,6 +78,14 @@ class TrackOptions(_Spout, _Staging, _Batches, total=False):
     """Options of `track`."""
 
     observe: bool
+
+
+class TrackArguments(TrackOptions, total=False):
+    """Options of `track`, and its further arguments: they are no options of the data source."""
+
+    keep: Literal["rows", "ids"]
+    reread: Callable[[DataFrame], DataFrame] | None
+    place: str | Sequence[str]
 
 
 class ReadOptions(_Batches, total=False):

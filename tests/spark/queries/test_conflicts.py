@@ -123,7 +123,7 @@ def test_queries_that_track_the_rows_of_one_dataframe_are_reported_once_and_othe
 @shared_subscriptions
 def test_two_queries_of_one_track_are_reported(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     """Each has all of the rows, so a message id has an outcome for each."""
-    given = {"url": pipeline.url, "topology": "t"}
+    given: dict[str, Any] = {"url": pipeline.url, "topology": "t"}
     directory = pipeline.directory / "source"
     directory.mkdir()
     (directory / "lines.txt").write_text("a")

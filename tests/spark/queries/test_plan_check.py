@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -87,7 +88,7 @@ def test_operators_with_state_are_refused_over_trees_and_go_on_without(pipeline:
     (pipeline.directory / "files").mkdir()
     (pipeline.directory / "files" / "1").write_text("z\nz\n")
     texts = pipeline.spark.readStream.text(str(pipeline.directory / "files")).toDF("line")
-    where = {"url": pipeline.url, "topology": "t", "spout": "files", "message_id": "line"}
+    where: dict[str, Any] = {"url": pipeline.url, "topology": "t", "spout": "files", "message_id": "line"}
     run("track", track(texts.dropDuplicates(["line"]), **where))
     assert [row["line"] for row in pipeline.rows("copies")].count("z") == 1
     with pytest.raises(Exception, match=r"UnsafePlan: .*dropDuplicates over rows of acker.spark.track"):

@@ -1,0 +1,137 @@
+"""Rows that a Spark job reads again from their source: for spouts whose ids alone are in the store.
+
+A thread of the driver that tracks them asks `reread` for rows that have not ended well, as long as its
+session lives. See `acker.streams.spouts.rereading`.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+
+from acker.errors import AckerError, SchemaMismatch, ValidationError, shown
+from acker.ledger.client import Ledger
+from acker.ledger.loops import Threads
+from acker.spark.records.once import quoted
+from acker.streams.sources import kept_ids
+from acker.streams.sources.spout_options import SpoutOptions
+from acker.streams.spouts import settler
+from acker.streams.spouts.rereading import Rereader
+
+Reread: TypeAlias = Callable[[DataFrame], DataFrame]
+KEEPS = ("rows", "ids")
+_ASKED = "_acker_asked_"
+_log = logging.getLogger(__name__)
+
+
+class _SparkReread:
+    """A function of DataFrames as a function of tables. It gives each id at most once."""
+
+    def __init__(self, spark: SparkSession, function: Reread) -> None:
+        self.spark = spark
+        self.function = function
+
+    def __call__(self, ids: pa.Table) -> pa.Table:
+        asked = self.spark.createDataFrame(ids)
+        rows = self.function(asked)
+        if not isinstance(rows, DataFrame):
+            raise ValidationError(f"reread: expected a DataFrame, got {type(rows).__name__}")
+        if rows.isStreaming:
+            raise ValidationError("reread: expected a DataFrame that is not streaming")
+        if missing := [name for name in ids.column_names if name not in rows.columns]:
+            raise SchemaMismatch(
+                f"reread: expected rows with the columns {', '.join(ids.column_names)}, "
+                f"got none of the name {', '.join(missing)}"
+            )
+        # A source may give rows of other ids, as Kafka between two offsets: these stay in the executors.
+        names = {name: f"{_ASKED}{place}" for place, name in enumerate(ids.column_names)}
+        wanted = self.spark.createDataFrame(ids.rename_columns(list(names.values()))).distinct()
+        same = [quoted(name).eqNullSafe(F.col(other)) for name, other in names.items()]
+        found = rows.join(F.broadcast(wanted), same, "left_semi").dropDuplicates(ids.column_names)
+        return found.toArrow()
+
+
+def id_columns(how: SpoutOptions, keep: object, reread: object, place: object) -> tuple[str, ...]:
+    """The columns that the store keeps of rows; () for whole rows. Raises ValidationError."""
+    if keep not in KEEPS:
+        raise ValidationError(f"keep: expected {' or '.join(KEEPS)}, got {shown(keep)}")
+    if keep == "rows":
+        for name, value in (("reread", reread is not None), ("place", place != ())):
+            if value:
+                raise ValidationError(f"{name}: expected with keep='ids'; keep='rows' never asks the source")
+        return ()
+    if not callable(reread):
+        raise ValidationError(
+            "reread: expected with keep='ids', a function of a DataFrame of ids that returns their rows, "
+            f"got {shown(reread)}"
+        )
+    names = [place] if isinstance(place, str) else place
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise ValidationError(f"place: expected names of columns, got {shown(place)}")
+    return tuple(dict.fromkeys([how.message_id, *filter(None, (how.partition, how.offset)), *names]))
+
+
+def check(schema: pa.Schema, ids: Sequence[str]) -> None:
+    """Raises ValidationError if rows of a schema have not the columns that the store is to keep."""
+    if ids:
+        kept_ids.check_columns(schema, ids)
+
+
+def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> None:
+    """Reads the present rows of a spout that wait, and later ones in a thread.
+
+    A spout has one thread in a process: a later call gives it another function. The thread ends with the
+    session, and with the process.
+    """
+    key = ledger.store.url, ledger.config.name, spout
+    function = _SparkReread(spark, reread)
+    with _lock:
+        running = _running.get(key)
+        if running is None or not _lives(running.reread):
+            running = _running[key] = Rereader(ledger, spout, function)
+            Threads().start(_run, key, running, name=f"acker reads rows of {spout} again")
+        running.reread = function
+    try:
+        while running.step():
+            settler.settle(ledger)
+    except AckerError as error:
+        _log.warning("outcomes of topology %s wait: %s", ledger.config.name, error)
+
+
+def _run(key: tuple[str, str, str], rereader: Rereader) -> None:
+    rereader.run(_Stop(rereader))
+    with _lock:
+        if _running.get(key) is rereader:
+            del _running[key]
+
+
+class _Stop(threading.Event):
+    """An event that is set when the session of the function has ended."""
+
+    def __init__(self, rereader: Rereader) -> None:
+        super().__init__()
+        self._rereader = rereader
+
+    def is_set(self) -> bool:
+        """Returns True if the session has ended."""
+        return super().is_set() or not _lives(self._rereader.reread)
+
+
+def _lives(function: object) -> bool:
+    """True if the session of a function can still be used."""
+    assert isinstance(function, _SparkReread)
+    spark = function.spark
+    if not hasattr(spark, "sparkContext"):
+        return not getattr(spark, "is_stopped", False)
+    try:
+        return spark.sparkContext._jsc is not None and not spark.sparkContext._jsc.sc().isStopped()
+    except Exception:  # noqa: BLE001 - the JVM is gone
+        return False
+
+
+_lock = threading.Lock()
+_running: dict[tuple[str, str, str], Rereader] = {}
