@@ -108,6 +108,7 @@ def _lake() -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalog.lake": f"{iceberg}.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.cache-enabled": "false",  # by each session of a query
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # VACUUM, at once
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # of VACUUM

@@ -41,7 +41,10 @@ def txn(collector: HasTransactions, name: str, table: str) -> dict[str, str] | N
     written = f"{write.application}:{write.version}"
     if write.begun:
         snapshots = f"{table}.snapshots s join {table}.history h on s.snapshot_id = h.snapshot_id"
-        query = f"select 1 from {snapshots} where h.is_current_ancestor and s.summary['{PROPERTY}'] = :txn"
-        if collector.spark.sql(query, args={"txn": written}).limit(1).collect():
+        collector.spark.sql(f"refresh table {table}")  # catalogs cache tables
+        # Not by `args`: the parsers of Iceberg and of Delta together leave parameters unbound.
+        named = f"s.summary['{PROPERTY}'] = '{written}'"
+        query = f"select 1 from {snapshots} where h.is_current_ancestor and {named}"
+        if collector.spark.sql(query).limit(1).collect():
             return None
     return {f"snapshot-property.{PROPERTY}": written}

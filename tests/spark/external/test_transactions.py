@@ -26,8 +26,8 @@ class _Table:
 
     snapshots: set[str]
 
-    def sql(self, _: str, args: dict[str, str]) -> Any:
-        self._found = args["txn"] in self.snapshots
+    def sql(self, query: str) -> Any:
+        self._found = any(f"= '{written}'" in query for written in self.snapshots)
         return self
 
     def limit(self, _: int) -> Any:
