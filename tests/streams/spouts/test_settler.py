@@ -250,7 +250,9 @@ def test_a_settle_takes_four_exchanges(ledger: Ledger, monkeypatch: pytest.Monke
             flights.append(len(requests))
         return send(store, requests)
 
-    for number in range(3):  # each time, the rows of a further stream are replayed
+    warm = False
+    for number in range(60):  # each time, the rows of a further stream are replayed
+        warm = number > 1 and len(ledger.core.registries) == ledger.config.ackers
         spout(ledger, "a", **options).write(lines(50, first=50 * number))
         anchors = [row["_acker"] for row in rows(ledger, "lines-a")]
         if ended != "acked":
@@ -262,4 +264,7 @@ def test_a_settle_takes_four_exchanges(ledger: Ledger, monkeypatch: pytest.Monke
             done = settler.settle(ledger, "a", steps=1, readings=progress)
         assert done.all == len(anchors)
         assert done.replayed == (40 if ended in ("replayed", "told") else 0)
-    assert len(flights) <= 4
+        if warm:  # the first trees of a process in a shard are refused once: it learns the shard's spouts
+            break
+    assert warm
+    assert len(flights) <= 4, flights
