@@ -1,4 +1,4 @@
-"""Tests marked "connect", "older" or "oldest": with a Spark Connect server, and on older Spark.
+"""Tests marked "connect", "older", "oldest" or "lake": with Spark Connect, on older Spark, with its tables.
 
 A process has one Spark, so they run in a pytest of their own; an older Spark is in an environment of its own.
 All of these run in one process, where tasks are threads. The other tests have executors, and a standalone
@@ -20,6 +20,7 @@ import pytest
 from acker.embedded.java import ensure_java
 from acker.embedded.processes import tied
 from acker.spark.runtime import tuning
+from tests.helpers.servers import jars
 from tests.helpers.servers.servers import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.usefixtures("java_home")]
@@ -139,3 +140,13 @@ def test_an_older_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     run_tests(tmp_path, LOCAL, "older or oldest" if version == VERSIONS[0] else "older", python, UNCLOSED)
+
+
+def test_delta_and_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no build for the newest Spark."""
+    lake = jars.lake()
+    if lake is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(jars.NO_MAVEN.format("Delta and Iceberg"))
+    python, _ = python_of("4.1.4")
+    monkeypatch.setenv("ACKER_TEST_LAKE", ",".join(map(str, lake)))
+    run_tests(tmp_path, LOCAL, "lake", python, UNCLOSED)

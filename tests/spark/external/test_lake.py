@@ -1,10 +1,6 @@
 """External streams by tables of Delta and Iceberg, on the newest Spark that both have a build for.
 
-CI does not run these yet. By hand, in one session for all of them:
-
-    jars=$(uv run python -c "from tests.helpers.servers.jars import lake; print(*lake(), sep=',')")
-    ACKER_TEST_LAKE=$jars ACKER_TEST_SPARK='local[2,4]' uv run --no-sync --with pyspark==4.1.4 \\
-        python -m pytest -n0 -m lake tests/spark/external/test_lake.py
+`tests/spark/test_clusters.py` runs these in an environment of that Spark: one session for all of them.
 """
 
 import json
