@@ -12,6 +12,7 @@ from acker.ledger.calls.calls import Failed, Updated
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader, confirm
 from acker.ledger.slabs.slabs import NewSlab
+from acker.store import keys
 from tests.helpers.builders.ledgers import Trees, confirm_all, counted, opened, reported
 from tests.helpers.models.leaks import assert_settled
 
@@ -122,7 +123,9 @@ def test_without_ackers_nothing_is_kept(url: str, raw: "redis.Redis") -> None:
     assert ledger.reset_timeout(trees.anchors) == 0
     assert ledger.tick(force=True).rotated == 0
     assert set(ledger.counters().values()) == {0}
-    assert len(list(raw.scan_iter())) == 2
+    name = ledger.config.name
+    listed = keys.LISTED + name.encode()  # a mark with a time to live
+    assert set(raw.scan_iter()) == {keys.TOPOLOGIES, listed, keys.config(name)}
 
 
 def test_empty_calls_do_nothing(ledger: Ledger, raw: "redis.Redis") -> None:
