@@ -167,7 +167,7 @@ def _steps(data: bytes) -> None:
 
 
 def _topology(data: bytes) -> None:
-    answered(topologies.register("t", {}, create=False), [fields(data), 1])
+    answered(topologies.register("t", {}, create=False), [fields(data), 1, None])
 
 
 def _dead_letter(data: bytes) -> None:
@@ -232,7 +232,7 @@ def _subscriptions(data: bytes) -> None:
     assert slots is None or len(slots) <= subscriptions.MOST  # type: ignore[arg-type]
     answered(subscriptions.find(core(), "lines", "a"), [known.get(b"name:a", b"0")])
     kept = [known.get(b"name:a", b"0"), known.get(b"external")]
-    answered(subscriptions.subscribe(core(), "lines", "a"), [kept, 0])
+    answered(subscriptions.subscribe(core(), "lines", "a"), [0, kept])
 
 
 def _registered(data: bytes) -> None:
