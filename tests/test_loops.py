@@ -31,6 +31,7 @@ from acker.store.client import Store
 from acker.store.loops import Heartbeats
 from acker.store.operation import Operation, Request
 from acker.streams import Stream
+from acker.streams.spouts.rereading import Rereader
 from acker.streams.spouts.settler import Settler
 from api.background import background
 from api.service.service import Service
@@ -161,6 +162,10 @@ LOOPS = {
         lambda store: in_a_thread(Settler(store).run),
         "acker.streams.spouts.settler.Settler",
         "acker.ledger.loops.Rounds",
+    ),
+    "rereading": Loops(
+        lambda store: in_a_thread(Rereader(ledger(store), "s", lambda ids: ids).run),
+        "acker.streams.spouts.rereading.Rereader",
     ),
     "coordinating": Loops(
         lambda store: in_a_thread(Coordinating(store).run), "acker.lines.coordinate_all.Coordinating"
