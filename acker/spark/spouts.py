@@ -78,7 +78,8 @@ def track(
             and the columns of `place`, that returns their rows, with all columns of `rows`. It is called in a
             thread of this process. It may raise: then these ids wait, the log says why, and it is asked
             again. It may return other rows, too, which are left out, and a row several times: any of
-            these counts. What it leaves out becomes a dead letter, "gone from its source".
+            these counts. What it leaves out becomes a dead letter, "gone from its source": so it must see
+            the rows of each `track` of the spout.
         place: With keep="ids": the columns that tell where a row lies, for `reread`; `partition` and `offset`
             are always among them. A row must have a name and place of its own: rows of one name and place
             come again as the same row.

@@ -19,8 +19,10 @@ def txn(collector: HasTransactions, name: str, table: str) -> dict[str, str] | N
 
     The snapshot of the write gets a property. Where an earlier run of the batch has begun the write, the
     snapshots of the table's main branch are searched for it. So a snapshot must not expire before a batch
-    that is run again has ended. For the rest see `acker.spark.delta.txn`. With `collector.emit(..., to=...)`
-    call it in the function that writes.
+    that is run again has ended. A driver that sleeps between this call and its write, while another driver
+    runs the batch, writes a second time: end a driver before another takes its place, or MERGE by a message
+    id. For the rest see `acker.spark.delta.txn`. With `collector.emit(..., to=...)` call it in the function
+    that writes.
 
     Args:
         collector: The collector of a bolt.
@@ -39,7 +41,7 @@ def txn(collector: HasTransactions, name: str, table: str) -> dict[str, str] | N
         raise ValidationError(f"txn: table: expected the name of a table, got {shown(table)}")
     write = transactions_of(collector).begin(name)
     written = f"{write.application}:{write.version}"
-    if write.begun:
+    if write.begun and collector.spark.catalog.tableExists(table):
         snapshots = f"{table}.snapshots s join {table}.history h on s.snapshot_id = h.snapshot_id"
         collector.spark.sql(f"refresh table {table}")  # catalogs cache tables
         # Not by `args`: the parsers of Iceberg and of Delta together leave parameters unbound.

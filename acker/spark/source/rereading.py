@@ -6,6 +6,7 @@ session lives. See `acker.streams.spouts.rereading`.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from acker.errors import AckerError, SchemaMismatch, ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.ledger.loops import Threads
 from acker.spark.records.once import quoted
+from acker.spark.runtime.versions import spark_schema
 from acker.streams.sources import kept_ids
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spouts import settler
@@ -25,6 +27,7 @@ from acker.streams.spouts.rereading import Rereader
 Reread: TypeAlias = Callable[[DataFrame], DataFrame]
 KEEPS = ("rows", "ids")
 _ASKED = "_acker_asked_"
+_FIRST = 30.0
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +39,8 @@ class _SparkReread:
         self.function = function
 
     def __call__(self, ids: pa.Table) -> pa.Table:
-        asked = self.spark.createDataFrame(ids)
+        # By a schema: Spark takes times without a zone for times of the session's zone.
+        asked = self.spark.createDataFrame(ids, spark_schema(ids.schema))
         rows = self.function(asked)
         if not isinstance(rows, DataFrame):
             raise ValidationError(f"reread: expected a DataFrame, got {type(rows).__name__}")
@@ -49,7 +53,7 @@ class _SparkReread:
             )
         # A source may give rows of other ids, as Kafka between two offsets: these stay in the executors.
         names = {name: f"{_ASKED}{place}" for place, name in enumerate(ids.column_names)}
-        wanted = self.spark.createDataFrame(ids.rename_columns(list(names.values()))).distinct()
+        wanted = asked.toDF(*names.values()).distinct()
         same = [quoted(name).eqNullSafe(F.col(other)) for name, other in names.items()]
         found = rows.join(F.broadcast(wanted), same, "left_semi").dropDuplicates(ids.column_names)
         return found.toArrow()
@@ -85,7 +89,8 @@ def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> No
     """Reads the present rows of a spout that wait, and later ones in a thread.
 
     A spout has one thread in a process: a later call gives it another function. The thread ends with the
-    session, and with the process.
+    session, and with the process. The caller waits for the first rows for half a minute at most, and for what
+    one call of the function takes.
     """
     key = ledger.store.url, ledger.config.name, spout
     function = _SparkReread(spark, reread)
@@ -95,8 +100,9 @@ def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> No
             running = _running[key] = Rereader(ledger, spout, function)
             Threads().start(_run, key, running, name=f"acker reads rows of {spout} again")
         running.reread = function
+    until = time.monotonic() + _FIRST
     try:
-        while running.step():
+        while running.step() and time.monotonic() < until:
             settler.settle(ledger)
     except AckerError as error:
         _log.warning("outcomes of topology %s wait: %s", ledger.config.name, error)

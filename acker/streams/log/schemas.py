@@ -21,7 +21,8 @@ from acker.streams.log.gathers import FINISHED
 from acker.streams.log.segments import ANCHORS, check_anchors_type, check_names
 from acker.streams.types.column_types import check_case, check_readable, normal_type
 
-_ADDED = {b"acker": b"added"}
+ADDED = {b"acker": b"added"}
+"""The metadata of a column that was added later: rows may lack it."""
 """Metadata of a column that the first writer did not have."""
 _OWN = (ANCHORS, FINISHED)
 _ATTEMPTS = 20
@@ -122,12 +123,12 @@ def _evolved(stream: str, recorded: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     left_out = [
         field.name
         for field in recorded
-        if field.name not in gives and field.name != ANCHORS and field.metadata != _ADDED
+        if field.name not in gives and field.name != ANCHORS and field.metadata != ADDED
     ]
     shared = [name for name in wanted.names if name in has]
     check_case(f"stream {stream!r}", [*recorded.names, *(name for name in wanted.names if name not in has)])
     _compare(stream, recorded, wanted, [*shared, *left_out])
-    new = [field.with_metadata(_ADDED) for field in wanted if field.name not in has]
+    new = [field.with_metadata(ADDED) for field in wanted if field.name not in has]
     return pa.schema([*recorded, *new], recorded.metadata) if new else recorded
 
 

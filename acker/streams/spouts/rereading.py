@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+import pyarrow.compute as pc  # noqa: TID251 - as above
 
 from acker.errors import SchemaMismatch, ValidationError, is_interrupt, text_of
 from acker.ledger.calls.core import Core
@@ -96,21 +97,28 @@ class Rereader:
     def step(self) -> int:
         """Asks for some rows; returns the number of stored answers. Errors of the source are logged.
 
-        For any thread: one at a time asks.
+        For any thread: one at a time asks. It asks for nothing if another thread asks for a minute.
 
         Raises:
             AckerError: The store, or the topology, is away.
         """
-        with self._stepping:
-            self.ledger = follow(self.ledger, self.ledger.store, self.ledger.config.name, create=False)
-            if not self.ledger.config.ackers:
-                return 0
-            if self._progress is None or self._progress.core is not self.ledger.core:
-                self._progress = SettleProgress(self.ledger.core, self.spout)
-            unread = self.ledger.run(_look(self.ledger.core, self.spout, self._progress))
-            if unread:  # the next look begins with the oldest again
-                self._progress = None
-            return sum(self._ask(one) for one in unread)
+        if not self._stepping.acquire(timeout=_LONGEST_WAIT):
+            return 0
+        try:
+            return self._step()
+        finally:
+            self._stepping.release()
+
+    def _step(self) -> int:
+        self.ledger = follow(self.ledger, self.ledger.store, self.ledger.config.name, create=False)
+        if not self.ledger.config.ackers:
+            return 0
+        if self._progress is None or self._progress.core is not self.ledger.core:
+            self._progress = SettleProgress(self.ledger.core, self.spout)
+        unread = self.ledger.run(_look(self.ledger.core, self.spout, self._progress))
+        if unread:  # the next look begins with the oldest again
+            self._progress = None
+        return sum(self._ask(one) for one in unread)
 
     def run(self, stop: threading.Event) -> None:
         """Asks repeatedly, until `stop` is set, and waits for a store that is away."""
@@ -127,6 +135,7 @@ class Rereader:
         ids, places = ids.take(pa.array(chosen)), [unread.places[at] for at in chosen]
         try:
             rows = self._checked(ids, self.reread(ids), places[0][0])
+            given, asked = _keys(rows.select(ids.column_names)), _keys(ids)
         except BaseException as error:
             if is_interrupt(error):
                 raise
@@ -134,10 +143,10 @@ class Rereader:
             return 0
         self.trouble, self._failures, self._most = "", 0, min(MOST_IDS, self._most * _MORE)
         by_key: dict[str, int] = {}
-        for at, key in enumerate(_keys(rows.select(ids.column_names))):
+        for at, key in enumerate(given):
             by_key.setdefault(key, at)
         answers: dict[str, tuple[Roots, dict[int, int | None]]] = {}
-        for key, (of, place) in zip(_keys(ids), places, strict=True):
+        for key, (of, place) in zip(asked, places, strict=True):
             answers.setdefault(of.id, (of, {}))[1][place] = by_key.get(key)
         stored = 0
         for of, own in answers.values():
@@ -153,10 +162,11 @@ class Rereader:
             raise ValidationError(f"reread: expected a table of rows, got {type(rows).__name__}")
         whole: pa.Schema = self.ledger.run(schemas.read(self.ledger.core, of.how.stream))
         names = [name for name in whole.names if name not in (ANCHORS, of.how.attempt)]
-        missing = [name for name in names if name not in rows.column_names]
+        needed = [name for name in names if whole.field(name).metadata != schemas.ADDED]
+        missing = [name for name in needed if name not in rows.column_names]
         if missing:
             raise SchemaMismatch(
-                f"reread: expected rows with the columns {', '.join(names)}, "
+                f"reread: expected rows with the columns {', '.join(needed)}, "
                 f"got {', '.join(rows.column_names)}"
             )
         wanted = pa.schema(
@@ -176,8 +186,19 @@ class Rereader:
         self._most = max(1, min(self._most, asked) // _FEWER)
 
 
-def _keys(ids: pa.Table) -> Iterable[str]:
-    return map(repr, zip(*(column.to_pylist() for column in ids.columns), strict=True))
+def _keys(ids: pa.Table) -> list[str]:
+    """A text of each row: equal rows have equal texts, also where Python has no such value."""
+    return list(map(repr, zip(*(_plain(column).to_pylist() for column in ids.columns), strict=True)))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text as bytes, times as numbers, and a single zero."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.cast(pa.large_binary())
+    if pa.types.is_temporal(kind):
+        return column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return pc.add(column, 0.0) if pa.types.is_floating(kind) else column
 
 
 def _look(core: Core, spout: str, progress: SettleProgress) -> Operation[list[_Unread]]:

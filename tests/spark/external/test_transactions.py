@@ -25,8 +25,17 @@ class _Table:
     """A table of Iceberg that answers the query for a snapshot."""
 
     snapshots: set[str]
+    exists: bool = True
+
+    @property
+    def catalog(self) -> Any:
+        return self
+
+    def tableExists(self, _: str) -> bool:  # noqa: N802 - Spark's name
+        return self.exists
 
     def sql(self, query: str) -> Any:
+        assert self.exists, "a query of a table that is not there ends in an error"
         self._found = any(f"= '{written}'" in query for written in self.snapshots)
         return self
 
@@ -95,6 +104,9 @@ def test_a_snapshot_is_looked_for_when_an_earlier_run_has_begun_its_write(ledger
     again = _Collector(ledger)
     again.spark = _Table({written})
     assert iceberg.txn(again, "sink", "lake.t") is None
+    again = _Collector(ledger)
+    again.spark = _Table(set(), exists=False)  # the run before has died before it made the table
+    assert iceberg.txn(again, "sink", "lake.t") == options
 
 
 def _received(ledger: Ledger, *failed: int) -> Received:

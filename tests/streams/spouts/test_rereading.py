@@ -11,6 +11,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams.commits import publishing
 from acker.streams.dead_letters import dead_letters
+from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
@@ -143,6 +144,29 @@ def test_an_answer_that_is_none_keeps_the_ids(ledger: Ledger, answer: Any, reaso
     assert reader.step() == 0
     assert reader.trouble == reason
     assert settler.settle(ledger) == Stepped(acked=9)
+
+
+def test_ids_that_python_cannot_show_are_read_again(ledger: Ledger) -> None:
+    text = pa.array([b"\xff", b"\xfe", b"a"]).cast(pa.string(), safe=False)
+    days = pa.array([3_000_000, 3_000_001, 0], pa.int32()).cast(pa.date32())  # behind the year 9999
+    there = pa.table({"id": text, "day": days, "zero": pa.array([0.0, -0.0, 0.0]), "n": [1, 2, 3]})
+    how = SpoutOptions("s", "lines", "id")
+    [written] = StreamSpout(ledger, how, ids=["id", "day", "zero"]).write(there)
+    ledger.fail(written.anchors(), "bad")
+    told = there.set_column(2, "zero", pa.array([0.0, 0.0, 0.0]))  # as a join of Spark gives it
+    reader = Rereader(ledger, "s", lambda ids: told.take([2, 1, 0]))
+    assert reader.step() == 3
+    assert reader.trouble == ""
+    assert settler.settle(ledger) == Stepped(replayed=3)
+
+
+def test_a_source_need_not_have_a_column_that_was_added_later(ledger: Ledger, source: Source) -> None:
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 1)
+    later = lines(1, 10)
+    StreamSpout(ledger, HOW, ids=["id"]).write(later.append_column("added", pa.array(["new"])))
+    assert Rereader(ledger, "s", source).step() == 1
+    assert settler.settle(ledger) == Stepped(acked=9, replayed=1)
 
 
 def test_the_first_stored_answer_counts(ledger: Ledger, source: Source, raw: "redis.Redis") -> None:
