@@ -143,7 +143,8 @@ def test_behind_a_path_every_view_asks_for_what_lies_there(new_page: NewPage, wo
         expect(page).to_have_url(f"{address}/of/acker/t/below/trees/{anchor}")
         page.get_by_role("searchbox").fill("a/b?c#d%2F")
         page.keyboard.press("Enter")
-        page.get_by_role("region", name="Attempts, spout s").get_by_role("link").click()
+        # The page of a tree, too, has a list of attempts.
+        page.get_by_role("region", name="By message id").get_by_role("link").click()
         expect(page.get_by_role("region", name="Facts")).to_contain_text("a/b?c#d%2F")
         page.reload()
         expect(page.get_by_role("region", name="Facts")).to_contain_text("a/b?c#d%2F")
