@@ -70,8 +70,8 @@ def test_a_store_answers_where_more_threads_wait_than_it_has_connections(url: st
     words: list[Word] = ["XREAD", "BLOCK", 50_000, "STREAMS", stream, "0"]
     with ThreadPoolExecutor(2 * CONNECTIONS) as threads, redis.Redis.from_url(url) as raw:
         waiting = [threads.submit(store.send, [Request(stream, words)]) for _ in range(2 * CONNECTIONS)]
-        # A caller of a test before may wait, too: one of these may ask later than the row comes, so they ask from
-        # the start of the stream.
+        # A caller of a test before may wait, too: one of these may ask later than the row comes, so they ask
+        # from the start of the stream.
         wait_until(lambda: raw.info("clients")["blocked_clients"] >= 2 * CONNECTIONS)
         assert store.send([command("EXISTS", stream)]) == [0]
         assert [one.done() for one in waiting] == [False] * len(waiting)
