@@ -264,7 +264,11 @@ class _Client:
         new_pool = Connections(*connecting(store.address, node, store.timeout), CONNECTIONS)
         # Outside of any lock: if the server is silent, a thread must not wait for the time-out of another
         # thread.
-        check_server(self._facts(new_pool), store.url, store.cluster)
+        try:
+            check_server(self._facts(new_pool), store.url, store.cluster)
+        except BaseException:
+            new_pool.close()
+            raise
         pool = self._pools.setdefault(node, new_pool)
         if pool is not new_pool:
             new_pool.close()

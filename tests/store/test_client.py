@@ -28,6 +28,7 @@ from acker.store.flight import check_server
 from acker.store.operation import command
 from tests.helpers.builders.ledgers import Trees, counted, opened, reported
 from tests.helpers.servers.new_server import NewServer
+from tests.helpers.servers.servers import wait_until
 
 
 @contextmanager
@@ -94,10 +95,12 @@ def test_a_server_of_7_or_later_is_accepted(version: str) -> None:
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_a_server_that_may_evict_is_refused_unwritten(new_server: NewServer, kind: str, policy: str) -> None:
     server = new_server(kind, options={"maxmemory": "64mb", "maxmemory-policy": policy})
-    with pytest.raises(StoreMisconfigured, match=policy):
+    with pytest.raises(StoreMisconfigured, match=policy) as refused:
         opened(server.url)
     with redis.Redis.from_url(server.url) as client:
         assert client.dbsize() == 0
+        assert refused.traceback  # whose frames keep what has the connection
+        wait_until(lambda: len(client.client_list()) == 1)
         client.config_set("maxmemory-policy", "noeviction")
         Trees(1).track(opened(server.url))
 
