@@ -127,9 +127,7 @@ class AsyncStore:
 
     async def send(self, requests: Sequence[Request]) -> list[Reply]:
         """Sends a flight, again and again until each request has its reply or the time is over."""
-        flight, client = Flight(requests, self.url, self.timeout), self._client()
-        task = asyncio.current_task()
-        cancels = task.cancelling() if task is not None else 0
+        flight, client, cancels = Flight(requests, self.url, self.timeout), self._client(), _cancels()
         for pause in pauses():
             flight.begin()
             try:
@@ -137,10 +135,10 @@ class AsyncStore:
                 await client.exchange(flight)
             except REFUSED as error:
                 raise refusal(self.url, error) from error
+            if _cancels() > cancels:
+                raise asyncio.CancelledError  # an error of a connection took its place, or redis-py lost it
             if not flight.missing:
                 break
-            if task is not None and task.cancelling() > cancels:
-                raise asyncio.CancelledError  # an error of a connection took its place
             flight.check_time()
             if flight.cause is not None:
                 await asyncio.sleep(pause)
@@ -226,10 +224,13 @@ class _Client:
         return error
 
     async def _replies(self, node: Node, commands: list[bytes], expected: int) -> list[Reply]:
+        cancels = _cancels()
         pool = await self._pool(node)
         connection = await pool.get_connection()
         try:
             await connection.send_packed_command(commands)
+            if _cancels() > cancels:  # asyncio.wait_for, which redis-py uses, loses one before Python 3.12
+                raise asyncio.CancelledError
             replies = [await _reply(connection) for _ in range(expected)]
             if demoted(replies):
                 await connection.disconnect(nowait=True)
@@ -276,6 +277,12 @@ class _Client:
         """Closes all connections."""
         while self._pools:
             await self._pools.popitem()[1].disconnect()
+
+
+def _cancels() -> int:
+    """The number of cancellations of the running task."""
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
 
 
 def _connecting(store: Store, node: Node, asking: bool = False) -> tuple[type[Any], dict[str, Any]]:

@@ -39,10 +39,12 @@ def produce(broker: Broker, topology: Topology, topic: str) -> None:
     topology.flush()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for a condition while other tasks go on."""
+async def until(condition: Callable[[], bool], *steps: asyncio.Task[None]) -> None:
+    """Waits for a condition while steps go on; raises the error of one that does not."""
     async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110 - the store has no event for it
+        while not condition():
+            for step in steps:
+                assert not step.done(), step.result()
             await asyncio.sleep(0.05)
 
 
@@ -82,14 +84,14 @@ async def test_each_record_is_acked_where_steps_are_cancelled_and_partitions_mov
         ]
         for stop in (3, 9):  # cancelled in the middle of a row, and called again with the same consumer
             task = asyncio.create_task(split(one, producer, *steps[0]))
-            await until(lambda: len(passed) >= stop)  # noqa: B023 - awaited here
+            await until(lambda: len(passed) >= stop, task, counted)  # noqa: B023 - awaited here
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             assert task.cancelled()
         task = asyncio.create_task(split(one, producer, *steps[0]))
         async with consumer_of(real_broker, group) as other:  # the group is balanced anew
             moved = asyncio.create_task(split(other, producer, *steps[1]))
-            await until(lambda: topology.counters()["acked"] == ROWS)
+            await until(lambda: topology.counters()["acked"] == ROWS, task, moved, counted)
             moved.cancel()
             await asyncio.gather(moved, return_exceptions=True)
         for running in (task, counted):

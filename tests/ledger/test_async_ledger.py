@@ -126,6 +126,20 @@ async def test_a_cancelled_call_ends_at_any_turn_though_its_connections_are_ende
             await store.aclose()
 
 
+async def test_a_call_is_cancelled_whichever_of_its_turns_it_was_cancelled_at(store: AsyncStore) -> None:
+    call = asyncio.create_task(store.send([command("GET", b"key")]))
+    turns = 0
+    while not call.done():
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled(), turns
+        turns += 1
+        call = asyncio.create_task(store.send([command("GET", b"key")]))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    assert await call == [None]
+
+
 async def test_a_refused_command_is_an_error_and_the_connection_stays_good(store: AsyncStore) -> None:
     with pytest.raises(StoreError):
         await store.send([command("HGET", b"key")])
