@@ -43,7 +43,7 @@ from acker.streams.staging.external.rows import sending
 from acker.streams.staging.external.rows.carriers import COLUMN
 from acker.streams.staging.external.rows.sending import Sending
 from acker.streams.staging.external.rows.stamps import Seal
-from acker.streams.staging.external.segments import MOST_TREES, Sent
+from acker.streams.staging.external.segments import MOST_TREES, Stamped
 
 MOST_ROWS = 100_000
 """Most rows for a bolt: they, and the emitted rows, are in the memory of the test."""
@@ -235,14 +235,12 @@ def _send(ledger: Ledger, bolt: Bolt, count: int, number: int) -> tuple[list[int
     anchors, stamps, sent = _track(ledger, values, number), list[str](), list[tuple[Segment, int]]()
     for first in range(0, count, MOST_TREES):
         part = anchors[first : first + MOST_TREES]
-        trees = part.tolist()
-        sent_segment = Sent(
-            secrets.token_hex(14), segments.new_seed(), begun, [(a,) for a in trees], trees=set(trees)
-        )
-        segment, requests = sending.stage(core, sent_segment, (slot,))
+        once = np.ones(len(part), np.int64)
+        stamped = Stamped(secrets.token_hex(14), segments.new_seed(), begun, once, part)
+        segment, requests = sending.stage(core, stamped, (slot,))
         ledger.store.send(requests)
         sent.append((segment, begun))
-        stamps += seal.write_many(sent_segment.token, begun, np.arange(len(part)), part)
+        stamps += seal.write_many(stamped.token, begun, np.arange(len(part)), part)
     work = Commit(sent=(Sending(stream, external.number, external.key, tuple(sent)),))
     ledger.run(commits.commit(core, f"{_SPOUT}-{number}", 0, work))
     ledger.update(anchors, values)  # of each record its row is left

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 from pyspark.sql import Column
@@ -19,6 +20,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
+from acker.spark.external import stamp_arrays
 from acker.spark.external.reports import Report
 from acker.spark.runtime.pickling import Shipped
 from acker.spark.runtime.versions import arrow_schema
@@ -28,8 +30,8 @@ from acker.store.replies import milliseconds
 from acker.streams.log import segments
 from acker.streams.staging.external.declaring import External
 from acker.streams.staging.external.rows import sending
-from acker.streams.staging.external.rows.stamps import Seal, Stamp
-from acker.streams.staging.external.segments import MOST_TREES, Sent
+from acker.streams.staging.external.rows.stamps import LETTERS, Seal, Stamp
+from acker.streams.staging.external.segments import MOST_TREES, Stamped
 
 _STAGED = 32
 """Segments that are staged together."""
@@ -65,7 +67,7 @@ class _Task:
         self.context = context
         self.own = self.context.partitionId()
         self.seal = Seal(self.core.config.name, how.stream, external.stamp_keys, external.number)
-        self.open: Sent | None = None
+        self.open: _Open | None = None
         self.requests: list[Request] = []
         self.closed: list[tuple[str, int]] = []
         self.counts = {"rows": 0, "unanchored": 0, "treeless": 0}
@@ -90,55 +92,49 @@ class _Task:
             return pa.nulls(len(column), pa.string())
         if pa.types.is_int64(column.type):
             anchors = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
-            there = np.flatnonzero(anchors)
-            texts = self._of_one_tree(anchors[there])
-            if len(there) == len(anchors):
-                return pa.array(texts, pa.string())
-            whole: list[str | None] = [None] * len(anchors)
-            for place, text in zip(there.tolist(), texts, strict=True):
-                whole[place] = text
-            return pa.array(whole, pa.string())
+            texts = self._of_one_tree(anchors[anchors != 0])
+            if len(texts) == len(anchors):
+                return texts
+            places = np.cumsum(anchors != 0) - 1
+            return texts.take(pa.array(places, mask=anchors == 0))
         return pa.array([self._of_several(one) for one in column.to_pylist()], pa.string())
 
-    def _of_one_tree(self, anchors: Ids) -> list[str]:
-        texts, at = list[str](), 0
+    def _of_one_tree(self, anchors: Ids) -> pa.Array:
+        letters, at = [np.zeros((0, LETTERS), np.uint8)], 0
         while at < len(anchors):
             sent = self._segment(1)
-            room = min(self.how.rows - len(sent.rows), MOST_TREES - len(sent.trees))
+            room = min(self.how.rows - sent.rows, MOST_TREES - len(sent.trees))
             part = anchors[at : at + room]
-            positions = np.arange(len(sent.rows), len(sent.rows) + len(part))
-            texts += self.seal.write_many(sent.token, sent.begun, positions, part)
-            trees = part.tolist()
-            sent.rows += [(tree,) for tree in trees]
-            sent.trees.update(trees)
+            positions = np.arange(sent.rows, sent.rows + len(part))
+            letters.append(self.seal.write_letters(sent.token, sent.begun, positions, part))
+            sent.add(np.ones(len(part), np.int64), part)
             at += len(part)
-        return texts
+        return stamp_arrays.texts(np.concatenate(letters))
 
     def _of_several(self, listed: list[int | None] | None) -> str | None:
         anchors = tuple(dict.fromkeys(filter(None, listed or ())))
         if not anchors:
             return None
         sent = self._segment(len(anchors))
-        text = self.seal.write(Stamp(sent.token, len(sent.rows), sent.begun, anchors))
-        sent.rows.append(anchors)
-        sent.trees.update(anchors)
+        text = self.seal.write(Stamp(sent.token, sent.rows, sent.begun, anchors))
+        sent.add(np.array([len(anchors)], np.int64), np.array(anchors, np.int64))
         return text
 
-    def _segment(self, trees: int) -> Sent:
+    def _segment(self, trees: int) -> "_Open":
         """The open segment, which has room for a row of so many trees."""
         sent = self.open
         full = sent is not None and (
-            len(sent.rows) >= self.how.rows or (sent.rows and len(sent.trees) + trees > MOST_TREES)
+            sent.rows >= self.how.rows or (sent.rows and len(sent.trees) + trees > MOST_TREES)
         )
         if sent is None or full:
             self._close()
             begun = int(self.now / 1000 + time.monotonic() - self.asked)
-            sent = self.open = Sent(secrets.token_hex(14), segments.new_seed(), begun)
+            sent = self.open = _Open(secrets.token_hex(14), begun)
         return sent
 
     def _close(self) -> None:
         if self.open is not None:
-            segment, requests = sending.stage(self.core, self.open, self.slots)
+            segment, requests = sending.stage(self.core, self.open.stamped(), self.slots)
             self.closed.append((segment.dump(), self.open.begun))
             self.requests += requests
             self.open = None
@@ -156,6 +152,26 @@ class _Task:
         self._send()
         report = Report(self.how.call, self.context.stageId(), self.own, tuple(self.closed), **self.counts)
         self.how.reports.add([report])
+
+
+class _Open:
+    """An open segment: its stamps are given, and their anchors noted."""
+
+    def __init__(self, token: str, begun: int) -> None:
+        self.token, self.begun, self.rows, self.trees = token, begun, 0, set[int]()
+        self._lengths, self._anchors = list[Ids](), list[Ids]()
+
+    def add(self, lengths: Ids, anchors: Ids) -> None:
+        """Adds rows: the number of anchors of each, and all anchors."""
+        self._lengths.append(lengths)
+        self._anchors.append(anchors)
+        self.rows += len(lengths)
+        self.trees.update(np.unique(anchors).tolist())
+
+    def stamped(self) -> Stamped:
+        """The whole segment."""
+        lengths, anchors = np.concatenate(self._lengths), np.concatenate(self._anchors)
+        return Stamped(self.token, segments.new_seed(), self.begun, lengths, anchors)
 
 
 def _sent(requests: list[Request]) -> Operation[None]:
@@ -187,9 +203,10 @@ class Rereader(Shipped):
 
 def count_tokens(stamps: pa.Array, tokens: dict[str, int]) -> None:
     """Counts the rows of stamps by the letters of their segment's token, which lie at one place."""
-    for text in stamps.drop_null().to_pylist():
-        letters = text[5:23]  # of the token alone, whatever the number of anchors is
-        tokens[letters] = tokens.get(letters, 0) + 1
+    # of the token alone, whatever the number of anchors is
+    letters = pc.utf8_slice_codeunits(stamps.drop_null(), 5, 23)
+    for counted in letters.value_counts().to_pylist():
+        tokens[counted["values"]] = tokens.get(counted["values"], 0) + counted["counts"]
 
 
 def arrow_column(

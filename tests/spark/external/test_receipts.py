@@ -4,7 +4,8 @@ import base64
 from collections import Counter
 from typing import Any
 
-from acker.spark.external.receiving import Look, Received, receipts_of
+from acker.spark.external.look import Look
+from acker.spark.external.receiving import Received, receipts_of
 from acker.streams.staging.external import bits
 from acker.streams.staging.external.declaring import External
 

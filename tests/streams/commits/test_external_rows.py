@@ -22,7 +22,7 @@ from acker.streams.staging.external.rows import receipts, sending
 from acker.streams.staging.external.rows.receipts import Receipt
 from acker.streams.staging.external.rows.sending import Sending
 from acker.streams.staging.external.rows.stamps import Seal, Stamp
-from acker.streams.staging.external.segments import Sent
+from acker.streams.staging.external.segments import Stamped
 from acker.streams.staging.staging import Staged
 from tests.helpers.builders.external import source, work
 from tests.helpers.builders.streaming import consume, stage, take
@@ -80,14 +80,13 @@ class Batch:
         """Stages a segment of words, one of each row, as a task does; returns it, and its stamps."""
         core = self.ledger.core
         external = self.ledger.run(declaring.declare(core, "words"))
-        rows: list[tuple[int, ...]] = [(anchor,) for anchor in self.anchors()]
-        begun = external.now // 1000
-        trees = {anchor for row in rows for anchor in row}
-        sent = Sent(secrets.token_hex(14), segments.new_seed(), begun, rows, trees=trees)
+        anchors, begun = self.anchors(), external.now // 1000
+        once = np.ones(len(anchors), np.int64)
+        sent = Stamped(secrets.token_hex(14), segments.new_seed(), begun, once, ids.as_ids(anchors))
         segment, requests = sending.stage(core, sent, tuple(external.seen))
         self.ledger.store.send(requests)
         seal = Seal("t", "words", external.stamp_keys, external.number)
-        stamps = [seal.write(Stamp(sent.token, at, begun, anchors)) for at, anchors in enumerate(rows)]
+        stamps = [seal.write(Stamp(sent.token, at, begun, (anchor,))) for at, anchor in enumerate(anchors)]
         return Sending("words", external.number, external.key, ((segment, begun),)), stamps
 
     def work(self) -> tuple[Commit, list[str]]:

@@ -25,7 +25,7 @@ def pack(positions: Iterable[int]) -> bytes:
     Raises:
         ValidationError: A position is out of range.
     """
-    places = np.fromiter(positions, dtype=np.int64)
+    places = np.fromiter(positions, np.int64) if not isinstance(positions, np.ndarray) else positions
     if not len(places):
         return b""
     if places.min() < 0 or places.max() >= MOST_POSITIONS:

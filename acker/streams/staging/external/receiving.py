@@ -13,7 +13,7 @@ from acker.ledger.calls.core import Core
 from acker.streams.staging.external import bits, scripts
 from acker.streams.staging.external.contents import ExternalCommit
 from acker.streams.staging.external.scripts import Received
-from acker.streams.staging.external.segments import Sent, Worked, unsent_of
+from acker.streams.staging.external.segments import Sent, Worked, WorkedBits, unsent_of
 from acker.streams.staging.vectors import CommitProgress, VectorKey
 
 _SEGMENTS, _BYTES, _FAILS = 400, 1 << 19, 250
@@ -63,7 +63,7 @@ def parts_of(core: Core, commit: ExternalCommit, emitted: Sequence[tuple[Sent, i
     return [part for shard, queue in queues.items() for part in _cut(shard, queue)]
 
 
-def parts_of_rows(core: Core, rows: Iterable[tuple[str, int, int, Worked]]) -> list[Part]:
+def parts_of_rows(core: Core, rows: Iterable[tuple[str, int, int, Worked | WorkedBits]]) -> list[Part]:
     """Received rows, as segment, slot, shard and positions, cut into such calls."""
     queues = dict[int, list[Received]]()
     for token, slot, shard, worked in rows:

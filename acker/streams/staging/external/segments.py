@@ -9,6 +9,7 @@ is a piece of a vector, applied by one call.
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
@@ -60,27 +61,52 @@ class Sent:
 
     def weight(self) -> int:
         """Returns about the bytes of its vectors for one subscription."""
-        slabs, places = ids.split(np.fromiter(self.trees, dtype=np.int64))
-        order = np.argsort(slabs)
-        starts = np.flatnonzero(np.diff(slabs[order], prepend=slabs[order[0]] ^ np.uint64(1)))
-        counts = np.diff(starts, append=len(order))
-        highest = np.maximum.reduceat(places[order], starts)
-        # A slab's deltas are a vector up to the highest index, or pairs of an index and a delta.
-        return _HASH + int(np.minimum(8 * (highest + 1), 10 * counts).sum() + 10 * len(starts))
+        return _weight(np.fromiter(self.trees, dtype=np.int64))
 
     def shards(self, ackers: int) -> dict[int, "Here"]:
         """The shards of the segment, each with the rows that have anchors there."""
+        return self._stamped().shards(ackers)
+
+    def vectors(self, slot: int, ackers: int) -> dict[int, list[UpdateCall]]:
+        """The XOR of its tuples' ids for a subscription, by shard, as chunks of one call."""
+        return self._stamped().vectors(slot, ackers)
+
+    def _stamped(self) -> "Stamped":
         lengths = np.fromiter(map(len, self.rows), dtype=np.int64)
-        anchors = np.fromiter((one for row in self.rows for one in row), dtype=np.int64)
-        places = np.repeat(np.arange(len(self.rows)), lengths)
-        of = ids.shards_of(ids.split(anchors)[0], ackers)
+        anchors = np.fromiter(chain.from_iterable(self.rows), dtype=np.int64)
+        return Stamped(self.token, self.seed, self.begun, lengths, anchors)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A whole segment, its anchors as arrays.
+
+    Attributes:
+        token, seed, begun: As in `Sent`.
+        lengths: The number of anchors of each row.
+        anchors: The anchors of all rows, row by row.
+    """
+
+    token: str
+    seed: int
+    begun: int
+    lengths: ids.Ids
+    anchors: ids.Ids
+
+    def weight(self) -> int:
+        """Returns about the bytes of its vectors for one subscription."""
+        return _weight(np.unique(self.anchors))
+
+    def shards(self, ackers: int) -> dict[int, "Here"]:
+        """The shards of the segment, each with the rows that have anchors there."""
+        places = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        of = ids.shards_of(ids.split(self.anchors)[0], ackers)
         return {shard: Here(np.unique(places[of == shard])) for shard in np.unique(of).tolist()}
 
     def vectors(self, slot: int, ackers: int) -> dict[int, list[UpdateCall]]:
         """The XOR of its tuples' ids for a subscription, by shard, as chunks of one call."""
-        anchors = np.fromiter((one for row in self.rows for one in row), dtype=np.int64)
-        edges = segments.edge_ids(self.seed, slot, np.arange(len(anchors)))
-        return chunks_of(anchors, edges, ackers)
+        edges = segments.edge_ids(self.seed, slot, np.arange(len(self.anchors)))
+        return chunks_of(self.anchors, edges, ackers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +123,17 @@ class Here:
             flags[self.positions] = 1
             fields["mask"] = np.packbits(flags).tobytes()
         return fields
+
+
+def _weight(trees: ids.Ids) -> int:
+    """About the bytes of a vector of distinct trees."""
+    slabs, places = ids.split(trees)
+    order = np.argsort(slabs)
+    starts = np.flatnonzero(np.diff(slabs[order], prepend=slabs[order[0]] ^ np.uint64(1)))
+    counts = np.diff(starts, append=len(order))
+    highest = np.maximum.reduceat(places[order], starts)
+    # A slab's deltas are a vector up to the highest index, or pairs of an index and a delta.
+    return _HASH + int(np.minimum(8 * (highest + 1), 10 * counts).sum() + 10 * len(starts))
 
 
 def chunks_of(anchors: ids.Ids, deltas: ids.Ids, ackers: int) -> dict[int, list[UpdateCall]]:
@@ -151,6 +188,20 @@ class Worked:
             part[position] = (anchors, cause)
             trees += len(anchors)
         yield Received(staged, bits.pack(positions), packed(part))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedBits:
+    """The same, with the positions as a bitmap."""
+
+    bitmap: bytes
+    fails: dict[int, tuple[tuple[int, ...], bytes]]
+
+    def parts(self, staged: bytes, most_fails: int) -> Iterable[Received]:
+        """Divides the rows into calls, as `Worked.parts` does."""
+        if not self.fails:
+            return [Received(staged, self.bitmap.rstrip(b"\0"), b"")]
+        return Worked(set(bits.unpack(self.bitmap)), self.fails).parts(staged, most_fails)
 
 
 def packed(fails: dict[int, tuple[tuple[int, ...], bytes]]) -> bytes:

@@ -14,9 +14,9 @@ from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.records import Bounds, Codec, Count, HexId, Name, Record
-from acker.streams.staging.external import bits, receiving, scripts, voiding
+from acker.streams.staging.external import receiving, scripts, voiding
 from acker.streams.staging.external.declaring import longest_ttl, stored_ttl
-from acker.streams.staging.external.segments import Worked
+from acker.streams.staging.external.segments import WorkedBits
 from acker.streams.staging.vectors import CommitProgress, VectorKey
 
 _log = logging.getLogger(__name__)
@@ -133,11 +133,11 @@ def _ask(core: Core, calls: Sequence[Call]) -> Operation[list[bytes]]:
         raise
 
 
-def _rows(receipts: Sequence[Receipt]) -> Iterator[tuple[str, int, int, Worked]]:
+def _rows(receipts: Sequence[Receipt]) -> Iterator[tuple[str, int, int, WorkedBits]]:
     for receipt in receipts:
         for token, shard, positions, fails in receipt.worked:
             failed = {at: (anchors, cause.encode()) for at, anchors, cause in fails}
-            yield token, receipt.slot, shard, Worked(set(bits.unpack(base64.b64decode(positions))), failed)
+            yield token, receipt.slot, shard, WorkedBits(base64.b64decode(positions), failed)
 
 
 def _note(core: Core, receipt: Receipt, progress: CommitProgress, ttl: int) -> Request:

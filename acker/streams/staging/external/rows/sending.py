@@ -23,7 +23,7 @@ from acker.streams.log.subscriptions import HOLD_TTL
 from acker.streams.staging import staging, vectors
 from acker.streams.staging.external import scripts
 from acker.streams.staging.external.declaring import MARGIN, MOST_BYTES, MOST_SEGMENTS
-from acker.streams.staging.external.segments import Sent, announced_of
+from acker.streams.staging.external.segments import Stamped, announced_of
 from acker.streams.staging.vectors import CommitProgress, VectorKey
 
 LOST = 1 << 40
@@ -66,18 +66,18 @@ class Written(Record, label="the sent segments of a write"):
     treeless: Count = 0
 
 
-def stage(core: Core, sent: Sent, slots: tuple[int, ...]) -> tuple[Segment, list[Request]]:
+def stage(core: Core, sent: Stamped, slots: tuple[int, ...]) -> tuple[Segment, list[Request]]:
     """The record of a segment, and the requests that stage its vectors for some slots."""
     ackers, ttl, requests = core.config.ackers, core.config.stamp_ttl, list[Request]()
     here = sent.shards(ackers)
     for slot in slots:
         for shard, chunks in sent.vectors(slot, ackers).items():
             key = core.shards[shard].staged(sent.token, slot)
-            fields = staging.staged_fields(key, chunks, "0", sum(map(len, sent.rows)))
-            fields |= here[shard].fields(len(sent.rows))
+            fields = staging.staged_fields(key, chunks, "0", len(sent.anchors))
+            fields |= here[shard].fields(len(sent.lengths))
             requests.append(scripts.send(key, ttl, (sent.begun + ttl) * 1000, fields))
     shards = tuple(sorted(here))
-    return Segment(sent.token, len(sent.rows), sent.seed, sent.weight(), shards, slots), requests
+    return Segment(sent.token, len(sent.lengths), sent.seed, sent.weight(), shards, slots), requests
 
 
 def places(core: Core, sent: Sequence[Sending]) -> list[VectorKey]:

@@ -41,6 +41,10 @@ the key, check, anchor."""
 _BEFORE_CHECK, _ANCHOR = struct.Struct(">B14sIBHB"), struct.Struct(">q")
 _SHORT = 4 * _ONE_TREE.size // 3
 """Letters of such a stamp behind its version: they need no padding, so each has one way to be written."""
+LETTERS = len(VERSION) + _SHORT
+"""Letters of a stamp with one anchor."""
+_PREFIX_LETTERS = np.frombuffer(_PREFIX, dtype=np.uint8)
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_+/=", b"+/\0\0\0")
 
@@ -167,23 +171,58 @@ class Seal:
                 stamps[place] = self._stamp(body) if is_whole else "damaged"
         return stamps
 
-    def write_many(self, token: str, sent: int, positions: Ids, anchors: Ids) -> list[str]:
-        """Writes the stamps of rows of one segment that have one anchor each."""
+    def write_letters(self, token: str, sent: int, positions: Ids, anchors: Ids) -> Bytes:
+        """Writes the stamps of rows of one segment that have one anchor each.
+
+        Returns:
+            Their letters: a row of `LETTERS` bytes for each.
+        """
         rows = np.zeros((len(anchors), _HEAD_BYTES + 8), dtype=np.uint8)
         rows[:, 0], rows[:, 22] = 1, self.number
         rows[:, 1:15] = np.frombuffer(bytes.fromhex(token), dtype=np.uint8)
         rows[:, 15:19] = np.frombuffer(sent.to_bytes(4, "big"), dtype=np.uint8)
         rows[:, 19:22] = positions.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:]
         rows[:, _HEAD_BYTES:] = anchors.astype(">i8").view(np.uint8).reshape(-1, 8)
-        hashed, size = np.delete(rows, _CHECK, axis=1).tobytes(), _HEAD_BYTES + 8 - _CHECK_BYTES
-        checks, start = list[bytes](), self._hashes[self.number]
+        rows[:, _CHECK] = self._checks(rows, self.number)
+        text = binascii.b2a_base64(rows.tobytes(), newline=False).translate(_TO_URL)
+        letters = np.empty((len(anchors), LETTERS), dtype=np.uint8)
+        letters[:, : len(_PREFIX)] = _PREFIX_LETTERS
+        letters[:, len(_PREFIX) :] = np.frombuffer(text, dtype=np.uint8).reshape(-1, _SHORT)
+        return letters
+
+    def write_many(self, token: str, sent: int, positions: Ids, anchors: Ids) -> list[str]:
+        """Writes the same stamps as texts."""
+        text = self.write_letters(token, sent, positions, anchors).tobytes().decode("ascii")
+        return [text[at : at + LETTERS] for at in range(0, len(text), LETTERS)]
+
+    def read_letters(self, letters: Bytes) -> tuple[Bytes, npt.NDArray[np.bool_]]:
+        """Reads the letters of stamps with one anchor, as `write_letters` returns them.
+
+        Returns:
+            The bytes of each stamp; and True for each that is sound. `read` says what is wrong with others.
+        """
+        decoded = _decoded(letters[:, len(_PREFIX) :].tobytes())
+        sound = np.zeros(len(letters), dtype=np.bool_)
+        if decoded is None:
+            return np.zeros((len(letters), _ONE_TREE.size), dtype=np.uint8), sound
+        bodies = np.frombuffer(decoded, dtype=np.uint8).reshape(-1, _ONE_TREE.size)
+        whole = (letters[:, : len(_PREFIX)] == _PREFIX_LETTERS).all(axis=1)
+        whole &= (bodies[:, 0] == 1) & (bodies[:, 19] == 0) & (bodies[:, -1] & 1 == 1)
+        for number in self._hashes:
+            places = np.flatnonzero(whole & (bodies[:, 22] == number))
+            own = bodies[places]
+            sound[places] = (self._checks(own, number) == own[:, _CHECK]).all(axis=1)
+        return bodies, sound
+
+    def _checks(self, bodies: Bytes, number: int) -> Bytes:
+        """The checks that stamps of a key have, by their bytes."""
+        hashed, size = np.delete(bodies, _CHECK, axis=1).tobytes(), _HEAD_BYTES + 8 - _CHECK_BYTES
+        checks, start = list[bytes](), self._hashes[number]
         for at in range(0, len(hashed), size):
             made = start.copy()
             made.update(hashed[at : at + size])
             checks.append(made.digest())
-        rows[:, _CHECK] = np.frombuffer(b"".join(checks), dtype=np.uint8).reshape(-1, _CHECK_BYTES)
-        text = binascii.b2a_base64(rows.tobytes(), newline=False).translate(_TO_URL).decode("ascii")
-        return [VERSION + text[at : at + _SHORT] for at in range(0, len(text), _SHORT)]
+        return np.frombuffer(b"".join(checks), dtype=np.uint8).reshape(-1, _CHECK_BYTES)
 
 
 def key_number(text: object) -> int:
