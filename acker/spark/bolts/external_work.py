@@ -70,8 +70,9 @@ class ExternalWork(BatchWork):
         subscription, unless it names another one. A step that receives for the first time learns of rows that
         are sent from then on: so start it before the rows are sent.
 
-        The rows are evaluated here, in the function, and once more at its end. If two evaluations could give
-        other rows (`rand`, `limit`, a source that grows), they are kept by `localCheckpoint`.
+        The rows are evaluated here, in the function, and once more at its end, unless all of them are of
+        files, and these did not change meanwhile. If two evaluations could give other rows (`rand`, `limit`,
+        a source that grows), they are kept by `localCheckpoint`.
 
         Args:
             rows: The rows, as they were read, with the column `_acker_stamp`: a text, or an array of texts
@@ -99,11 +100,14 @@ class ExternalWork(BatchWork):
         receiving.check_column(rows, stream)
         at = None if self.job is not None else self._batch
         fixed = not given_rows.are_steady(rows, at)
+        files = None if fixed else given_rows.listed_files(rows, at)
         core = self._ledger.core
         with self._of_batch():
             if fixed:
                 rows = rows.localCheckpoint(eager=True)
-            received = receiving.receive(self._ledger, rows, stream, self._of_rows, fixed=fixed, mark=mark)
+            received = receiving.receive(
+                self._ledger, rows, stream, self._of_rows, fixed=fixed, mark=mark, files=files
+            )
         step = serving.serve(core, stream, received.slot, self._of_rows, self.name, shared=False)
         self._ledger.run(step)
         self.received.append(received)

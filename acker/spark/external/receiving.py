@@ -1,7 +1,8 @@
 """Receiving rows: their stamps are read before the function, and once more behind it.
 
 A log that is cut loses rows between two evaluations, and a file that is written anew under its name gains
-some. So a bit is sent only for a position that both looks had: the function was given its row.
+some. So a bit is sent only for a position that both looks had: the function was given its row. Files that
+are as they were listed need no second look.
 """
 
 from collections import Counter
@@ -24,6 +25,7 @@ from acker.spark.external import stamp_arrays
 from acker.spark.external.look import OWN, Look, Looker, Place, flat, read_stamps
 from acker.spark.external.marking import KNOWN, Marker
 from acker.spark.external.stamp_arrays import StampArrays
+from acker.spark.queries.given_rows import Files, are_unchanged
 from acker.spark.runtime.arrow import arrow_column
 from acker.spark.runtime.pickling import Shipped
 from acker.streams.log import subscriptions
@@ -93,6 +95,8 @@ class Received:
         look: What their stamps said before the function.
         over: Where trees of their segments are over.
         fixed: True if every evaluation gives the same rows: one look is enough.
+        files: The files that all rows are read from, if they are known; if they did not change, one look is
+            enough, too.
         known: The rows that the subscription had received before, if they are to be marked.
     """
 
@@ -105,6 +109,7 @@ class Received:
     over: frozenset[Place]
     fixed: bool
     known: dict[Place, bytes] | None = None
+    files: Files | None = None
     fails: dict[Place, _Fails] = field(default_factory=dict)
 
     @property
@@ -157,7 +162,8 @@ class Received:
     def worked(self) -> dict[Place, bytes]:
         """The positions to be acked, which both looks had. Called when the function has returned."""
         both = self.look.rows
-        if not self.fixed:
+        unchanged = self.files is not None and are_unchanged(self.rows.sparkSession, self.files)
+        if not self.fixed and not unchanged:
             now = read_stamps(self.rows, self._looker()).rows
             both = {place: _and(before, now[place]) for place, before in both.items() if place in now}
         return {place: positions for place, positions in both.items() if place not in self.over}
@@ -188,7 +194,14 @@ def _receipt(stream: str, slot: int, epoch: bytes, received: Sequence[Received])
 
 
 def receive(
-    ledger: Ledger, rows: DataFrame, stream: str, subscription: str, *, fixed: bool, mark: bool = False
+    ledger: Ledger,
+    rows: DataFrame,
+    stream: str,
+    subscription: str,
+    *,
+    fixed: bool,
+    mark: bool = False,
+    files: Files | None = None,
 ) -> Received:
     """Reads the stamps of rows, and asks the store which of their trees are over.
 
@@ -198,6 +211,7 @@ def receive(
         stream: The stream.
         subscription: The subscription.
         fixed: True if every evaluation gives the same rows.
+        files: The files that all rows are read from, if they are known.
         mark: True if the rows get the column `_acker_known` (acker/spark/external/marking.py).
 
     Raises:
@@ -215,7 +229,7 @@ def receive(
     found = ledger.run(find_over(core, stream, external, slot, asked)) if asked else {}
     over = frozenset(place for place, is_over in found.items() if is_over)
     known = ledger.run(find_received(core, slot, asked)) if mark else None
-    return Received(ledger, stream, rows, external, slot, look, over, fixed, known)
+    return Received(ledger, stream, rows, external, slot, look, over, fixed, known, files)
 
 
 def check_column(rows: DataFrame, stream: str) -> None:

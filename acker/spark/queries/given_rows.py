@@ -4,10 +4,11 @@ A row that is left out between the source and the step gets no bit: its segment 
 are replayed for ever.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UnsafePlan
 from acker.spark.queries.microbatches import MicroBatch
@@ -46,6 +47,10 @@ _LISTED = ("InMemoryFileIndex", "TahoeBatchFileIndex")
 _PASS_OVER = ("ignoreCorruptFiles", "ignoreMissingFiles")
 """Options of files: an evaluation leaves out what it cannot read, which depends on columns and on time."""
 _MOST_NODES = 10_000
+_MOST_FILES = 1_000
+"""Files whose states are compared at most: each takes some calls of the JVM."""
+Files: TypeAlias = Sequence[tuple[Any, int, int]]
+"""Paths of files, each with its length and the time of its last write (ms)."""
 
 
 def are_steady(rows: DataFrame, batch: MicroBatch | None) -> bool:
@@ -84,6 +89,48 @@ def are_steady(rows: DataFrame, batch: MicroBatch | None) -> bool:
                 "function"
             )
     return steady and bool(planned.deterministic()) and _are_fixed(_nodes(planned), _OF_BATCH)
+
+
+def listed_files(rows: DataFrame, batch: MicroBatch | None) -> Files | None:
+    """The files of which steady rows are read, as Spark has listed them; None if some may be of elsewhere.
+
+    None also where a file written anew could look the same: its time has whole seconds, as in a file system
+    that keeps no finer times.
+    """
+    try:
+        leaves = _leaves(_nodes(rows._jdf.queryExecution().analyzed()))
+        if batch is not None:
+            plans = _query(rows, batch)
+            if plans is None:
+                return None
+            leaves = [leaf for leaf in leaves if _kind(leaf) != "LogicalRDD"] + _leaves(_nodes(plans[1]))
+        files = list[tuple[Any, int, int]]()
+        for leaf in leaves:
+            if _kind(leaf) in _FIXED:
+                continue
+            if not _are_listed_files(leaf) or _kind(leaf.relation().location()) != "InMemoryFileIndex":
+                return None
+            listed = leaf.relation().location().allFiles()
+            if len(files) + listed.size() > _MOST_FILES:
+                return None
+            statuses = [listed.apply(place) for place in range(listed.size())]
+            files += [(one.getPath(), int(one.getLen()), int(one.getModificationTime())) for one in statuses]
+    except (AttributeError, Py4JError, TypeError):
+        return None
+    return files if all(written % 1000 for _, _, written in files) else None
+
+
+def are_unchanged(spark: SparkSession, files: Files) -> bool:
+    """True if files are as they were listed: what was read of them in between, each evaluation has read."""
+    settings: Any = spark.sparkContext._jsc
+    try:
+        for path, length, written in files:
+            now = path.getFileSystem(settings.hadoopConfiguration()).getFileStatus(path)
+            if (int(now.getLen()), int(now.getModificationTime())) != (length, written):
+                return False
+    except (AttributeError, Py4JError, TypeError):
+        return False
+    return True
 
 
 def may_be_of_batch(rows: DataFrame) -> bool:
@@ -132,8 +179,11 @@ def _kind(node: Any) -> str:
 
 def _are_fixed(nodes: list[Any], more: tuple[str, ...]) -> bool:
     """True if the leaves have the same rows in each evaluation. more: kinds of leaves that count as such."""
-    leaves = [node for node in nodes if not node.children().size()]
-    return all(_kind(leaf) in (*_FIXED, *more) or _are_listed_files(leaf) for leaf in leaves)
+    return all(_kind(leaf) in (*_FIXED, *more) or _are_listed_files(leaf) for leaf in _leaves(nodes))
+
+
+def _leaves(nodes: list[Any]) -> list[Any]:
+    return [node for node in nodes if not node.children().size()]
 
 
 def _are_listed_files(leaf: Any) -> bool:

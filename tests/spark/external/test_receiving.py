@@ -1,5 +1,7 @@
 """A step gets all rows of an external stream, and acks the rows that it was given."""
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from acker import FailedException, Topology
 from acker.errors import UnknownSubscription, ValidationError
 from acker.spark import Acker
 from acker.spark.bolts.collector import Collector
+from acker.spark.external.look import Look, Looker, read_stamps
 from tests.helpers.builders.pipeline import Pipeline
 
 ROWS = 200
@@ -157,6 +160,31 @@ def test_a_row_that_a_reader_drops_for_another_column_gets_no_bit(
         read = spark.read.schema("value int, _acker_stamp string").option("mode", "DROPMALFORMED")
         assert collector.receive(read.csv(where), "items").agg({"value": "count"}).head() == (ROWS - 1,)
     assert topology.counters()["acked"] == ROWS - 1
+
+
+def test_a_file_that_is_written_anew_under_its_name_gets_no_bits_and_one_that_stays_is_looked_at_once(
+    spark: SparkSession, acker: Acker, topology: Topology, items: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    first, other, _ = sorted(Path(items).glob("part-*.parquet"))
+    where, looks = tmp_path / "one" / first.name, list[DataFrame]()
+    where.parent.mkdir()
+
+    def counted(rows: DataFrame, looker: Looker) -> Look:
+        looks.append(rows)
+        return read_stamps(rows, looker)
+
+    monkeypatch.setattr("acker.spark.external.receiving.read_stamps", counted)
+    for new, acked in ((other, 0), (None, spark.read.parquet(str(other)).count())):
+        if new:
+            shutil.copy(first, where)
+        os.utime(where, (1, 1.234))
+        with acker.job(spark, "count") as collector:
+            collector.receive(spark.read.parquet(str(where.parent)), "items")
+            if new:
+                shutil.copy(new, where)
+        assert topology.counters()["acked"] == acked
+    assert len(looks) == 2 + 1
 
 
 def test_a_table_is_reconciled_again_and_says_which_rows_it_lacks(
