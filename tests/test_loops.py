@@ -79,7 +79,7 @@ def on_an_event_loop(running: AbstractAsyncContextManager[object]) -> Iterator[N
 
     thread = threading.Thread(target=asyncio.run, args=(until_over(),), daemon=True)
     thread.start()
-    assert begun.wait(WITHIN)
+    assert begun.wait(TIMEOUT)
     yield
     over.set()
     thread.join(TIMEOUT)

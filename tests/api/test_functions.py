@@ -12,6 +12,7 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out
 from acker.errors import FailedException
+from tests.helpers.faces import patient
 from tests.helpers.faces.api import READ, calling, serving
 
 CALL = "token-that-only-calls"
@@ -252,7 +253,9 @@ def test_a_caller_that_leaves_cancels_nothing(valkey_url: str, topology: Topolog
         Echo.may.clear()
         with calling(address, "") as client:
             with pytest.raises(httpx.ReadTimeout):
-                client.post("/drpc/echo", json={"args": [1]}, timeout=0.5)
+                client.post(
+                    "/drpc/echo", json={"args": [1]}, timeout=httpx.Timeout(patient.SECONDS, read=0.5)
+                )
             while kind_of_second(client) == (429, "too-many-streams"):
                 pass
             Echo.may.set()

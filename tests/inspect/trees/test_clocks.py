@@ -88,8 +88,9 @@ def test_the_ticks_keep_the_trees_that_wait_and_no_others(ledger: Ledger) -> Non
     beat(ledger, "gone", batch.slot, batch.reader, 1000.0)
     taken = take(ledger, "taken")
     text = Commit((stage(ledger, [named["commit"]]),), (taken,)).dump()
-    ledger.store.send(under_way.begun(ledger.core, "writer", 0, text))
-    found = {name: tree(ledger, anchor).wait for name, anchor in named.items()}
+    [begun, heartbeat] = under_way.begun(ledger.core, "writer", 0, text)
+    ledger.store.send([begun, heartbeat])
+    found = {name: tree(ledger, named[name]).wait for name in reversed(named)}
     assert {name: None if wait is None else wait.waits_for for name, wait in found.items()} == {
         "untaken": "the first subscription of stream untaken",
         "in_work": None,
@@ -99,6 +100,7 @@ def test_the_ticks_keep_the_trees_that_wait_and_no_others(ledger: Ledger) -> Non
     }
     assert found["commit"] == Wait("a commit that is under way")
     for _ in range(3):
+        ledger.store.send([heartbeat])
         ledger.run(downtime.keep(ledger.core))
         ledger.tick(force=True)
     left = {one.anchor for one in ledger.run(clocks.page(ledger.core)).trees}

@@ -103,14 +103,14 @@ def test_only_the_topologies_named_are_ticked(url: str) -> None:
 
 
 def test_tickers_side_by_side_rotate_as_one(url: str) -> None:
+    start = time.monotonic()
     ledger = opened(url, message_timeout=2.0)
     track(ledger, 50)
     with running(*(Ticker(Store(url)) for _ in range(4))):
-        start = time.monotonic()
         wait_until(lambda: rotations(ledger) >= 8, timeout=60)
         took = time.monotonic() - start
     # Two shards, a tick a second each: eight rotations are four ticks, and the first is due after a second.
-    assert took > 2.9
+    assert took > 3.9
     counters = ledger.counters()
     assert counters["expired"] == 50
     assert counters["rotations"] <= 2 * (took + 2)
@@ -193,7 +193,9 @@ def test_a_store_that_goes_away_is_waited_for(
         before = rotations(ledger)
         wait_until(lambda: rotations(ledger) >= before + 2, timeout=60)
         wait_until(lambda: "no ticks for now: over after" in caplog.text, timeout=60)
-    assert caplog.text.count("no ticks for now") == 2
+    said = [record.getMessage() for record in caplog.records if "no ticks for now" in record.getMessage()]
+    # A busy machine does not always answer within 0.2 s, either.
+    assert ["over after" in one for one in said] == [number % 2 == 1 for number in range(len(said))]
 
 
 def test_a_misconfigured_store_is_waited_for(
