@@ -37,6 +37,8 @@ PACES = 17
 """Most sources whose pace is kept: all spouts together, and the first that have registered."""
 _SPOUT_SHARDS = 16
 _MOST_BY = 200
+_LATELY = 600.0
+"""Seconds: a process that cannot read a source again says so more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ class _Stored:
     since: dict[str, float] = field(default_factory=dict)
     mutes: dict[str, Mute] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
+    unread: dict[str, tuple[float, str]] = field(default_factory=dict)
 
 
 def _stored(reply: Reply) -> _Stored:
@@ -193,6 +196,9 @@ def _stored(reply: Reply) -> _Stored:
             stored.mutes[name] = mute
         elif kind == "pace" and (pace := Pace.load(value)) is not None:
             stored.paces[name] = pace
+        elif kind == "unread":
+            at, _, reason = value.decode("utf-8", "replace").partition(" ")
+            stored.unread[name] = int(at) / 1000 if at.isdecimal() else 0.0, reason
         try:
             limit = float(value)
         except ValueError:
@@ -272,6 +278,7 @@ def _read(core: Core, read: Totals) -> Operation[Facts]:
         since=stored.since,
         mutes=stored.mutes,
         paces=stored.paces,
+        unread={name: reason for name, (noted, reason) in stored.unread.items() if at - noted < _LATELY},
     )
 
 

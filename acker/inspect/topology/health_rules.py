@@ -64,7 +64,7 @@ class Facts:
     for their next attempt: the time since that was due), as far as it was read. dead_letters: of spouts that
     have any. damage: the presently unreadable records. since: the time at which each trouble was first
     recorded, in Unix seconds. mutes: the word of people for troubles. paces: of sources that were watched, ""
-    for all spouts together.
+    for all spouts together. unread: for spouts whose source could not be read again lately, the reason.
     """
 
     config: TopologyConfig
@@ -80,6 +80,7 @@ class Facts:
     since: Mapping[str, float] = field(default_factory=dict)
     mutes: Mapping[str, Mute] = field(default_factory=dict)
     paces: Mapping[str, Pace] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 class Rule(NamedTuple):
@@ -112,16 +113,9 @@ def judge(facts: Facts) -> Judged:
             continue
         since = facts.since.get(rule.code) if seen.lasts is None else facts.at - seen.lasts
         trouble = Trouble(
-            rule.code,
-            rule.severity,
-            seen.text,
-            rule.advice,
-            since,
-            rule.threshold,
-            limit,
-            seen.value,
+            rule.code, rule.severity, seen.text, rule.advice, since, rule.threshold, limit, seen.value,
             seen.place,
-        )
+        )  # fmt: skip
         mute = facts.mutes.get(rule.code)
         if off:
             muted.append(Muted(trouble, Mute("", f"its threshold {rule.threshold} is switched off", None)))
@@ -252,13 +246,20 @@ def _unheard(facts: Facts, _: float) -> Finding | None:
 
 
 def _no_spout(facts: Facts, limit: float) -> Finding | None:
-    # Ticks confirm the outcomes of observing spouts.
-    taken = ((age, name) for name, age in facts.unconfirmed.items() if not name.endswith(OBSERVED))
-    age, name = max(taken, default=(0.0, ""))
+    # Ticks confirm the outcomes of observing spouts; rows that wait for their source have another rule.
+    taken = [name for name in facts.unconfirmed if not name.endswith(OBSERVED) and name not in facts.unread]
+    age, name = max(((facts.unconfirmed[name], name) for name in taken), default=(0.0, ""))
     if age < limit:
         return None
     text = f"spout {name} has not confirmed an outcome that came {words(age)} ago"
     return Finding(text, age, age, Place("spout", name))
+
+
+def _unread(facts: Facts, _: float) -> Finding | None:
+    for name, reason in sorted(facts.unread.items()):
+        text = f"rows of spout {name} wait, because their source cannot be read again: {reason}"
+        return Finding(text, place=Place("spout", name))
+    return None
 
 
 def _silent(facts: Facts, limit: float) -> Finding | None:
@@ -373,6 +374,7 @@ RULES: tuple[Rule, ...] = (
         "Start a stream's consumers, or declare its subscription, before its senders.",
     ),
     Rule("no-spout", "look", "silence", _no_spout, "Start the spout again: it gets what is not confirmed."),
+    Rule("unread", "look", None, _unread, "Mend the source, or `reread`: these rows are asked for again."),
     Rule("silent", "look", "silent", _silent, "See that its process runs, and that its source has records."),
     Rule(
         "dead-letters-full",

@@ -18,6 +18,7 @@ Code: TypeAlias = Literal[
     "unstamped",
     "unheard",
     "no-spout",
+    "unread",
     "silent",
     "dead-letters-full",
     "dead-letters",

@@ -20,7 +20,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.outcomes.outcomes import Confirmation, Entry, SlabOutcome
 from acker.ledger.slabs.causes import Cause
 from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, abreast, command
 from acker.streams.log import segments
 from acker.streams.sources import kept_ids, roots, scripts
 from acker.streams.sources.roots import Roots
@@ -30,6 +30,7 @@ GONE = "gone from its source"
 States: TypeAlias = dict[str, np.ndarray]
 """Id of roots -> the state of each row (`kept_ids`)."""
 _TAIL = 16
+_ABREAST = 16
 
 
 class Place(Protocol):
@@ -51,18 +52,68 @@ class Place(Protocol):
         """The rows of an outcome."""
 
 
+class KnownStates:
+    """States that a process has read before, each with the tail of what it read: that differs if they change.
+
+    It forgets the states that nobody has looked up since the last but one `turn`. For one thread.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[bytes, np.ndarray]] = {}
+        self._before: dict[str, tuple[bytes, np.ndarray]] = {}
+
+    def turn(self) -> None:
+        """Forgets the states that were not looked up since the last call."""
+        self._known, self._before = {}, self._known
+
+    def find(self, roots_id: str, tail: bytes) -> np.ndarray | None:
+        """The states of roots whose kept ids have that tail; None if they are not known."""
+        noted = self._known.get(roots_id) or self._before.get(roots_id)
+        if noted is None or noted[0] != tail:
+            return None
+        self._known[roots_id] = noted
+        return noted[1]
+
+    def note(self, roots_id: str, tail: bytes, state: np.ndarray) -> None:
+        """Notes states, with the tail that was read before them."""
+        self._known[roots_id] = tail, state
+
+
 def read_states(
-    core: Core, entries: Iterable[Entry], by_slab: Mapping[bytes, Place], states: States
+    core: Core,
+    entries: Iterable[Entry],
+    by_slab: Mapping[bytes, Place],
+    states: States,
+    earlier: KnownStates | None = None,
 ) -> Operation[None]:
     """Reads the states of rows that have not ended well, for roots that keep ids; asks nothing for others.
 
-    Roots whose ids are gone, or cannot be read, are left out.
+    Roots whose ids are gone, or cannot be read, are left out. earlier: saves the reading of states that have
+    not changed since it read them.
     """
-    for kept in {place.roots.id: place.roots for _, place in _failed(entries, by_slab)}.values():
-        if kept.id not in states:
-            table = yield from roots.kept_rows(core, kept)
+    wanted = {place.roots.id: place.roots for _, place in _failed(entries, by_slab)}
+    missing = [kept for kept in wanted.values() if kept.id not in states]
+    if not missing:
+        return
+    # Before the ids: a later change has another tail.
+    tails = yield [
+        command("GETRANGE", keys.Spout(core.config.name, kept.how.spout).rows(kept.id), -_TAIL, -1)
+        for kept in missing
+    ]
+    missed: list[tuple[Roots, bytes]] = []
+    for kept, tail in zip(missing, tails, strict=True):
+        if earlier is not None and (state := earlier.find(kept.id, tail)) is not None:
+            states[kept.id] = state
+        elif tail:
+            missed.append((kept, tail))
+    for first in range(0, len(missed), _ABREAST):
+        part = missed[first : first + _ABREAST]
+        tables = yield from abreast([roots.kept_rows(core, kept) for kept, _ in part])
+        for (kept, tail), table in zip(part, tables, strict=True):
             if table is not None:
                 states[kept.id] = kept_ids.states(table)
+                if earlier is not None:
+                    earlier.note(kept.id, tail, states[kept.id])
 
 
 def unread(entries: Iterable[Entry], by_slab: Mapping[bytes, Place], states: States) -> set[Confirmation]:

@@ -8,7 +8,7 @@ before a commit.
 from collections.abc import Mapping, Sequence
 
 from acker.ledger.settings.config import TopologyConfig
-from acker.store.keys import Spout, config, reached
+from acker.store.keys import Spout, config, health, reached
 from acker.store.operation import Request, Word, script
 
 
@@ -44,6 +44,11 @@ def find_kept_rows(spout: Spout, slabs: Sequence[bytes]) -> Request:
 def fill_rows(spout: Spout, roots_id: str, tail: bytes, rows: bytes) -> Request:
     """Replaces kept ids, as they were read, by others."""
     return script("fill_rows", [spout.kept, spout.rows(roots_id)], [roots_id, tail, rows])
+
+
+def note_unread(topology: str, spout: str, at: int, reason: str) -> Request:
+    """Notes at which time (ms), and why, the source of a spout could not be read again; "" drops the note."""
+    return script("note_unread", [config(topology), health(topology)], [spout, at, reason])
 
 
 def raise_highest(spout: Spout, highest: Mapping[str, int], seen: tuple[bytes, int]) -> Request:

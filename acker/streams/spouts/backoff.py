@@ -13,6 +13,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
 from acker.store.operation import Operation
 from acker.streams.sources.kept_rows import KeptSlab, kept_slabs, slabs_of
+from acker.streams.sources.rereads import KnownStates
 from acker.streams.sources.spout_options import SpoutOptions
 
 _FRACTION = 2**64
@@ -29,12 +30,14 @@ class SettleProgress:
 
     Attributes:
         ended: True if all existing outcomes have been read.
+        states: The states of kept ids that were read, so that ids that wait are not read at each look.
     """
 
     def __init__(self, core: Core, spout: str) -> None:
         self.core = core
         self.reader = OutcomeReader(core, spout)
         self.ended = False
+        self.states = KnownStates()
         self._open = False
         self._before = self.reader.offset
         self._started, self._passed, self._soonest = 0.0, 0, math.inf
@@ -43,6 +46,7 @@ class SettleProgress:
         """Begins a step."""
         if self._open or not self._passed or time.monotonic() >= self._again():
             self.reader.begin_again(range(len(self.core.shards)))
+            self.states.turn()
             self._begin()
         self._open, self.ended = True, False
 

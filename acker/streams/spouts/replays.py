@@ -230,7 +230,7 @@ def _read(
             names |= one
         due, wait = backoff.due(entries, places, seconds(instant[0]) if waits else 0.0)
         reading.passed(len(entries) - len(due), wait)
-        yield from rereads.read_states(core, due, places, states)
+        yield from rereads.read_states(core, due, places, states, reading.states)
         unread = rereads.unread(due, places, states)
         reading.passed(len(unread), _UNREAD_WAIT)
         due = [entry for entry in due if entry.confirmation not in unread]

@@ -9,7 +9,8 @@ Histories that were looked at, and their ends:
 
 - A process dies between "ids kept" and "rows emitted": the trees are pending, they expire, and come here.
 - A source that raises for ever: its rows wait, pending, within the high-water mark. Nobody replays or buries
-  them, so no attempt is used up, and the reason is logged. Other rows are asked for in other calls.
+  them, so no attempt is used up, and the reason is logged and shown. New rows are asked for in calls of
+  their own; rows that wait are asked for in turn.
 - Two processes read a row and get different rows, or one gets none: the first stored answer is used by all.
 - A process dies after an answer is stored, before a commit: the next settler uses the same answer. So does
   the process that finishes a stored commit.
@@ -24,39 +25,41 @@ tree each.
 """
 
 import logging
-import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 import pyarrow.compute as pc  # noqa: TID251 - as above
 
-from acker.errors import SchemaMismatch, ValidationError, is_interrupt, text_of
+from acker.errors import AckerError, SchemaMismatch, ValidationError, is_interrupt, text_of
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, follow
+from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
+from acker.ledger.settings.config import bounded_reason
 from acker.ledger.slabs.causes import log_error, said_by
 from acker.store import keys, loops
 from acker.store.loops import Pace
-from acker.store.operation import Operation, Request
+from acker.store.operation import Operation, Request, abreast
 from acker.store.replies import seconds
 from acker.streams.log import schemas, segments
 from acker.streams.log.segments import ANCHORS
-from acker.streams.sources import kept_ids, kept_rows, rereads, roots
-from acker.streams.sources.kept_rows import KeptSlab
+from acker.streams.sources import kept_ids, kept_rows, rereads, roots, scripts
 from acker.streams.sources.roots import Roots
 from acker.streams.spouts import backoff
-from acker.streams.spouts.backoff import SettleProgress
+from acker.streams.spouts.waiting_rows import Row, WaitingRows
 
 Reread: TypeAlias = Callable[[pa.Table], pa.Table]
 """Gets id columns of rows; returns the rows that their source has, with all columns of the spout's rows."""
 MOST_IDS = 5_000
 """Most ids that a source is asked for by one call."""
 _LOOK = 20_000
-_FEWER, _MORE = 4, 2
 _WAIT, _LONGEST_WAIT = 1.0, 60.0
-_RANDOM = random.SystemRandom()
+_ABREAST = 16
+_REASON = 300
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +68,7 @@ class _Unread:
     """Rows of one schema of ids that their source was not asked for."""
 
     ids: list[pa.Table] = field(default_factory=list)
-    places: list[tuple[Roots, int]] = field(default_factory=list)
+    places: list[Row] = field(default_factory=list)
 
 
 class Rereader:
@@ -75,10 +78,10 @@ class Rereader:
         ledger: The ledger of the topology.
         spout: The spout.
         reread: The function that asks the source, for at most `MOST_IDS` ids. It may raise: then these ids
-            wait, the reason is logged, and they are asked for again. After an error a call gets fewer ids,
-            chosen at random: so a row that makes it raise does not keep the others. It may return rows of
-            other ids, which are left out, and an id several times: the first row counts. A row of an id that
-            it leaves out becomes a dead letter at once (`acker.streams.sources.rereads.GONE`).
+            wait, the reason is logged and shown among the troubles of the topology, and they are asked for
+            again, fewer by a call (`acker.streams.spouts.waiting_rows`). It may return rows of other ids,
+            which are left out, and an id several times: the first row counts. A row of an id that it leaves
+            out becomes a dead letter at once (`acker.streams.sources.rereads.GONE`).
 
     Attributes:
         trouble: The reason why rows wait, or "".
@@ -89,9 +92,10 @@ class Rereader:
         self.spout = spout
         self.reread = reread
         self.trouble = ""
-        self._most = MOST_IDS
         self._failures = 0
-        self._progress: SettleProgress | None = None
+        self._noted = True
+        self._search: _Search | None = None
+        self._waiting = WaitingRows(MOST_IDS)
         self._stepping = threading.Lock()
 
     def step(self) -> int:
@@ -113,12 +117,20 @@ class Rereader:
         self.ledger = follow(self.ledger, self.ledger.store, self.ledger.config.name, create=False)
         if not self.ledger.config.ackers:
             return 0
-        if self._progress is None or self._progress.core is not self.ledger.core:
-            self._progress = SettleProgress(self.ledger.core, self.spout)
-        unread = self.ledger.run(_look(self.ledger.core, self.spout, self._progress))
-        if unread:  # the next look begins with the oldest again
-            self._progress = None
-        return sum(self._ask(one) for one in unread)
+        if self._search is None or self._search.core is not self.ledger.core:
+            self._search, self._waiting = _Search(self.ledger.core, self.spout), WaitingRows(MOST_IDS)
+        # New ones by themselves: rows that make their source raise do not keep them.
+        stored, raised = self._ask(self.ledger.run(self._search.look(self._waiting)))
+        if not raised and (again := self._waiting.take()):
+            answers, raised = self._ask(again)
+            stored += answers
+            if not raised:
+                self._waiting.succeeded()
+        self._failures = min(self._failures + 1, 10) if raised and not stored else 0
+        if not len(self._waiting):
+            self.trouble = ""
+        self._note()
+        return stored
 
     def run(self, stop: threading.Event) -> None:
         """Asks repeatedly, until `stop` is set, and waits for a store that is away."""
@@ -128,30 +140,29 @@ class Rereader:
         done = self.step()
         return 0.0 if done else min(_LONGEST_WAIT, _WAIT * 2.0**self._failures)
 
-    def _ask(self, unread: _Unread) -> int:
-        """Asks for some of the rows, and stores the answers."""
-        ids = pa.concat_tables(unread.ids)
-        chosen = sorted(_RANDOM.sample(range(ids.num_rows), min(self._most, ids.num_rows)))
-        ids, places = ids.take(pa.array(chosen)), [unread.places[at] for at in chosen]
-        try:
-            rows = self._checked(ids, self.reread(ids), places[0][0])
-            given, asked = _keys(rows.select(ids.column_names)), _keys(ids)
-        except BaseException as error:
-            if is_interrupt(error):
-                raise
-            self._failed(error, len(chosen))
-            return 0
-        self.trouble, self._failures, self._most = "", 0, min(MOST_IDS, self._most * _MORE)
-        by_key: dict[str, int] = {}
-        for at, key in enumerate(given):
-            by_key.setdefault(key, at)
-        answers: dict[str, tuple[Roots, dict[int, int | None]]] = {}
-        for key, (of, place) in zip(asked, places, strict=True):
-            answers.setdefault(of.id, (of, {}))[1][place] = by_key.get(key)
-        stored = 0
-        for of, own in answers.values():
-            stored += self.ledger.run(_store(self.ledger.core, of, own, rows))
-        return stored
+    def _ask(self, rows: Sequence[Row]) -> tuple[int, bool]:
+        """Asks for rows, and stores the answers: their number, and True if the source raised."""
+        stored, raised = 0, False
+        for unread in self.ledger.run(_read_ids(self.ledger.core, rows)):
+            ids = pa.concat_tables(unread.ids)
+            try:
+                answer = self._checked(ids, self.reread(ids), unread.places[0][0])
+                given, asked = _keys(answer.select(ids.column_names)), _keys(ids)
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                raised = True
+                self._failed(error, unread.places)
+                continue
+            by_key: dict[str, int] = {}
+            for at, key in enumerate(given):
+                by_key.setdefault(key, at)
+            answers: dict[str, tuple[Roots, dict[int, int | None]]] = {}
+            for key, (of, place) in zip(asked, unread.places, strict=True):
+                answers.setdefault(of.id, (of, {}))[1][place] = by_key.get(key)
+            for of, own in answers.values():
+                stored += self.ledger.run(_store(self.ledger.core, of, own, answer))
+        return stored, raised
 
     def _checked(self, ids: pa.Table, rows: object, of: Roots) -> pa.Table:
         """The rows that the source has given, with the columns of the spout.
@@ -175,15 +186,26 @@ class Rereader:
         batches = [segments.conform(batch, wanted) for batch in rows.combine_chunks().to_batches()]
         return pa.Table.from_batches(batches, wanted)
 
-    def _failed(self, error: BaseException, asked: int) -> None:
+    def _failed(self, error: BaseException, rows: Sequence[Row]) -> None:
         reason = said_by(error)
         if reason != self.trouble:
             what = text_of(error) or reason
             log_error(
                 _log, error, "rows of spout %r wait, and their source is asked again: %s", self.spout, what
             )
-        self.trouble, self._failures = reason, min(self._failures + 1, 10)
-        self._most = max(1, min(self._most, asked) // _FEWER)
+        self.trouble = reason
+        self._waiting.failed(rows)
+
+    def _note(self) -> None:
+        """Notes the trouble for people, or that there is none any more."""
+        if not self.trouble and not self._noted:
+            return
+        topology, reason = self.ledger.config.name, bounded_reason(" ".join(self.trouble.split()), _REASON)
+        with suppress(AckerError):  # a note is worth less than the rows
+            [instant] = self.ledger.store.send([Request(keys.health(topology), ["TIME"])])
+            at = round(seconds(instant) * 1000)
+            self.ledger.store.send([scripts.note_unread(topology, self.spout, at, reason)])
+            self._noted = bool(reason)
 
 
 def _keys(ids: pa.Table) -> list[str]:
@@ -201,41 +223,82 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.add(column, 0.0) if pa.types.is_floating(kind) else column
 
 
-def _look(core: Core, spout: str, progress: SettleProgress) -> Operation[list[_Unread]]:
-    """Rows whose outcomes are due, and that were not read again yet, by the schema of their ids."""
-    progress.begin()
-    unread: dict[str, _Unread] = {}
-    count = looked = 0
-    while count < MOST_IDS and looked < _LOOK:
-        entries = yield from progress.read()
-        progress.ended = not entries
-        if not entries:
-            break
-        looked += len(entries)
+class _Search:
+    """A search for rows whose outcomes are due, and that were not read again yet.
+
+    It goes through all outcomes, and then begins with the oldest again. For one thread.
+    """
+
+    def __init__(self, core: Core, spout: str) -> None:
+        self.core = core
+        self.spout = spout
+        self._reader = OutcomeReader(core, spout)
+        self._states = rereads.KnownStates()
+        self._began, self._passed, self._ended = 0.0, 0, True
+
+    def look(self, waiting: WaitingRows) -> Operation[list[Row]]:
+        """The next of these rows, without rows that wait."""
+        now = time.monotonic()
+        pause = max(_WAIT, self._passed / _LOOK) if self._passed else 0.0
+        if self._ended and now >= self._began + pause:
+            self._reader.begin_again(range(len(self.core.shards)))
+            self._states.turn()
+            self._began, self._passed = now, 0
+        rows: list[Row] = []
+        looked = 0
+        while len(rows) < MOST_IDS and looked < _LOOK:
+            before = self._reader.offset
+            entries = yield from self._reader.read()
+            self._ended = not entries
+            if not entries:
+                break
+            looked += len(entries)
+            yield from self._add(entries, waiting, rows)
+            if len(rows) > MOST_IDS:  # the next look reads these entries again
+                self._reader.offset = before
+        return rows[:MOST_IDS]
+
+    def _add(self, entries: Sequence[Entry], waiting: WaitingRows, rows: list[Row]) -> Operation[None]:
+        """Adds the unread rows of entries to `rows`."""
         bad = [entry for entry in entries if entry.status != "acked"]
-        by_slab = yield from kept_rows.kept_slabs(core, spout, kept_rows.slabs_of(bad))
-        [instant] = yield [Request(keys.Spout(core.config.name, spout).kept, ["TIME"])]
-        due, wait = backoff.due(bad, by_slab, seconds(instant))
-        progress.passed(len(entries), min(wait or _WAIT, _WAIT))
-        wanted: dict[str, tuple[Roots, set[int]]] = {}
+        self._passed += len(bad)
+        by_slab = yield from kept_rows.kept_slabs(self.core, self.spout, kept_rows.slabs_of(bad))
+        [instant] = yield [Request(keys.Spout(self.core.config.name, self.spout).kept, ["TIME"])]
+        due, _ = backoff.due(bad, by_slab, seconds(instant))
+        states = rereads.States()
+        yield from rereads.read_states(self.core, due, by_slab, states, self._states)
         for entry in due:
             for outcome in entry.slabs:
-                place: KeptSlab | None = by_slab.get(outcome.slab)
-                if place is not None and place.roots.keeps_ids:
-                    wanted.setdefault(place.roots.id, (place.roots, set()))[1].update(place.rows(outcome))
-        for of, rows in wanted.values():
-            kept = yield from roots.kept_rows(core, of)
+                place = by_slab.get(outcome.slab)
+                if place is None or (state := states.get(place.roots.id)) is None:
+                    continue
+                rows += (
+                    (place.roots, row)
+                    for row in place.rows(outcome)
+                    if state[row] == kept_ids.UNREAD and not waiting.wait(place.roots.id, row)
+                )
+
+
+def _read_ids(core: Core, rows: Iterable[Row]) -> Operation[list[_Unread]]:
+    """The ids of the rows that are unread still, by their schema."""
+    by_roots: dict[str, tuple[Roots, list[int]]] = {}
+    for of, row in rows:
+        by_roots.setdefault(of.id, (of, []))[1].append(row)
+    unread: dict[str, _Unread] = {}
+    every = list(by_roots.values())
+    for first in range(0, len(every), _ABREAST):
+        part = every[first : first + _ABREAST]
+        tables = yield from abreast([roots.kept_rows(core, of) for of, _ in part])
+        for (of, places), kept in zip(part, tables, strict=True):
             if kept is None:
                 continue
             state = kept_ids.states(kept)
-            places = [row for row in sorted(rows) if state[row] == kept_ids.UNREAD][: MOST_IDS - count]
+            places = [row for row in places if state[row] == kept_ids.UNREAD]
             if places:
                 ids = kept.select(kept_ids.id_columns(kept)).take(pa.array(places))
-                one = unread.setdefault(f"{of.how.stream} {ids.schema.to_string()}", _Unread())
-                one.ids.append(ids)
-                one.places += [(of, row) for row in places]
-                count += len(places)
-    progress.finish(())
+                group = unread.setdefault(f"{of.how.stream} {ids.schema.to_string()}", _Unread())
+                group.ids.append(ids)
+                group.places += [(of, row) for row in places]
     return list(unread.values())
 
 

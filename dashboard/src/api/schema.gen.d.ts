@@ -2735,7 +2735,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Edge
              * @description The edge that leads there, if it is one.
@@ -3119,7 +3119,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Limit
              * @description The threshold.
@@ -5207,7 +5207,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Limit
              * @description The threshold.
@@ -10725,7 +10725,7 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The code of a trouble. */
-                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
                 topology: string;
             };
             cookie?: never;
@@ -10912,7 +10912,7 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The code of a trouble. */
-                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
                 topology: string;
             };
             cookie?: never;

@@ -65,6 +65,7 @@ BAD: dict[str, tuple[dict[str, Any], float | None]] = {
     "unstamped": ({"streams": [external(40, unstamped=20)]}, None),
     "unheard": ({"streams": [external(40, unheard=3)]}, None),
     "no-spout": ({"unconfirmed": {"s": 130.0, "other": 1.0}}, AT - 130),
+    "unread": ({"unread": {"s": "OSError: away"}, "unconfirmed": {"s": 130.0}}, None),
     "silent": ({"paces": {"s": Pace(9, AT - 130, AT, 20.0, STEADY)}}, AT - 130),
     "dead-letters-full": (
         {"dead_letters": {"s": 100_000}, "thresholds": Thresholds().changed({"dead_letters": 0})},

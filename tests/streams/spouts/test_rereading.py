@@ -1,5 +1,6 @@
 """Spouts that keep ids: what fails is read again from its source, whatever the source answers."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -7,13 +8,19 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
+from acker.inspect.topology import health
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
+from acker.store.operation import Operation
 from acker.streams.commits import publishing
 from acker.streams.dead_letters import dead_letters
+from acker.streams.sources import roots
+from acker.streams.sources.roots import Roots
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
-from acker.streams.spouts import settler
+from acker.streams.spouts import backoff, rereading, settler
+from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.rereading import Rereader
 from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines, pending, rows
@@ -27,13 +34,13 @@ class Source:
     def __init__(self, there: pa.Table) -> None:
         self.there = there
         self.asked: list[list[int]] = []
-        self.bad: int | None = None
-        """The id that makes it raise."""
+        self.bad = set[int]()
+        """The ids that make it raise."""
 
     def __call__(self, ids: pa.Table) -> pa.Table:
         """The rows of ids."""
         self.asked.append(ids.column("id").to_pylist())
-        if self.bad in self.asked[-1]:
+        if self.bad & set(self.asked[-1]):
             raise OSError("the source is away")
         wanted = set(self.asked[-1])
         return self.there.filter(pa.array([one in wanted for one in self.there.column("id").to_pylist()]))
@@ -56,6 +63,11 @@ def reader(ledger: Ledger, source: Source) -> Rereader:
 
 def write(ledger: Ledger, count: int = 10, first: int = 0) -> None:
     StreamSpout(ledger, HOW, ids=["id"]).write(lines(count, first))
+
+
+def unread(ledger: Ledger) -> list[str]:
+    troubles = ledger.run(health.health(ledger.core)).troubles
+    return [trouble.text for trouble in troubles if trouble.code == "unread"]
 
 
 def test_what_fails_is_read_again_and_buried_with_its_row(
@@ -92,22 +104,63 @@ def test_rows_whose_source_raises_wait_and_keep_no_other(
 ) -> None:
     write(ledger)
     fail(ledger, lambda row: True)
-    source.bad = 3
+    source.bad = {3}
     assert reader.step() == 0
     assert reader.trouble == "OSError: the source is away"
     assert settler.settle(ledger) == Stepped()
-    read = 0
-    for _ in range(1_000):  # fewer and fewer ids, by chance
-        read += reader.step()
-        if read == 9:
-            break
+    assert sum(reader.step() for _ in range(12)) == 9
     assert settler.settle(ledger) == Stepped()  # the outcomes of a slab wait together
     assert "rows of spout 's' wait, and their source is asked again: the source is away" in caplog.text
-    source.bad = None
+    assert unread(ledger) == [
+        "rows of spout s wait, because their source cannot be read again: OSError: the source is away"
+    ]
+    source.bad.clear()
     assert reader.step() == 1
     assert reader.trouble == ""
+    assert unread(ledger) == []
     assert settler.settle(ledger) == Stepped(replayed=10)
     assert {row["attempt"] for row in rows(ledger)} == {2}
+
+
+def test_each_row_is_asked_for_in_turn_however_many_make_the_source_raise(
+    ledger: Ledger, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rereading, "MOST_IDS", 16)
+    reader = Rereader(ledger, "s", source)
+    write(ledger, 48)
+    fail(ledger, lambda row: True)
+    source.bad = set(range(32))
+    assert [reader.step() for _ in range(3)] == [0, 0, 16]
+    assert source.asked[2] == list(range(32, 48))
+    source.asked.clear()
+    for _ in range(2 * 32):
+        assert reader.step() == 0
+    assert sorted(source.asked) == sorted([[n] for n in range(32)] * 2)
+    source.bad.clear()
+    assert [reader.step() for _ in range(6)] == [1, 2, 4, 8, 16, 1]
+
+
+def test_ids_that_wait_are_not_read_at_each_look(
+    ledger: Ledger, source: Source, reader: Rereader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, clock, kept = [""], [0.0], roots.kept_rows
+
+    def kept_rows(core: Core, of: Roots) -> Operation[pa.Table | None]:
+        read.append(of.id)
+        return kept(core, of)
+
+    write(ledger)
+    fail(ledger, lambda row: True)
+    with monkeypatch.context() as patched:
+        patched.setattr(backoff, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        patched.setattr(roots, "kept_rows", kept_rows)
+        progress: dict[str, SettleProgress] = {}
+        for _ in range(3):
+            assert settler.settle(ledger, readings=progress) == Stepped()
+            clock[0] += 100.0
+        assert len(read) == 2
+        assert reader.step() == 10
+        assert settler.settle(ledger, readings=progress) == Stepped(replayed=10)
 
 
 def test_the_source_may_give_other_rows_a_row_twice_or_none(
