@@ -12,7 +12,7 @@ from acker.ledger.client import Ledger
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from tests.helpers.builders.kept_rows import fail, lines, rows
+from tests.helpers.builders.kept_rows import fail, letters, lines, rows
 from tests.helpers.faces.api import serving
 from tests.helpers.faces.browser import HOSTILE, NewPage, World
 from tests.helpers.servers.servers import wait_until
@@ -33,6 +33,7 @@ def replayed(ledger: Ledger) -> None:
     wait_until(lambda: len(rows(ledger)) == 3)  # the service settles, too, and may be in the middle of it
     fail(ledger, lambda row: row["id"] != 2, "no such shop " + "and no other either " * 12)
     settler.settle(ledger)
+    wait_until(lambda: len(letters(ledger)) == 2)  # as above: the page of a record does not ask again
 
 
 @pytest.mark.parametrize("options", [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE])
@@ -88,6 +89,7 @@ def test_the_step_and_the_batch_that_failed_a_record_are_told_in_each_list(
         StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1)).write(lines(1))
         fail(ledger, lambda _: True, "no such shop", "price", 1234)
         settler.settle(ledger)
+        wait_until(lambda: letters(ledger))  # the service settles, too
         page = new_page("/")
         for path in ("outcomes", "dead-letters?view=rows", "find?id=0"):
             page.goto(f"{world.address}/t/steps/{path}")

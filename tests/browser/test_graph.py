@@ -12,7 +12,7 @@ from acker.ledger.client import Ledger
 from tests.helpers.builders.graphs import at_work, chain
 from tests.helpers.builders.streaming import ack, emit, take
 from tests.helpers.faces import patient
-from tests.helpers.faces.browser import NewPage, World
+from tests.helpers.faces.browser import NewPage, World, wait_until_complete
 from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.slow
@@ -186,6 +186,7 @@ def test_it_is_live_and_only_what_is_new_moves_it(new_page: NewPage, ledger: Led
     at_work(ledger, "split", reads="lines")
     split = node(page, "step:split")
     expect(split).to_contain_text("seen ")
+    wait_until_complete(page)
     box = split.bounding_box()
     emit(ledger, 30)
     expect(split).to_contain_text("30 behind")

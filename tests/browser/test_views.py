@@ -243,7 +243,7 @@ def test_a_tree_that_nobody_knows_is_said_to_be_so(new_page: NewPage) -> None:
 def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_what(
     new_page: NewPage, world: World, axe: Callable[[Page], list[str]]
 ) -> None:
-    ledger = world.ledger("places", ackers=1, traces=1)
+    ledger = world.ledger("places", ackers=1, message_timeout=3600.0, traces=1)
     for name in ("audit", "count"):
         Stream(ledger, "lines").subscribe(name)
     anchor, other = emit(ledger, 2).tolist()

@@ -243,6 +243,7 @@ def test_a_slow_step_keeps_its_trees_alive(pipeline: Pipeline) -> None:
             for _ in range(4):  # without resets, the third expires them
                 wait_until(lambda: in_nursery() == 10)
                 ledger.tick(force=True)
+        ledger.tick(force=True)  # the thread may have reset them once more before it ended
         assert in_nursery() == 0
         collector.emit(batch, stream="copies")
 
@@ -253,5 +254,5 @@ def test_a_slow_step_keeps_its_trees_alive(pipeline: Pipeline) -> None:
         assert [one for one in told if "reset" in one] == ["timeout reset by slow, batch 0"]
     slow.consume("copies")
     counted = slow.counters()
-    assert counted.pop("rotations") >= 8
+    assert counted.pop("rotations") >= 10
     assert counted == {"tracked": 10, "acked": 10}
