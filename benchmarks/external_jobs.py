@@ -8,14 +8,15 @@ sink that drops the rows. Pairs, and what is measured of them, are as in benchma
     rows of 25, 500 bytes    tracked, with stamps, against plain Spark; the lines come from a stream, or files
     against a stream         tracked, the words as they are in files, against words in the store
     store                    bytes of a row in flight, of 500 random bytes and a tree: in files, in the store
-    exchanges                of a job with the store that receives 100 segments and sends 10 partitions
+    exchanges                of a driver that receives 100 segments and sends 10 partitions with the store: of
+                             a job, and of the second batch of a bolt
 """
 
-import json
 import secrets
 import shutil
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -169,31 +170,57 @@ def store(bench: Bench) -> Figure:
     )
 
 
-def flights(bench: Bench) -> Figure:
-    """Exchanges of a driver with the store, for a job that receives segments and sends partitions."""
+def flights(bench: Bench) -> list[Figure]:
+    """Exchanges of a driver with the store that receives 100 segments and sends 10 partitions.
+
+    They are counted for the second of two jobs, and for the second batch of a bolt: the first one shows its
+    scripts to the server. Of a job's, `acker.job` has four before its first call.
+    """
     redis.Redis.from_url(bench.url).flushall()
     base, acker = bench.new_directory(), Acker(bench.url, "t")
-    counts = list[int]()
+    jobs, batches = list[list[list[str]]](), list[list[list[str]]]()
+
+    def send(where: str) -> None:
+        with acker.job(bench.spark, "send") as collector:
+            numbers = bench.spark.range(0, SEGMENTS * 10, 1, 4).selectExpr("string(id) value")
+            rows = acker.track(numbers, "src", message_id="value").select("value", "_acker")
+            collector.emit(rows, "first", to=lambda w: w.mode("append").parquet(where), segment_rows=10)
+
+    def work(rows: DataFrame, collector: Collector) -> None:
+        target = str(base / secrets.token_hex(8))
+        collector.emit(rows.repartition(PARTITIONS), "second", to=lambda w: w.parquet(target))
+
+    bolt = acker.bolt("work", receives="first")(work)
+
+    def counted(batch: DataFrame, number: int) -> None:
+        with exchanges() as found:
+            bolt(batch, number)
+        batches.append(found)
+
     with Topology(bench.url, "t", ackers=1) as topology:
         for stream in ("first", "second"):
             topology.incoming(stream, subscription="work")
-        for run in range(2):  # the first one shows its scripts to the server
-            source, target = str(base / f"first{run}"), str(base / f"second{run}")
-            with acker.job(bench.spark, "send") as collector:
-                numbers = bench.spark.range(0, SEGMENTS * 10, 1, 4).selectExpr("string(id) value")
-                tracked = acker.track(numbers, "src", message_id="value")
-                to_source = lambda w, path=source: w.parquet(path)  # noqa: E731
-                collector.emit(tracked.select("value", "_acker"), "first", to=to_source, segment_rows=10)
+        for run in range(2):
+            source = str(base / f"first{run}")
+            send(source)
             with exchanges() as found, acker.job(bench.spark, "work") as collector:
-                rows = collector.receive(bench.spark.read.parquet(source), "first")
-                to_target = lambda w, path=target: w.parquet(path)  # noqa: E731
-                collector.emit(rows.repartition(PARTITIONS), "second", to=to_target)
-            counts.append(len(found))
-            if run:
-                print(json.dumps(found), file=sys.stderr)
-    return Figure(
-        "exchanges of a job: 100 segments, 10 partitions", counts[-1], 8, counts[-1] / 8, None, 1, ""
-    )
+                work(collector.receive(bench.spark.read.parquet(source), "first"), collector)
+            jobs.append(found)
+        for _ in range(2):
+            send(str(base / "first"))
+        files = bench.spark.readStream.schema("value string, _acker_stamp string")
+        rows = files.option("maxFilesPerTrigger", 4).parquet(str(base / "first"))
+        bench.finish(rows.writeStream.foreachBatch(counted))
+    figures = list[Figure]()
+    for name, found in (("job", jobs[1]), ("bolt's batch", batches[1])):
+        count = len(found)
+        print(f"exchanges of a {name}:", file=sys.stderr)
+        for number, requests in enumerate(found):
+            each = ", ".join(f"{count} {name}" for name, count in Counter(requests).items())
+            print(f"    {number + 1}: {each}", file=sys.stderr)
+        label = f"exchanges of a {name}: {SEGMENTS} segments, {PARTITIONS} partitions"
+        figures.append(Figure(label, count, 8, count / 8, None, 1, ""))
+    return figures
 
 
 def measure(bench: Bench, lines: pa.Table, count: int, *, quiet: bool) -> list[dict[str, Any]]:
@@ -206,7 +233,8 @@ def measure(bench: Bench, lines: pa.Table, count: int, *, quiet: bool) -> list[d
             print(figure, flush=True)
 
     add(store(bench))
-    add(flights(bench))
+    for figure in flights(bench):
+        add(figure)
     for size, asked in ((25, 1.6), (500, 1.2)):
         add(
             pairs(

@@ -26,7 +26,6 @@ from acker.streams.log import segments
 from acker.streams.log.segments import ANCHORS
 from acker.streams.staging import failed_rows, staging
 from acker.streams.staging.effects import EFFECT
-from acker.streams.staging.external import serving
 from acker.streams.staging.external.rows import receipts
 from acker.streams.staging.external.rows.carriers import COLUMN
 from acker.streams.staging.staging import FAILED, Staged
@@ -101,15 +100,12 @@ class ExternalWork(BatchWork):
         at = None if self.job is not None else self._batch
         fixed = not given_rows.are_steady(rows, at)
         files = None if fixed else given_rows.listed_files(rows, at)
-        core = self._ledger.core
         with self._of_batch():
             if fixed:
                 rows = rows.localCheckpoint(eager=True)
             received = receiving.receive(
-                self._ledger, rows, stream, self._of_rows, fixed=fixed, mark=mark, files=files
+                self._ledger, rows, stream, self._of_rows, self.name, fixed=fixed, mark=mark, files=files
             )
-        step = serving.serve(core, stream, received.slot, self._of_rows, self.name, shared=False)
-        self._ledger.run(step)
         self.received.append(received)
         self.given.append(of_query)
         return received.given()

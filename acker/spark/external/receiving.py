@@ -8,7 +8,7 @@ are as they were listed need no second look.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,10 @@ from acker.spark.external.stamp_arrays import StampArrays
 from acker.spark.queries.given_rows import Files, are_unchanged
 from acker.spark.runtime.arrow import arrow_column
 from acker.spark.runtime.pickling import Shipped
+from acker.store.operation import Operation, abreast
 from acker.streams.log import subscriptions
 from acker.streams.log.segments import ANCHORS
-from acker.streams.staging.external import bits, declaring
+from acker.streams.staging.external import bits, declaring, serving
 from acker.streams.staging.external.declaring import External
 from acker.streams.staging.external.rows import receipts
 from acker.streams.staging.external.rows.carriers import COLUMN
@@ -198,6 +199,7 @@ def receive(
     rows: DataFrame,
     stream: str,
     subscription: str,
+    step: str,
     *,
     fixed: bool,
     mark: bool = False,
@@ -210,6 +212,7 @@ def receive(
         rows: The rows, with the column `_acker_stamp`: a text, or an array of texts.
         stream: The stream.
         subscription: The subscription.
+        step: The name of the step that serves it.
         fixed: True if every evaluation gives the same rows.
         files: The files that all rows are read from, if they are known.
         mark: True if the rows get the column `_acker_known` (acker/spark/external/marking.py).
@@ -217,18 +220,26 @@ def receive(
     Raises:
         ValidationError: The rows have no such column, or have trees of their own.
         StreamKindError: The stream is managed.
+        SubscriptionInUse: A live step of another name serves the subscription.
     """
     check_column(rows, stream)
     core = ledger.core
-    external = ledger.run(declaring.declare(core, stream))
-    slot = ledger.run(subscriptions.subscribe(core, stream, subscription, "external"))
+    external = ledger.run(declaring.read(core, stream))
+    slots = [slot for slot, name in external.seen.items() if name == subscription]
+    slot = slots[0] if slots else ledger.run(subscriptions.subscribe(core, stream, subscription, "external"))
     external.seen[slot] = subscription
     config = ledger.config
     look = read_stamps(rows, Looker(config.ackers, config.name, stream, external))
     asked = {place: look.begun[place[0]] for place in look.rows}
-    found = ledger.run(find_over(core, stream, external, slot, asked)) if asked else {}
+    asking: list[Operation[Any]] = [
+        serving.serve(core, stream, slot, subscription, step, shared=False),
+        find_over(core, stream, external, slot, asked),
+    ]
+    if mark:
+        asking.append(find_received(core, slot, asked))
+    _, found, *marks = ledger.run(abreast(asking))
     over = frozenset(place for place, is_over in found.items() if is_over)
-    known = ledger.run(find_received(core, slot, asked)) if mark else None
+    known = marks[0] if mark else None
     return Received(ledger, stream, rows, external, slot, look, over, fixed, known, files)
 
 

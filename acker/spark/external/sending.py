@@ -27,7 +27,7 @@ from acker.spark.queries import batch_inputs, batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.runtime.arrow import map_in_arrow
 from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, abreast, command
 from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.log.subscriptions import HOLD_TTL, Range
 from acker.streams.staging.external import declaring
@@ -85,6 +85,7 @@ class Sends:
     _thread: int = field(default_factory=threading.get_ident)
     _given: set[tuple[str, str]] = field(default_factory=set)
     _places: dict[str, str] = field(default_factory=dict)
+    _noted: set[bytes] = field(default_factory=set)
 
     def check(self, stream: str, part: str, segment_rows: int) -> None:
         """Checks a call. Raises AckerError and ValidationError."""
@@ -130,12 +131,15 @@ class Sends:
         core = self.ledger.core
         key, name = keys.external(core.config.name, "sent", self.batch.query), self._field(stream, part)
         stream_keys, run = keys.Stream(core.config.name, stream), _BEGUN + secrets.token_hex(16).encode()
-        _, text, _, persist = yield [
+        _, text, _, persist, noted = yield [
             command("HSETNX", key, name, run),
             command("HGET", key, name),
             command("EXPIRE", key, HOLD_TTL),
             command("HGET", stream_keys.subscriptions, PERSIST),
+            command("HKEYS", key),
         ]
+        self._noted |= {one for one in noted if int(one.partition(b":")[0]) < self.batch.number}
+        self._noted.add(name.encode())
         before = _written(text)
         if before is not None and not (yield from sending.hold(core, before.sent)):
             before = None
@@ -157,27 +161,26 @@ class Sends:
         )
 
     def note(self, stream: str, part: str, written: Written) -> Operation[None]:
-        """Holds segments that were sent, and notes them. Raises AckerError if one is gone."""
+        """Holds segments that were sent, and notes them. Raises AckerError if one is gone.
+
+        Then the note counts as none: `begin` looks for its segments.
+        """
         core = self.ledger.core
-        if not (yield from sending.hold(core, written.sent)):
+        key = keys.external(core.config.name, "sent", self.batch.query)
+        noting = (
+            command("HSET", key, self._field(stream, part), written.dump()),
+            command("EXPIRE", key, HOLD_TTL),
+        )
+        if not (yield from sending.hold(core, written.sent, *noting)):
             raise AckerError(
                 f"stream {stream!r}: stamps were made over {core.config.stamp_ttl:,} s before their write "
                 "ended, or the store has lost them: nothing of the batch takes effect. Raise the setting "
                 "stamp_ttl of the topology if a write takes so long"
             )
-        key = keys.external(core.config.name, "sent", self.batch.query)
-        yield [
-            command("HSET", key, self._field(stream, part), written.dump()),
-            command("EXPIRE", key, HOLD_TTL),
-        ]
 
     def forget(self) -> None:
         """Deletes the notes of a batch that is committed, and of batches before it."""
-        if not self._given:
-            return
-        key = keys.external(self.ledger.core.config.name, "sent", self.batch.query)
-        [found] = self.ledger.store.send([command("HKEYS", key)])
-        names = [name for name in found if int(name.partition(b":")[0]) <= self.batch.number]
+        key, names = keys.external(self.ledger.core.config.name, "sent", self.batch.query), list(self._noted)
         for at in range(0, len(names), _TOGETHER):
             self.ledger.store.send([command("HDEL", key, *names[at : at + _TOGETHER])])
 
@@ -214,8 +217,12 @@ class Write:
         """
         ledger, stream = self.sends.ledger, self.stream
         context = self.rows.sparkSession.sparkContext
-        self._external = external = ledger.run(declaring.declare(ledger.core, stream))
-        begun, before, remembered = ledger.run(self.sends.begin(stream, self.part))
+        beginning: list[Operation[Any]] = [
+            declaring.read(ledger.core, stream),
+            self.sends.begin(stream, self.part),
+        ]
+        external, (begun, before, remembered) = ledger.run(abreast(beginning))
+        self._external = external
         if remembered:
             self.persist = True
         writer = SinkWriter(self._rows_for)

@@ -34,14 +34,16 @@ from acker.streams.staging import results, staging, vectors
 from acker.streams.staging.external.rows.sending import Sending
 from acker.streams.staging.staging import Staged
 
-_KEYS = 8
-"""Staged vectors that are asked for together: each has some megabytes at most."""
+_TOGETHER = 256
+"""Staged vectors that are asked for together, if they are small."""
+_READ_BYTES, _MOST_BYTES = 8 << 20, 1 << 20
+"""Bytes of vectors that are asked for together, and of a vector of which only that is known."""
 _CHUNKS = 64
 _PARTS = ("counts", "indexes", "lengths", "vectors")
 _SHARDS = 4
 """Shards that are checked together."""
-_Out: TypeAlias = tuple[str, bytes]
-"""The stream of staged rows, and the key of their vector."""
+_Out: TypeAlias = tuple[str, bytes, int]
+"""The stream of staged rows, the key of their vector, and about its bytes."""
 
 
 class _Read(NamedTuple):
@@ -122,12 +124,14 @@ def _check_trees(
     for piece in staged:
         for segment in piece.segments:
             for shard in segment.shards if segment.slots else ():
-                place = piece.stream, core.shards[shard].staged(segment.id, segment.slots[0])
+                key = core.shards[shard].staged(segment.id, segment.slots[0])
+                place = piece.stream, key, _MOST_BYTES
                 (gathering if segment.to else out[shard]).append(place)
     for sending in sent:
         for segment, _ in sending.segments:
             for shard in segment.shards if segment.slots else ():
-                out[shard].append((sending.stream, core.shards[shard].staged(segment.id, segment.slots[0])))
+                key = core.shards[shard].staged(segment.id, segment.slots[0])
+                out[shard].append((sending.stream, key, segment.bytes))
     checks = []
     for shard in range(ackers):
         others = {
@@ -141,7 +145,7 @@ def _check_trees(
         parts += yield from abreast(checks[first : first + _SHARDS])
     requests = [sections.within(trees, 1) for trees in parts if trees is not None]
     if gathering and len(requests) == len(parts):
-        emitted = yield from _read(core, [key for _, key in gathering])
+        emitted = yield from _read(core, [(key, size) for _, key, size in gathering])
         _check_out(
             np.sort(np.concatenate(requests)), gathering, emitted, lambda chunk: sections.within(chunk, 1)
         )
@@ -204,7 +208,10 @@ def _check_shard(
     core: Core, shard: int, read: _Read, out: Sequence[_Out], others: Mapping[str, Ids]
 ) -> Operation[Ids | None]:
     """Checks the staged rows of a shard; returns the trees in it that the batch has read."""
-    asked: list[Operation[Any]] = [_trees_read(core, shard, read), _read(core, [key for _, key in out])]
+    asked: list[Operation[Any]] = [
+        _trees_read(core, shard, read),
+        _read(core, [(key, size) for _, key, size in out]),
+    ]
     trees, emitted = yield from abreast(asked)
     if trees is not None:
         for what, anchors in others.items():
@@ -219,7 +226,7 @@ def _check_out(
     emitted: Sequence[Sequence[Ids] | None],
     known_as: Callable[[Ids], Ids] = lambda chunk: chunk,
 ) -> None:
-    for (stream, _), anchors in zip(out, emitted, strict=True):
+    for (stream, _, _), anchors in zip(out, emitted, strict=True):
         for chunk in anchors or ():
             _check_known(trees, known_as(chunk), f"for stream {stream!r}")
 
@@ -232,7 +239,8 @@ def _trees_read(core: Core, shard: int, read: _Read) -> Operation[Ids | None]:
     parts = [_trees(item, shard, core.config.ackers) for item in read.roots]
     parts.append(_of_shard(read.trees, shard, core.config.ackers))
     here = [item for item in read.segments if shard in item[2].shards]
-    found = yield from _read(core, [core.shards[shard].staged(segment.id, slot) for _, slot, segment in here])
+    staged = [(core.shards[shard].staged(segment.id, slot), _MOST_BYTES) for _, slot, segment in here]
+    found = yield from _read(core, staged)
     unknown = False
     for (stream, _, segment), anchors in zip(here, found, strict=True):
         if anchors is None:  # acked meanwhile, or it could not be read
@@ -259,14 +267,21 @@ def _check_known(trees: Ids, anchors: Ids, rows: str) -> None:
         )
 
 
-def _read(core: Core, places: Sequence[bytes]) -> Operation[list[list[Ids] | None]]:
+def _read(core: Core, places: Sequence[tuple[bytes, int]]) -> Operation[list[list[Ids] | None]]:
     """The trees of staged vectors (lua/streams/staging/stage.lua), a part for each chunk.
 
-    A vector that is gone has None. A few vectors are read at a time.
+    A vector that is gone has None. A few vectors are read at a time, by about their bytes.
     """
     trees: list[list[Ids] | None] = []
-    for first in range(0, len(places), _KEYS):
-        trees += yield from _read_few(core, places[first : first + _KEYS])
+    part, size = list[bytes](), 0
+    for key, vector_bytes in places:
+        if part and (len(part) == _TOGETHER or size + vector_bytes > _READ_BYTES):
+            trees += yield from _read_few(core, part)
+            part, size = [], 0
+        part.append(key)
+        size += vector_bytes
+    if part:
+        trees += yield from _read_few(core, part)
     return trees
 
 

@@ -6,6 +6,7 @@ number of a subscription.
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.records import passing_over
-from acker.store.replies import positive, whole
+from acker.store.replies import milliseconds, pairs, positive, whole
 from acker.streams.log import kinds
 from acker.streams.staging.external import scripts, subscribed
 
@@ -30,6 +31,7 @@ MOST_SEGMENTS = 1_000_000
 MOST_BYTES = 4 << 30
 """Bytes of the vectors of a stream's open segments, by default at most: 8 for each tree and subscription."""
 _MOST_TTL = 7 * 86400
+_OPTIONS = (b"lost_after", b"downtime", b"most_segments", b"most_bytes", b"slots", b"epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +101,53 @@ def declare(
     if isinstance(reply, redis.ResponseError):
         raise kinds.kind_error(stream, "managed")
     now, number, key, before, *options = reply
+    slots = _slots(options[4])
+    seen = yield from subscribed.names(core, stream, slots)
+    return _external(stream, int(now), int(number), (key, before), options, seen)
+
+
+def read(core: Core, stream: str) -> Operation[External]:
+    """Reads an external stream, by one flight where it is one already; declares it where it is not.
+
+    Raises StreamKindError if the stream is managed.
+    """
+    subscriptions = keys.Stream(core.config.name, stream).subscriptions
+    looks = command("HGETALL", subscriptions), Request(subscriptions, ["TIME"])
+    stored, instant = yield from core.name_stream(stream, *looks)
+    fields = pairs(stored)
+    number = whole(fields.get(kinds.FIELD.encode()), f"stream {stream!r}, its key", -1)
+    key, before = (fields.get(b"stamp_key:%d" % (of % 256), b"") for of in (number, number - 1))
+    if number < 0 or not key or b"epoch" not in fields:
+        return (yield from declare(core, stream))
+    seen = {slot: fields.get(b"slot:%d" % slot) for slot in _slots(fields.get(b"slots", b""))}
+    names = {slot: name.decode("utf-8", "replace") for slot, name in seen.items() if name is not None}
+    options = [fields.get(name, b"") for name in _OPTIONS]
+    return _external(stream, milliseconds(instant), number, (key, before), options, names)
+
+
+def _slots(text: bytes) -> list[int]:
+    return [int(slot) for slot in text.split(b",") if slot.isdigit()]
+
+
+def _external(
+    stream: str,
+    now: int,
+    number: int,
+    stored_keys: tuple[bytes, bytes],
+    options: Sequence[bytes],
+    seen: dict[int, str],
+) -> External:
+    """An external stream as the store has it. options: the values of `_OPTIONS`."""
+    key, before = stored_keys
     label = f"stream {stream!r}"
-    stamp_keys = {int(number): bytes.fromhex(key.decode())}
+    stamp_keys = {number: bytes.fromhex(key.decode())}
     if before:
-        stamp_keys[(int(number) - 1) % 256] = bytes.fromhex(before.decode())
-    lost, down = (
-        positive(stored or None, f"{label}, {name}", default)
-        for stored, name, default in zip(
-            options, ("lost_after", "downtime"), (LOST_AFTER, DOWNTIME), strict=False
-        )
-    )
+        stamp_keys[(number - 1) % 256] = bytes.fromhex(before.decode())
+    lost_after = positive(options[0] or None, f"{label}, lost_after", LOST_AFTER)
+    downtime = positive(options[1] or None, f"{label}, downtime", DOWNTIME)
     whole(options[2] or None, f"{label}, most_segments", MOST_SEGMENTS)
     whole(options[3] or None, f"{label}, most_bytes", MOST_BYTES)
-    slots = [int(slot) for slot in options[4].split(b",") if slot.isdigit()]
-    seen = yield from subscribed.names(core, stream, slots)
-    return External(stamp_keys, int(number), lost, down, int(now), options[5], seen)
+    return External(stamp_keys, number, lost_after, downtime, now, options[5], seen)
 
 
 def check_subscribed(core: Core, stream: str, external: External, slot: int) -> Operation[None]:

@@ -90,11 +90,14 @@ def places(core: Core, sent: Sequence[Sending]) -> list[VectorKey]:
     ]
 
 
-def hold(core: Core, sent: Sequence[Sending]) -> Operation[bool]:
-    """Gives staged segments a long time to live; False if one is gone in a shard."""
-    found = [key for key, _ in places(core, sent)]
-    replies = (yield [scripts.hold_external([key], HOLD_TTL) for key in found]) if found else []
-    return all(reply == 1 for reply in replies)
+def hold(core: Core, sent: Sequence[Sending], *also: Request) -> Operation[bool]:
+    """Gives staged segments a long time to live; False if one is gone in a shard.
+
+    also: Requests that are sent with it.
+    """
+    requests = [scripts.hold_external([key], HOLD_TTL) for key, _ in places(core, sent)]
+    replies = (yield [*requests, *also]) if requests or also else []
+    return all(reply == 1 for reply in replies[: len(requests)])
 
 
 def release(core: Core, sent: Sequence[Sending]) -> Operation[None]:
