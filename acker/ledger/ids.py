@@ -206,6 +206,18 @@ def split(anchors: Ids) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
     return (anchors - within).view(np.uint64), within >> 1
 
 
+def distinct(values: Ids) -> Ids:
+    """Distinct values, in order, as `np.unique` returns them. Runs of one value are collapsed first."""
+    return _without_repeats(np.sort(_without_repeats(values)))
+
+
+def _without_repeats(values: Ids) -> Ids:
+    if len(values) < 2:
+        return values
+    kept: Ids = values[np.concatenate(([True], values[1:] != values[:-1]))]
+    return kept
+
+
 def fold(anchors: Ids, values: Ids) -> tuple[Ids, Ids]:
     """XOR of the values of each anchor: distinct anchors, ordered as unsigned numbers, and their values.
 

@@ -73,7 +73,7 @@ class Looker(Shipped):
             stamps = stamp_arrays.read(seal, texts)
             counted.update(stamps.faults)
             counted.update(rows=batch.num_rows, stamps=stamps.stamps, several=stamps.several)
-            counted["unstamped"] += batch.num_rows - len(np.unique(rows))  # arrays without a text
+            counted["unstamped"] += batch.num_rows - np.count_nonzero(np.diff(rows, prepend=-1))
             seen.add(stamps)
         facts = np.array([counted[kind] for kind in _KINDS], np.int64).tobytes()
         columns = zip(*seen.places(), (_FACTS, 0, 0, facts, b""), strict=True)
@@ -111,7 +111,7 @@ class _Seen:
         ends = np.append(starts[1:], len(places))
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             segment, shard = divmod(int(places[start]), self.ackers)
-            packed, trees = bits.pack(positions[start:end]), np.unique(anchors[start:end])
+            packed, trees = bits.pack(positions[start:end]), ids.distinct(anchors[start:end])
             before = self.found.get((tokens[segment], shard))
             if before is not None:
                 packed, trees = bits.either(before[0], packed), np.union1d(before[1], trees)

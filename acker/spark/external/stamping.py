@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from acker.ledger.client import Ledger
-from acker.ledger.ids import Ids
+from acker.ledger.ids import Ids, distinct
 from acker.spark.external import stamp_arrays
 from acker.spark.external.reports import Report
 from acker.spark.runtime.pickling import Shipped
@@ -166,7 +166,7 @@ class _Open:
         self._lengths.append(lengths)
         self._anchors.append(anchors)
         self.rows += len(lengths)
-        self.trees.update(np.unique(anchors).tolist())
+        self.trees.update(distinct(anchors).tolist())
 
     def stamped(self) -> Stamped:
         """The whole segment."""

@@ -75,12 +75,12 @@ def are_steady(rows: DataFrame, batch: MicroBatch | None) -> bool:
         steady = steady and all(conf.get(f"spark.sql.files.{name}") == "false" for name in _PASS_OVER)
         if batch is None:
             return steady
-        plans = _query(rows, batch)
+        query = _query(rows, batch)
+        if query is None:
+            return False
+        written, planned = query[0].analyzedPlan(), query[1].optimizedPlan()
     except (AttributeError, Py4JError, TypeError):
         return False
-    if plans is None:
-        return False
-    written, planned = plans
     for node in _nodes(written):
         if operator := _left_out_by(node):
             raise UnsafePlan(
@@ -99,11 +99,11 @@ def listed_files(rows: DataFrame, batch: MicroBatch | None) -> Files | None:
     """
     try:
         leaves = _leaves(_nodes(rows._jdf.queryExecution().analyzed()))
-        if batch is not None:
-            plans = _query(rows, batch)
-            if plans is None:
-                return None
-            leaves = [leaf for leaf in leaves if _kind(leaf) != "LogicalRDD"] + _leaves(_nodes(plans[1]))
+        query = None if batch is None else _query(rows, batch)
+        if query is not None:  # a frame of another RDD stays among the leaves, and is none of files
+            of_batch = query[1].toRdd().id()
+            leaves = [leaf for leaf in leaves if _kind(leaf) != "LogicalRDD" or leaf.rdd().id() != of_batch]
+            leaves += _leaves(_nodes(query[1].optimizedPlan()))
         files = list[tuple[Any, int, int]]()
         for leaf in leaves:
             if _kind(leaf) in _FIXED:
@@ -152,14 +152,12 @@ def _left_out_by(node: Any) -> str | None:
 
 
 def _query(rows: DataFrame, batch: MicroBatch) -> tuple[Any, Any] | None:
-    """The plan of a query as it was written, and the plan of its batch; None if Spark does not tell."""
+    """A query, and the execution of its batch; None if Spark does not tell."""
     spark: Any = rows.sparkSession
     jvm: Any = spark.sparkContext._jvm
     active = spark._jsparkSession.sharedState().activeStreamingQueries()
-    execution = active.get(jvm.java.util.UUID.fromString(batch.query))
-    if execution is None:
-        return None
-    return execution.analyzedPlan(), execution.lastExecution().optimizedPlan()
+    query = active.get(jvm.java.util.UUID.fromString(batch.query))
+    return None if query is None else (query, query.lastExecution())
 
 
 def _nodes(plan: Any) -> list[Any]:

@@ -187,6 +187,21 @@ def test_a_file_that_is_written_anew_under_its_name_gets_no_bits_and_one_that_st
     assert len(looks) == 2 + 1
 
 
+def test_rows_of_an_rdd_in_a_batch_of_files_get_no_bits_if_a_later_evaluation_lacks_them(
+    pipeline: Pipeline, acker: Acker, topology: Topology, items: str, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+
+    @acker.bolt("count")
+    def count(batch: DataFrame, collector: Collector) -> None:
+        kept = batch.rdd.filter(lambda _: not gone.exists())
+        collector.receive(pipeline.spark.createDataFrame(kept, SCHEMA), "items")
+        gone.touch()
+
+    pipeline.run_on(pipeline.spark.readStream.schema(SCHEMA).parquet(items), "count", count)
+    assert topology.counters()["acked"] == 0
+
+
 def test_a_table_is_reconciled_again_and_says_which_rows_it_lacks(
     spark: SparkSession, acker: Acker, topology: Topology, items: str, tmp_path: Path
 ) -> None:

@@ -95,13 +95,13 @@ class Stamped:
 
     def weight(self) -> int:
         """Returns about the bytes of its vectors for one subscription."""
-        return _weight(np.unique(self.anchors))
+        return _weight(ids.distinct(self.anchors))
 
     def shards(self, ackers: int) -> dict[int, "Here"]:
         """The shards of the segment, each with the rows that have anchors there."""
         places = np.repeat(np.arange(len(self.lengths)), self.lengths)
         of = ids.shards_of(ids.split(self.anchors)[0], ackers)
-        return {shard: Here(np.unique(places[of == shard])) for shard in np.unique(of).tolist()}
+        return {shard: Here(ids.distinct(places[of == shard])) for shard in ids.distinct(of).tolist()}
 
     def vectors(self, slot: int, ackers: int) -> dict[int, list[UpdateCall]]:
         """The XOR of its tuples' ids for a subscription, by shard, as chunks of one call."""
