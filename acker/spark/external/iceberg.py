@@ -1,7 +1,12 @@
-"""Iceberg for bolts: writes that take effect once, also where their batch runs again."""
+"""Iceberg: writes of bolts take effect once, also where their batch runs again; spouts read rows by key."""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import ValidationError, shown
 from acker.spark.external.transactions import HasTransactions, transactions_of
+from acker.spark.source.rereading import Reread, by_key, check_names, check_rows, is_number
 
 PROPERTY = "acker.txn"
 """The property of a snapshot that names the write of a batch."""
@@ -50,3 +55,45 @@ def txn(collector: HasTransactions, name: str, table: str) -> dict[str, str] | N
         if collector.spark.sql(query).limit(1).collect():
             return None
     return {f"snapshot-property.{PROPERTY}": written}
+
+
+def reread(
+    table: str,
+    key: str | Sequence[str],
+    *,
+    snapshot: int | None = None,
+    rows: Callable[[DataFrame], DataFrame] | None = None,
+) -> Reread:
+    """Reads rows of a table of Iceberg again by their key, for `track(..., keep="ids", reread=...)`.
+
+    A row comes back as the table has it now: updated since it was tracked, or gone from its source, if it was
+    deleted. With `snapshot` it comes back as that snapshot had it, until the snapshot expires.
+
+    Args:
+        table: The name of the table, as in SQL: `catalog.namespace.table`.
+        key: The columns that name a row. They must be among the kept ones: `message_id`, or of `place`.
+        snapshot: The id of the snapshot to read; None reads the latest. Rows that came later than the
+            snapshot count as gone from their source.
+        rows: Makes the tracked rows of the rows of the table; None keeps all columns.
+
+    Returns:
+        The function for `reread`.
+
+    Raises:
+        ValidationError: An argument is invalid.
+    """
+    check_names("iceberg.reread", table=table)
+    check_rows("iceberg.reread", rows)
+    if snapshot is not None and not is_number(snapshot):
+        raise ValidationError(f"iceberg.reread: snapshot: expected an id, got {shown(snapshot)}")
+
+    def read(spark: SparkSession) -> DataFrame:
+        reader = spark.read.format("iceberg")
+        if snapshot is None:
+            spark.sql(f"refresh table {table}")  # catalogs cache tables
+        else:
+            reader = reader.option("snapshot-id", snapshot)
+        there = reader.load(table)
+        return there if rows is None else rows(there)
+
+    return by_key("iceberg.reread", read, key)

@@ -1,4 +1,12 @@
-"""Kafka for external streams: a stamp goes among the headers of its row, and comes back with them."""
+"""Kafka: stamps go among the headers of rows, and records are read again by their offsets.
+
+An external stream's stamp comes back with the headers of its row. A spout that keeps ids reads a record again
+by its topic, partition and offset.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
@@ -6,10 +14,15 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 from acker.errors import ValidationError, shown
 from acker.spark.external.sinks import Sink
+from acker.spark.source.rereading import Reread, check_names, check_rows
 from acker.streams.staging.external.rows.carriers import COLUMN, HEADER
 
 HEADERS = "headers"
 """The column of headers that Spark's source, with the option includeHeaders, and its sink have."""
+GAP = 1_000
+"""Offsets between two ids from which on two reads are better than a read of all between."""
+MOST_READS = 32
+"""Most reads of a call: beyond, the smallest gaps are read as well."""
 _KIND = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
@@ -39,6 +52,102 @@ def to(servers: str, topic: str | None = None, **options: object) -> Sink:
     if topic is not None:
         settings["topic"] = topic
     return Sink(lambda w: w.format("kafka").options(**settings).mode("append").save(), prepare=_with_headers)
+
+
+def reread(
+    servers: str,
+    topic: str | None = None,
+    *,
+    rows: Callable[[DataFrame], DataFrame] | None = None,
+    **options: object,
+) -> Reread:
+    """Reads records of Kafka again by their offsets, for `track(..., keep="ids", reread=...)`.
+
+        records = spark.readStream.format("kafka").options(...).load()
+        orders = acker.track(
+            records.selectExpr("string(key) id", "value", "topic", "partition", "offset"), "orders",
+            message_id="id", keep="ids", place=["topic", "partition", "offset"],
+            reread=kafka.reread(SERVERS, rows=lambda records: records.selectExpr("string(key) id", "value",
+                                "topic", "partition", "offset")),
+        )
+
+    The offsets of a call are sorted, and divided where more than `GAP` lie between two of them: so one old
+    failure and one new one are not the whole topic between them. A call makes `MOST_READS` bounded reads at
+    most. A record that the topic has no longer, by retention or compaction, is gone from its source. Brokers
+    that are away, or a topic that is, raise, and the rows wait.
+
+    Args:
+        servers: The addresses of brokers, `host:port,...`.
+        topic: The topic; None for ids with the column `topic`.
+        rows: Makes the tracked rows of records, as the program has made them before `track`. It must keep the
+            columns `partition` and `offset`, and `topic` if it is kept. None keeps the columns of Spark's
+            source.
+        **options: Further options of Spark's source, as `includeHeaders`.
+
+    Returns:
+        The function for `reread`.
+
+    Raises:
+        ValidationError: An argument is invalid.
+    """
+    check_names("kafka.reread", servers=servers, topic="of each row" if topic is None else topic)
+    check_rows("kafka.reread", rows)
+    settings = {"failOnDataLoss": "false", **{name: str(value) for name, value in options.items()}}
+    settings["kafka.bootstrap.servers"] = servers
+
+    def read(ids: DataFrame) -> DataFrame:
+        named = F.lit(topic) if topic is not None else F.col("topic").cast("string")
+        places = ids.select(named, F.col("partition").cast("int"), F.col("offset").cast("long")).collect()
+        if any(None in place for place in places):
+            raise ValidationError(
+                "kafka.reread: expected a topic, partition and offset of each id, got a null"
+            )
+        parts = [
+            ids.sparkSession.read.format("kafka").options(**settings, **_bounds(part)).load()
+            for part in cut((place[0], place[1], place[2]) for place in places)
+        ]
+        records = reduce(DataFrame.unionAll, parts)
+        return records if rows is None else rows(records)
+
+    return read
+
+
+def cut(places: Iterable[tuple[str, int, int]]) -> list[dict[tuple[str, int], tuple[int, int]]]:
+    """Divides places (topic, partition, offset) into reads: partition of a topic -> first and last offset.
+
+    There are `MOST_READS` reads at most, each with one range of a partition.
+    """
+    by_partition: dict[tuple[str, int], list[int]] = {}
+    for topic, partition, offset in sorted(set(places)):
+        by_partition.setdefault((topic, partition), []).append(offset)
+    reads: list[dict[tuple[str, int], tuple[int, int]]] = []
+    for partition_of, offsets in by_partition.items():
+        gaps = sorted(
+            (place for place in range(1, len(offsets)) if offsets[place] - offsets[place - 1] > GAP),
+            key=lambda place, offsets=offsets: offsets[place - 1] - offsets[place],  # type: ignore[misc]
+        )
+        begins = [0, *sorted(gaps[: MOST_READS - 1])]
+        for number, (first, after) in enumerate(zip(begins, [*begins[1:], len(offsets)], strict=True)):
+            if number == len(reads):
+                reads.append({})
+            reads[number][partition_of] = offsets[first], offsets[after - 1]
+    return reads
+
+
+def _bounds(part: dict[tuple[str, int], tuple[int, int]]) -> dict[str, str]:
+    """The options of a bounded read."""
+    assigned: dict[str, list[int]] = {}
+    first: dict[str, dict[str, int]] = {}
+    after: dict[str, dict[str, int]] = {}
+    for (topic, partition), (low, high) in part.items():
+        assigned.setdefault(topic, []).append(partition)
+        first.setdefault(topic, {})[str(partition)] = low
+        after.setdefault(topic, {})[str(partition)] = high + 1
+    return {
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(first),
+        "endingOffsets": json.dumps(after),
+    }
 
 
 def _with_headers(rows: DataFrame) -> DataFrame:

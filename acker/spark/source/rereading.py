@@ -13,6 +13,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql.types import IntegralType, StringType
 
 from acker.errors import AckerError, SchemaMismatch, ValidationError, shown
 from acker.ledger.client import Ledger
@@ -83,6 +84,46 @@ def check(schema: pa.Schema, ids: Sequence[str]) -> None:
     """Raises ValidationError if rows of a schema have not the columns that the store is to keep."""
     if ids:
         kept_ids.check_columns(schema, ids)
+
+
+def check_names(caller: str, **given: object) -> None:
+    """Raises ValidationError if an argument of a ready-made function is no text, or is empty."""
+    for name, text in given.items():
+        if not isinstance(text, str) or not text:
+            raise ValidationError(f"{caller}: {name}: expected a text, got {shown(text)}")
+
+
+def check_rows(caller: str, rows: object) -> None:
+    """Raises ValidationError if `rows` is neither a function nor None."""
+    if rows is not None and not callable(rows):
+        raise ValidationError(f"{caller}: rows: expected a function of a DataFrame, got {shown(rows)}")
+
+
+def is_number(value: object) -> bool:
+    """Returns True for an integer."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def by_key(caller: str, read: Callable[[SparkSession], DataFrame], key: object) -> Reread:
+    """A function that finds the rows of ids in a table by the columns of its key.
+
+    The table gets texts and numbers as a filter, by which its reader may leave out files. Raises
+    ValidationError for the key.
+    """
+    names = [key] if isinstance(key, str) else key
+    if not isinstance(names, Sequence) or not names or not all(isinstance(one, str) and one for one in names):
+        raise ValidationError(f"{caller}: key: expected names of columns, got {shown(key)}")
+
+    def find(ids: DataFrame) -> DataFrame:
+        keys = ids.select(*(quoted(name) for name in names)).distinct().collect()
+        there = read(ids.sparkSession)
+        for place, name in enumerate(names):
+            values = {row[place] for row in keys}
+            if None not in values and isinstance(ids.schema[name].dataType, (StringType, IntegralType)):
+                there = there.filter(quoted(name).isin(sorted(values)))
+        return there
+
+    return find
 
 
 def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> None:

@@ -1,0 +1,109 @@
+"""Ready-made functions for spouts that keep ids: they find the rows of ids in real sources."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+
+from acker.errors import ValidationError
+from acker.spark import delta, files, iceberg, kafka
+from acker.spark.external.kafka import GAP, MOST_READS, cut
+from acker.spark.source.rereading import by_key
+from tests.helpers.servers.kafka import Broker
+
+
+def test_rows_of_parquet_are_found_by_file_and_row(spark: SparkSession, tmp_path: Path) -> None:
+    there = str(tmp_path / "there")
+    spark.range(0, 30, 1, 3).selectExpr("id", "'line ' || id line").write.parquet(there)
+    placed = spark.read.parquet(there).select("*", "_metadata.file_path", "_metadata.row_index")
+    ids = spark.createDataFrame(
+        placed.filter("id in (3, 4, 17)").select("id", "file_path", "row_index").collect()
+    )
+    reread = files.reread(there, schema="id bigint, line string", rows=lambda found: found.filter("id <> 4"))
+
+    def found() -> dict[int, str]:
+        rows = reread(ids).join(ids, ["id", "file_path", "row_index"])
+        return {row.id: row.line for row in rows.collect()}
+
+    assert {row.id for row in reread(ids).collect()} == {*range(10), *range(10, 20)} - {4}  # of two files
+    assert found() == {3: "line 3", 17: "line 17"}
+    gone = ids.filter("id = 17").first()
+    assert gone is not None
+    Path(gone.file_path.removeprefix("file:")).unlink()
+    assert found() == {3: "line 3"}
+
+
+@pytest.mark.parametrize("other", ["json", "csv", "text", "orc"])
+def test_files_without_numbers_of_rows_are_refused_at_the_start(other: str) -> None:
+    with pytest.raises(ValidationError, match=f"'parquet', got '{other}', .* Give `track` an id of your own"):
+        files.reread("/in", format=other)
+
+
+def test_rows_of_a_table_are_found_by_key(spark: SparkSession, tmp_path: Path) -> None:
+    there = str(tmp_path / "there")
+    columns = ("'k' || id name", "if(id % 2 = 0, null, id) odd", "date_add(date'2026-01-01', int(id)) day")
+    spark.range(9).selectExpr("id", *columns).write.parquet(there)
+    ids = spark.read.parquet(there).filter("id in (2, 5)")
+    found: dict[Any, list[int]] = {}
+    for key in ("id", "name", ("name", "id"), "odd", "day"):
+        reread = by_key("t", lambda session: session.read.parquet(there), key)
+        names = [key] if isinstance(key, str) else list(key)
+        same = [F.col(f"a.{name}").eqNullSafe(F.col(f"b.{name}")) for name in names]
+        joined = reread(ids).alias("a").join(ids.alias("b"), same, "left_semi")
+        found[key] = sorted(row.id for row in joined.collect())
+    both = [2, 5]
+    assert found == {"id": both, "name": both, ("name", "id"): both, "odd": [0, 2, 4, 5, 6, 8], "day": both}
+
+
+def test_records_of_kafka_are_found_by_offset(spark: SparkSession, topics: Broker) -> None:
+    topic = topics.topic(2)
+    rows = spark.range(40).selectExpr("string(id) key", "'line ' || id value", "int(id % 2) partition")
+    to = {"kafka.bootstrap.servers": topics.servers, "topic": topic}
+    rows.coalesce(1).write.format("kafka").options(**to).save()
+    topics.delete_before(topic, 3)
+    places = [(topic, 0, 1), (topic, 0, 5), (topic, 1, 7), (topic, 1, 9), (topic, 1, 900)]
+    ids = spark.createDataFrame(places, "topic string, partition int, offset long")
+
+    def tracked(records: DataFrame) -> DataFrame:
+        return records.selectExpr("string(key) id", "string(value) line", "topic", "partition", "offset")
+
+    found = kafka.reread(topics.servers, rows=tracked)(ids).collect()
+    assert {(row.partition, row.offset) for row in found} >= {(0, 5), (1, 7), (1, 9)}
+    assert all(row.line == f"line {2 * row.offset + row.partition}" == f"line {row.id}" for row in found)
+    assert {(row.topic, row.partition) for row in found} == {(topic, 0), (topic, 1)}
+    assert min(row.offset for row in found) == 3
+
+
+def test_reads_are_cut_at_gaps_and_are_few() -> None:
+    assert cut([]) == []
+    near = [("a", 0, 5), ("a", 0, 5 + GAP), ("a", 1, 3), ("b", 0, 7), ("a", 0, 5)]
+    assert cut(near) == [{("a", 0): (5, 5 + GAP), ("a", 1): (3, 3), ("b", 0): (7, 7)}]
+    old_and_new = [("a", 0, 7), ("a", 0, 10_000_000), ("a", 1, 3)]
+    assert cut(old_and_new) == [{("a", 0): (7, 7), ("a", 1): (3, 3)}, {("a", 0): (10_000_000, 10_000_000)}]
+    many = [("a", 0, n * (GAP + n)) for n in range(1, 100)]
+    reads = cut(many)
+    assert len(reads) == MOST_READS
+    assert [read["a", 0] for read in reads[1:]] == [
+        (offset, offset) for _, _, offset in many[-MOST_READS + 1 :]
+    ]
+    assert reads[0]["a", 0] == (many[0][2], many[-MOST_READS][2])  # the smallest gaps are read
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "message"),
+    [
+        (files, {"path": ""}, "files.reread: path: expected a text, got ''"),
+        (files, {"path": "/in", "rows": 3}, "files.reread: rows: expected a function of a DataFrame, got 3"),
+        (kafka, {"servers": None}, "kafka.reread: servers: expected a text, got None"),
+        (kafka, {"servers": "a", "topic": ""}, "kafka.reread: topic: expected a text, got ''"),
+        (delta, {"table": "t", "key": ""}, "delta.reread: key: expected names of columns, got ''"),
+        (delta, {"table": "t", "key": "id", "version": -1}, "delta.reread: version: .* 0 or more, got -1"),
+        (iceberg, {"table": "t", "key": []}, r"iceberg.reread: key: expected names of columns, got \[\]"),
+        (iceberg, {"table": "t", "key": "id", "snapshot": "s"}, "iceberg.reread: snapshot: .* id, got 's'"),
+    ],
+)
+def test_arguments_are_checked_at_the_start(make: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        make.reread(**given)
