@@ -23,6 +23,7 @@ from acker.streams.sources.reached import Position
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
+from acker.streams.spouts.rereading import Rereader
 from tests.helpers.builders.ledgers import Trees, confirm_all, opened
 from tests.helpers.builders.streaming import take
 
@@ -46,6 +47,10 @@ def filled(url: str, name: str) -> Ledger:
     [roots] = spout.write(pa.table({"id": range(4)}))
     ledger.fail(roots.anchors()[:1], "bad")
     settler.settle(ledger)
+    by_id = StreamSpout(ledger, SpoutOptions("by_id", "by_id", "id", attempts=2), ids=["id"])
+    [roots] = by_id.write(pa.table({"id": range(3)}))
+    ledger.fail(roots.anchors()[:1], "bad")
+    assert Rereader(ledger, "by_id", lambda ids: ids).step() == 1
     writer = StreamWriter(ledger, "words")
     writer.write(pa.table({"word": ["to", "be"]}))
     batch = take(ledger, "lines", "one", reader=new_hex_id())
