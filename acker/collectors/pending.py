@@ -206,14 +206,14 @@ class Pending:
         with self._outbox.lock:
             for slab, letter in zip(slabs, letters, strict=True):
                 slab.tracked, slab.values = True, []
-                if letter in "RWCU" and slab.left:
+                if letter not in "AD" and slab.left:
                     reasons = {
-                        "R": self._outbox.ledger.config.rejection("R"),
-                        "W": self._outbox.ledger.config.rejection("W"),
                         "C": f"slab {slab.first} is tracked with other content",
                         "U": f"the store's record of slab {slab.first} cannot be read",
                     }
-                    self.report_all(slab, "rejected", reasons[letter])
+                    core = self._outbox.ledger.core
+                    reason = reasons.get(letter) or core.rejection(letter, self.spout)
+                    self.report_all(slab, "rejected", reason)
 
     # Outcomes
 

@@ -216,6 +216,32 @@ class Session:
         if self._exchange is not None:
             self._exchange.flush()
 
+    def pause_spout(self, name: str, *, by: str = "", reason: str = "") -> None:
+        """Pauses a spout: its new tracks are rejected until it is resumed. What is in flight goes on.
+
+        Args:
+            name: Name of the spout.
+            by: The name of the author.
+            reason: The reason, for people: the outcomes of rejected tracks have it, too.
+
+        Raises:
+            UnknownSpout: The topology has no spout of that name.
+            ValidationError: The spout only observes, or the topology tracks nothing.
+        """
+        from acker.inspect.operate import pauses
+
+        self._ledger.run(pauses.pause(self._ledger.core, name, by=by, reason=reason))
+
+    def resume_spout(self, name: str) -> None:
+        """Ends the pause of a spout; it has the errors of `pause_spout`.
+
+        Args:
+            name: Name of the spout.
+        """
+        from acker.inspect.operate import pauses
+
+        self._ledger.run(pauses.resume(self._ledger.core, name))
+
     def restore(self) -> None:
         """Stores the configuration and the spouts again in a store that lost all data."""
         try:

@@ -211,6 +211,10 @@ class SpoutPendingFull(AckerError):
     """The spout has `max_spout_pending` trees without an outcome and was asked not to wait."""
 
 
+class SpoutPaused(SpoutPendingFull, TrackRejected):
+    """The spout is paused: nothing was tracked. The message has the author and the reason of the pause."""
+
+
 class FailedException(AckerError):
     """Raised by user code to fail the tuples at hand (Storm's FailedException)."""
 

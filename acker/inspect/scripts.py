@@ -18,6 +18,18 @@ def note_server(key: bytes, owner: bytes, life: int = 0) -> Request:
     return script("note_server", [key, owner], [life])
 
 
+def pause_spout(shard: Shard, spout: str, record: str) -> Call:
+    """Pauses a spout in a shard; ends its pause there with an empty record."""
+    return Call(shard.number, scripts.get("pause_spout"), [], [spout, record], waits=True)
+
+
+def pause_kept(
+    spout: keys.Spout, present: bytes, value: str, ttl: int, seen: tuple[bytes, int], wait: tuple[int, int]
+) -> Request:
+    """Pauses a spout for its kept rows, or ends that. seen: its removals, and until when the call counts."""
+    return script("pause_kept", [spout.paused, spout.removals], [present, value, ttl, *seen], wait)
+
+
 def remove_spout_number(shard: Shard, spout: str) -> Call:
     """Frees a spout's number where it owes nothing."""
     return Call(shard.number, scripts.get("remove_spout_number"), [shard.outcomes(spout)], [spout])

@@ -31,7 +31,7 @@ from acker.store.operation import Request
 from acker.store.replies import seconds
 
 _LOOK = 1.0
-"""Seconds between two looks for topics that were made anew, at least."""
+"""Seconds between two looks for topics that were made anew, or for the end of a pause, at least."""
 _NOTE = 1.0
 """Seconds between two notes of what is done, at least."""
 _WAIT = 0.1
@@ -89,7 +89,7 @@ class KafkaSpout:
         self._untracked: list[Piece] = []
         self._again = 0
         self._replays = Replays(topology.ledger, topology.owner, name)
-        self._commit_at = self._look_at = self._note_at = 0.0
+        self._commit_at = self._look_at = self._note_at = self._resumed_at = 0.0
         self._broken = ""
         on_commit = settings.get("on_commit")
 
@@ -263,6 +263,9 @@ class KafkaSpout:
             return self._batch(read, no_trees, no_trees)
         self._unsent += read
         self._note_reached(done=False)
+        if self._is_paused():  # they are emitted when it is resumed
+            self._take_outcomes(_WAIT)
+            return self._emit([])
         try:
             anchors, edges = self._spout.emit_many(message_ids, wait=False)
         except SpoutPendingFull:
@@ -274,6 +277,14 @@ class KafkaSpout:
         else:
             self._flying |= slabs_of(pieces, anchors, self._topology.config.slab_trees)
         return self._batch(read, anchors, edges)
+
+    def _is_paused(self) -> bool:
+        """True while the spout is paused, as far as its rejected tracks have told it."""
+        core, now = self._topology.ledger.core, time.monotonic()
+        if self.name in core.paused and now >= self._resumed_at:
+            self._topology.ledger.run(core.read_pause(self.name))
+            self._resumed_at = now + _LOOK
+        return self.name in core.paused
 
     def _batch(self, read: list[Read], anchors: Ids, edges: Ids) -> KafkaBatch:
         messages, attempts_of = list[Message](), dict[int, int]()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypeVar, Unpack
 
-from acker.errors import TrackConflict, TrackRejected, UnknownTopology, UnreadableRecord
+from acker.errors import SpoutPaused, TrackConflict, TrackRejected, UnknownTopology, UnreadableRecord
 from acker.ledger.calls import core as operations
 from acker.ledger.calls import idempotence
 from acker.ledger.calls.calls import Call, Failed, Submission, Ticked, Updated, unreadable
@@ -84,6 +84,7 @@ class Ledger:
         Raises:
             ValidationError: An argument is not valid.
             TrackRejected: The topology is over its high-water mark.
+            SpoutPaused: The spout is paused.
             TrackConflict: The slab is tracked with other content.
             UnreadableRecord: The slab's record cannot be read.
         """
@@ -95,6 +96,8 @@ class Ledger:
         [letter] = self.track_slabs([slab], spout=spout)
         if letter in "RW":
             raise TrackRejected(self.config.rejection(letter))
+        if letter == "P":
+            raise SpoutPaused(self.core.rejection(letter, spout))
         if letter == "C":
             raise TrackConflict(
                 f"the tree of anchor {slab.anchors[0]} was tracked before, with other content"
@@ -106,7 +109,8 @@ class Ledger:
     def track_slabs(self, slabs: Sequence[NewSlab], *, spout: str) -> list[str]:
         """Tracks many slabs at once; returns a letter for each.
 
-        A tracked, D tracked before, C conflict, R rejected, U: its record cannot be read. Raises
+        A tracked, D tracked before, C conflict, R rejected, P: the spout is paused, U: its record cannot be
+        read. Raises
         ValidationError for an argument that is not valid, as the name of a member of a group.
         """
         if not str(spout).endswith(config.OBSERVED):

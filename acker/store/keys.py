@@ -223,7 +223,7 @@ class Spout:
     CLAIMED = "claimed"
     """Field of `counts`: a process takes the outcomes, so no other process settles them."""
 
-    __slots__ = ("_prefix", "counts", "dead", "highest", "kept")
+    __slots__ = ("_prefix", "counts", "dead", "highest", "kept", "letters", "paused")
 
     def __init__(self, topology: str, spout: str) -> None:
         self._prefix = prefix = f"acker:{{{topology}@{spout}}}:".encode()
@@ -235,11 +235,10 @@ class Spout:
         """Hash: partition of the source -> the offset after its highest row."""
         self.dead = prefix + b"dead"
         """Stream: the facts of each dead letter (acker/streams/sources/dead_letter_store.py)."""
-
-    @property
-    def letters(self) -> bytes:
+        self.letters = prefix + b"letters"
         """Hash: number of a dead letter -> record of its roots, and its row."""
-        return self._prefix + b"letters"
+        self.paused = prefix + b"paused"
+        """String: the record of its pause (lua/inspect/pause_kept.lua)."""
 
     @property
     def slabs(self) -> bytes:

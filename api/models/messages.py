@@ -76,7 +76,7 @@ class TrackResult(Answer):
     tracked: int = Field(ge=0)
     duplicates: int = Field(ge=0, description="Tracked before with the same content: nothing changed.")
     conflicts: list[Id] = Field(description="Tracked before with other content: nothing changed.")
-    rejected: list[Id] = Field(description="Over the high-water mark: nothing changed.")
+    rejected: list[Id] = Field(description="Over the high-water mark, or of a paused spout: nothing changed.")
 
 
 class AckResult(Answer):

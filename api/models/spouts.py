@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from acker.inspect.trees.outcome_pages import CONFIRMATION_PATTERN, CONFIRMATIONS
-from api.fields import Answer, Count, Model, Name
+from api.fields import Answer, Count, Model, Name, Reason
 
 Confirmation = Annotated[
     str, Field(pattern=CONFIRMATION_PATTERN, examples=["2-1795230245678-0-0123456789abcdef"])
@@ -17,6 +17,14 @@ class Spout(Answer):
 
     topology: Name
     spout: Name
+
+
+class PauseBody(Model):
+    """The pause of a spout."""
+
+    reason: Reason = Field(
+        default="", description="Why, for others to read; outcomes of rejected tracks have it, too."
+    )
 
 
 class ConfirmBody(Model):

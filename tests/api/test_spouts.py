@@ -274,6 +274,39 @@ def test_a_topology_that_is_removed_meanwhile_is_unknown_and_not_full(
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:acker:unknown-topology")
 
 
+def test_a_spout_is_paused_by_an_operator_and_resumed(
+    client: httpx.Client, address: str, ledger: Ledger
+) -> None:
+    path = "/topologies/words/spouts/s/pause"
+    with calling(address, READ) as reader:
+        assert reader.put(path, json={}).status_code == 403
+        assert reader.delete(path).status_code == 403
+    answer = client.put(path, json={"reason": "a bad file"})
+    assert answer.status_code == 200, answer.text
+    paused = answer.json()
+    assert (paused["spout"], paused["reason"], paused["whole"]) == ("s", "a bad file", True)
+    state = client.get("/topologies/words").json()
+    assert state["health"]["paused"] == [paused]
+    assert [one["code"] for one in state["health"]["muted"]] == ["paused"]
+    anchor = str(ids.new_anchors(1)[0])
+    message = {"type": "track", "anchor": anchor, "value": "5", "message_id": "m", "spout": "s"}
+    tracked = client.post("/topologies/words/messages", json={"messages": [message]})
+    assert tracked.json()["track"] == {"tracked": 0, "duplicates": 0, "conflicts": [], "rejected": [anchor]}
+    assert (
+        client.get(f"{address}/metrics").text.count('acker_muted{topology="words",trouble="paused"} 1.0') == 1
+    )
+    for wrong, status in (("none", 404), ("s.observed", 422)):
+        assert client.put(f"/topologies/words/spouts/{wrong}/pause", json={}).status_code == status
+    assert client.delete(path).status_code == 204
+    assert client.get("/topologies/words").json()["health"]["paused"] == []
+    tracked = client.post("/topologies/words/messages", json={"messages": [message]})
+    assert tracked.json()["track"]["tracked"] == 1
+    noted = client.get("/topologies/words/activity").json()["activity"]
+    assert [(one["action"], one["reason"]) for one in noted[:2]] == [
+        ("resume-spout", ""), ("pause-spout", "a bad file"),
+    ]  # fmt: skip
+
+
 def test_a_spout_is_removed_when_it_owes_nothing(client: httpx.Client, address: str, ledger: Ledger) -> None:
     path = "/topologies/words/spouts/s"
     trees = Trees(3).track(ledger)

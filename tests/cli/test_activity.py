@@ -5,6 +5,9 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
+
+from acker.errors import SpoutPaused
 from acker.ledger.client import Ledger
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
@@ -54,3 +57,28 @@ def test_a_replay_of_all_is_one_entry_with_its_filter_and_its_sum(acker: Acker, 
     [entry] = found["activity"]
     assert (entry["action"], entry["count"], entry["target"]) == ("replay", 700, {"cause": "no such shop"})
     assert entry["calls"] >= 2
+
+
+def test_a_paused_spout_is_muted_health_and_activity_until_it_is_resumed(
+    acker: Acker, ledger: Ledger
+) -> None:
+    ledger.register_spout("lines")
+    author = f"{getpass.getuser()}@{socket.gethostname()} (not proved)"
+    paused = good(acker("pause", "words", "lines", "--reason", "a bad file", "--json"))
+    assert isinstance(paused, dict)
+    assert (paused["spout"], paused["by"], paused["reason"]) == ("lines", author, "a bad file")
+    health = good(acker("health", "words", "--json"))
+    assert isinstance(health, dict)
+    assert health["paused"] == [
+        {name: paused[name] for name in ("spout", "by", "reason", "since")} | {"whole": True}
+    ]
+    assert [one["code"] for one in health["muted"]] == ["paused"]
+    with pytest.raises(SpoutPaused, match="a bad file"):
+        track(ledger, "m")
+    assert acker("resume", "words", "lines").out == "spout lines of words goes on\n"
+    track(ledger, "m")
+    found = good(acker("activity", "words", "--json"))
+    assert isinstance(found, dict)
+    assert [(one["action"], one["target"], one["reason"]) for one in found["activity"]] == [
+        ("resume-spout", {"spout": "lines"}, ""), ("pause-spout", {"spout": "lines"}, "a bad file"),
+    ]  # fmt: skip

@@ -177,6 +177,14 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
             "words --action sing": USAGE,
         },
     ),
+    "pause": (
+        "words s",
+        {"words s": DONE, "words none": MISSING, "none s": MISSING, "words s.observed": USAGE},
+    ),
+    "resume": (
+        "words s",
+        {"words s": DONE, "words none": MISSING, "none s": MISSING, "words x/y": USAGE},
+    ),
     "remove": (
         "words --yes",
         {

@@ -3,6 +3,7 @@
 import pickle
 import socket
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -108,7 +109,8 @@ def test_a_flush_makes_room_for_rows_of_a_topology_that_tracks_none(
 
 
 def test_a_call_that_needs_the_store_is_refused_at_once(off: Topology) -> None:
-    for call in (off.stuck, off.remove, lambda: off.remove_spout("orders"), lambda: off.find("order-1")):
+    named = (off.remove_spout, off.pause_spout, off.resume_spout, off.find)
+    for call in (off.stuck, off.remove, *(partial(one, "order-1") for one in named)):
         with pytest.raises(TurnedOff, match="ACKER_OFF"):
             call()
 

@@ -139,6 +139,17 @@ def test_a_full_function_refuses_and_nothing_is_begun(topology: Topology) -> Non
         assert [one.result() for one in futures[:2]] == [0, 1]
 
 
+def test_a_paused_function_refuses_calls_and_goes_on_when_it_is_resumed(topology: Topology) -> None:
+    with counting().work(topology):
+        client = topology.drpc("count")
+        assert client.execute(1) == 1
+        topology.pause_spout("count", by="ann")
+        with pytest.raises(DRPCFull, match="spout 'count' of topology 't' is paused by ann"):
+            client.execute(2)
+        topology.resume_spout("count")
+        assert client.execute(3) == 3
+
+
 def test_who_calls_a_store_that_forgets_it_learns_that_nobody_answered(topology: Topology) -> None:
     counting().register(topology)
     call = Client(topology.ledger, "count").begin(1, timeout=0.5)

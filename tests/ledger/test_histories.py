@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from acker.inspect.scripts import pause_spout
 from acker.ledger import ids
 from acker.ledger.calls.calls import Submission
 from acker.ledger.calls.marks import Mark
@@ -231,6 +232,13 @@ class Histories(RuleBasedStateMachine):
         anchors = self.pick(random.Random(seed))[:300]
         moved = self.send(ledger, ledger.core.reset_timeout(np.array(anchors, dtype=np.int64)), resent)
         assert moved == self.model.reset_timeout(anchors)
+
+    @rule(client=CLIENTS, spout=st.sampled_from(SPOUTS), resent=st.booleans(), on=st.booleans())
+    def pause(self, client: int, spout: str, resent: bool, on: bool) -> None:
+        core = self.clients[client].core
+        calls = [pause_spout(shard, spout, "[1]" if on else "") for shard in core.shards]
+        self.send(self.clients[client], Submission(calls, lambda calls: [one.reply for one in calls]), resent)
+        (self.model.paused.add if on else self.model.paused.discard)(spout)
 
     @rule(client=CLIENTS)
     def rotate(self, client: int) -> None:

@@ -44,6 +44,13 @@ def _functions(store: Store, _: dict[str, Any]) -> list[str]:
     return [name.decode() for name in found]
 
 
+def _spouts(store: Store, given: dict[str, Any]) -> list[str]:
+    [found] = store.send([command("HKEYS", keys.config(given["topology"]))])
+    fields = (name.decode() for name in found)
+    return [name.removeprefix(keys.SPOUT_FIELD) for name in fields if name.startswith(keys.SPOUT_FIELD)]
+
+
 topologies = _names(_topologies)
 streams = _names(_streams)
 functions = _names(_functions)
+spouts = _names(_spouts)

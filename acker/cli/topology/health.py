@@ -106,7 +106,7 @@ def _show_completion(answer: "Completion") -> None:
         show("", places)
 
 
-_SHOWN = ("severity", "since", "ticking", "troubles", "muted", "thresholds")
+_SHOWN = ("severity", "since", "ticking", "troubles", "muted", "paused", "thresholds")
 _WORDS: dict[Level, str] = {
     "critical": "critical",
     "look": "needs a look",
@@ -143,7 +143,7 @@ def shown(judged: Health) -> list[Any]:
                 printable(mute.by) or "-",
                 until,
                 printable(mute.reason),
-                muted.trouble.text,
+                printable(muted.trouble.text),
             )
         parts += ["", mutes]
     return parts

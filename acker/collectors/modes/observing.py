@@ -214,6 +214,6 @@ class Recorder(Pending):
 
     def tracked(self, slabs: Sequence[Slab], letters: Sequence[str]) -> None:
         """Counts the trees that the ledger has not tracked."""
-        rejected = sum(slab.left for slab, letter in zip(slabs, letters, strict=True) if letter in "RWCU")
+        rejected = sum(slab.left for slab, letter in zip(slabs, letters, strict=True) if letter not in "AD")
         if rejected:
             self._observer.drop(rejected, "the store has no room for their trees")

@@ -28,7 +28,7 @@ PAGE = 200
 Action: TypeAlias = Literal[
     "create", "configure", "remove", "rotate-keys", "set-thresholds", "mute", "unmute", "fail", "reset",
     "replay", "discard", "declare-subscription", "rename-subscription", "remove-subscription", "give-back",
-    "remove-spout", "cancel-call", "remove-function",
+    "remove-spout", "pause-spout", "resume-spout", "cancel-call", "remove-function",
 ]  # fmt: skip
 ACTIONS: tuple[Action, ...] = get_args(Action)
 Via: TypeAlias = Literal["rest", "cli"]

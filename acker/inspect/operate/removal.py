@@ -12,6 +12,7 @@ from acker.inspect.topology import history
 from acker.inspect.topology.totals import totals
 from acker.ledger import ids
 from acker.ledger.calls import core as operations
+from acker.ledger.calls import idempotence
 from acker.ledger.calls.core import Core
 from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name, spout_of
@@ -92,6 +93,9 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
             f"{name} has {count:,} trees in flight, or with an outcome that is not confirmed: let a spout "
             "of that name take and confirm them first"
         )
+    # A spout of that name that comes later is not paused.
+    ends = [scripts.pause_spout(shard, spout, "") for shard in core.shards]
+    yield from idempotence.submit(core, ends)
     yield from topologies.remove_spout(core.config, spout)
     yield from _remove_kept(core, spout, lambda: _has_no_spout(core, spout))
     yield from _remove_reached(core, spout)
@@ -182,7 +186,7 @@ def _remove_kept(core: Core, spout: str, is_same: Callable[[], Operation[bool]])
     called = function_keys.Function(core.config.name, spout)
     gone = [
         *spout_keys.declared(), spout_keys.highest, spout_keys.dead, spout_keys.letters, spout_keys.members,
-        spout_keys.server, called.calls, called.deadlines, called.answers, called.counted,
+        spout_keys.server, spout_keys.paused, called.calls, called.deadlines, called.answers, called.counted,
     ]  # fmt: skip
     yield from topologies.forget_keys(spout_keys.removals, gone, is_same)
 

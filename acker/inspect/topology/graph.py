@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from acker.inspect.topology.health import Health, health
 from acker.inspect.topology.health_rules import WINDOW
-from acker.inspect.topology.troubles import Code, Severity, Trouble
+from acker.inspect.topology.troubles import Code, PausedSpout, Severity, Trouble
 from acker.inspect.trees import failures
 from acker.inspect.trees.failures import Counted
 from acker.ledger.calls.core import Core
@@ -54,6 +54,7 @@ class Node:
     dead_letters: Annotated[Count, "Rows that a spout has given up."] = 0
     dropped: Annotated[Count, "Segments dropped by a stream's limits."] = 0
     tuples: Annotated[Count | None, "Acked so far by a step. null where none are counted."] = None
+    paused: Annotated[PausedSpout | None, "The pause of a spout; null where it is not paused."] = None
 
     @property
     def age(self) -> Annotated[Seconds | None, "Seconds since one who runs it was seen last."]:
@@ -190,6 +191,7 @@ class _Drawing:
             failed=sum(count for (spout, _), count in ended.failed.items() if spout == name),
             expired=ended.expired.get(name, 0),
             dead_letters=self.health.dead_letters.get(name, 0),
+            paused=next((pause for pause in self.health.paused if pause.spout == name), None),
         )
 
     def _step(self, step: Step) -> None:
@@ -293,10 +295,11 @@ class _Drawing:
         dead_letters: int = 0,
         dropped: int = 0,
         tuples: int | None = None,
+        paused: PausedSpout | None = None,
     ) -> Node:
         node = Node(
             f"{kind}:{name}", kind, name, (), rows, trees, rows_behind, oldest, failed, expired, dead_letters,
-            dropped, tuples,
+            dropped, tuples, paused,
         )  # fmt: skip
         return self.nodes.setdefault(node.id, node)
 

@@ -12,18 +12,20 @@ from typing import Annotated
 from acker.errors import UnknownTopology, UnreadableRecord, ValidationError, shown
 from acker.inspect import scripts
 from acker.inspect.topology import history
-from acker.inspect.topology.health_rules import RULES, WINDOW, Facts, Recently, judge
+from acker.inspect.topology.facts import Facts, Recently
+from acker.inspect.topology.health_rules import RULES, WINDOW, judge
 from acker.inspect.topology.history import Reading
 from acker.inspect.topology.pace import Pace
 from acker.inspect.topology.series import series
 from acker.inspect.topology.thresholds import MOST_LIMIT, THRESHOLDS, Thresholds
 from acker.inspect.topology.totals import Totals, totals
-from acker.inspect.topology.troubles import CODES, Code, Level, Mute, Muted, Trouble
+from acker.inspect.topology.troubles import CODES, Code, Level, Mute, Muted, PausedSpout, Trouble
 from acker.inspect.topology.unreadable_topology import Damaged
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import HIDDEN, Instant
 from acker.ledger.outcomes.outcomes import Entry, parse_all
 from acker.ledger.settings.config import bounded_reason
+from acker.ledger.settings.pauses import RESUMED, Pause, parse
 from acker.ledger.steps.step_registry import steps
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
@@ -57,6 +59,7 @@ class Health:
     dead_letters: Annotated[Mapping[str, int], HIDDEN]
     streams: Annotated[Sequence[StreamTotals], HIDDEN]
     muted: Annotated[tuple[Muted, ...], "Troubles that are there, and somebody has muted."] = ()
+    paused: Annotated[tuple[PausedSpout, ...], "Spouts whose new tracks are rejected, by name."] = ()
 
     @property
     def severity(
@@ -102,6 +105,7 @@ def health(core: Core, read: Totals | None = None, *, note: bool = False) -> Ope
         facts.dead_letters,
         facts.streams,
         muted,
+        facts.paused,
     )
 
 
@@ -224,7 +228,8 @@ def _note(core: Core, facts: Facts, there: set[Code]) -> Operation[None]:
     new = {f"since:{code}": f"{facts.at:.3f}" for code in there if code not in facts.since}
     gone = [f"since:{code}" for code in facts.since if code not in there]
     gone += [f"mute:{code}" for code, one in facts.mutes.items() if (one.until or 0) <= facts.at]
-    counts = _work(core, facts)
+    resting = {pause.spout for pause in facts.paused} | ({""} if facts.paused else set())
+    counts = {name: count for name, count in _work(core, facts).items() if name not in resting}
     paces = {
         f"pace:{name}": facts.paces.get(name, Pace(count, 0.0, facts.at)).after(count, facts.at).dump()
         for name, count in counts.items()
@@ -261,9 +266,16 @@ def _read(core: Core, read: Totals) -> Operation[Facts]:
     except UnreadableRecord as error:
         damage, recently = str(error), Recently()
     letters: dict[str, int] = {}
+    kept: dict[str, bytes] = {}
     if names := sorted(core.spouts):
-        counts = yield [command("XLEN", keys.Spout(core.config.name, name).dead) for name in names]
-        letters = {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+        spouts = [keys.Spout(core.config.name, name) for name in names]
+        replies = yield [
+            *(command("XLEN", spout.dead) for spout in spouts),
+            *(command("GET", spout.paused) for spout in spouts),
+        ]
+        letters = {name: int(count) for name, count in zip(names, replies, strict=False) if count}
+        records = zip(names, replies[len(names) :], strict=True)
+        kept = {name: record for name, record in records if record and not record.startswith(RESUMED)}
     return Facts(
         config=core.config,
         at=at,
@@ -279,7 +291,21 @@ def _read(core: Core, read: Totals) -> Operation[Facts]:
         mutes=stored.mutes,
         paces=stored.paces,
         unread={name: reason for name, (noted, reason) in stored.unread.items() if at - noted < _LATELY},
+        paused=_paused(read, kept),
     )
+
+
+def _paused(read: Totals, kept: Mapping[str, bytes]) -> tuple[PausedSpout, ...]:
+    """The paused spouts. kept: the records beside their kept rows."""
+    names = sorted({*kept, *(name for shard in read.shards for name in shard.paused)})
+    paused = []
+    for name in names:
+        records = [shard.paused.get(name) for shard in read.shards] + [kept.get(name)]
+        pauses = [pause for record in records if record and (pause := parse(record)) is not None]
+        latest = max(pauses, key=lambda pause: pause.since, default=Pause("", "", 0.0))
+        since = latest.since or None
+        paused.append(PausedSpout(name, latest.by, latest.reason, since, all(records)))
+    return tuple(paused)
 
 
 def _recently(core: Core, at: float) -> Operation[Recently]:

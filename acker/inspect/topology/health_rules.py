@@ -5,13 +5,12 @@
 Terms: a tree is all that comes of one record.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from acker.inspect.topology.pace import Pace
-from acker.inspect.topology.thresholds import THRESHOLDS, Thresholds
-from acker.inspect.topology.totals import Totals
+from acker.inspect.topology.facts import Facts
+from acker.inspect.topology.thresholds import THRESHOLDS
 from acker.inspect.topology.troubles import (
     LEVELS,
     Code,
@@ -23,9 +22,7 @@ from acker.inspect.topology.troubles import (
     Trouble,
     words,
 )
-from acker.ledger.settings.config import DEAD_LETTERS, OBSERVED, TopologyConfig
-from acker.ledger.steps.step_registry import Step
-from acker.streams.log.stream_totals import StreamTotals
+from acker.ledger.settings.config import DEAD_LETTERS, OBSERVED
 
 WINDOW = 600
 """Seconds over which outcomes are counted: somewhat more where no service ran, and less since it was made."""
@@ -33,54 +30,6 @@ FEW = 10
 """With fewer failed or expired trees than these there is no report, unless there are no others."""
 SILENT = 60.0
 """Seconds; a shorter silence of a source is no trouble, however quick it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recently:
-    """The ends of trees in the window. seconds: its length, None for all since the topology was made."""
-
-    seconds: float | None = None
-    acked: int = 0
-    failed: int = 0
-    expired: int = 0
-    p99: float | None = None
-
-    @property
-    def ended(self) -> int:
-        """Trees that had an outcome."""
-        return self.acked + self.failed + self.expired
-
-    @property
-    def span(self) -> str:
-        """The window in words."""
-        return "so far" if self.seconds is None else f"in the last {words(self.seconds)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The figures to be judged. at: Unix seconds by the store's clock.
-
-    unconfirmed: for spouts with unconfirmed outcomes, the age in seconds of the oldest one (if its rows wait
-    for their next attempt: the time since that was due), as far as it was read. dead_letters: of spouts that
-    have any. damage: the presently unreadable records. since: the time at which each trouble was first
-    recorded, in Unix seconds. mutes: the word of people for troubles. paces: of sources that were watched, ""
-    for all spouts together. unread: for spouts whose source could not be read again lately, the reason.
-    """
-
-    config: TopologyConfig
-    at: float
-    totals: Totals
-    recently: Recently = Recently()
-    streams: Sequence[StreamTotals] = ()
-    steps: Sequence[Step] = ()
-    unconfirmed: Mapping[str, float] = field(default_factory=dict)
-    dead_letters: Mapping[str, int] = field(default_factory=dict)
-    damage: str = ""
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    since: Mapping[str, float] = field(default_factory=dict)
-    mutes: Mapping[str, Mute] = field(default_factory=dict)
-    paces: Mapping[str, Pace] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 class Rule(NamedTuple):
@@ -116,10 +65,10 @@ def judge(facts: Facts) -> Judged:
             rule.code, rule.severity, seen.text, rule.advice, since, rule.threshold, limit, seen.value,
             seen.place,
         )  # fmt: skip
-        mute = facts.mutes.get(rule.code)
+        mute = seen.mute or facts.mutes.get(rule.code)
         if off:
             muted.append(Muted(trouble, Mute("", f"its threshold {rule.threshold} is switched off", None)))
-        elif mute is not None and mute.until is not None and mute.until > facts.at:
+        elif mute is not None and (mute.until is None or mute.until > facts.at):
             muted.append(Muted(trouble, mute))
         else:
             troubles.append(trouble)
@@ -263,10 +212,14 @@ def _unread(facts: Facts, _: float) -> Finding | None:
 
 
 def _silent(facts: Facts, limit: float) -> Finding | None:
+    # The pace of all spouts together tells nothing while one of them is paused.
+    resting = {pause.spout for pause in facts.paused} | ({""} if facts.paused else set())
     quiet = [
         (silence, pace.gap, name)
         for name, pace in facts.paces.items()
-        if (silence := pace.silence(facts.at)) is not None and silence >= max(SILENT, limit * pace.gap)
+        if name not in resting
+        and (silence := pace.silence(facts.at)) is not None
+        and silence >= max(SILENT, limit * pace.gap)
     ]
     silence, gap, name = max(quiet, default=(0.0, 0.0, ""))
     if not quiet:
@@ -274,6 +227,22 @@ def _silent(facts: Facts, limit: float) -> Finding | None:
     who = f"spout {name}" if name else "the topology's spouts"
     text = f"{who} tracked nothing for {words(silence)}, and paused at most {words(gap)} before"
     return Finding(text, silence, silence / gap, Place("spout", name) if name else None)
+
+
+def _paused(facts: Facts, _: float) -> Finding | None:
+    paused = facts.paused
+    if not paused:
+        return None
+    lasts = max((facts.at - pause.since for pause in paused if pause.since is not None), default=None)
+    place = Place("spout", paused[0].spout)
+    if halves := [pause for pause in paused if not pause.whole]:
+        return Finding(f"{halves[0].text}: other parts take its tracks", lasts, place=place)
+    text = f"spouts {', '.join(pause.spout for pause in paused)} are paused"
+    if len(paused) == 1:
+        text = replace(paused[0], by="", reason="").text
+    authors = ", ".join(dict.fromkeys(pause.by for pause in paused))
+    reasons = "; ".join(dict.fromkeys(pause.reason for pause in paused if pause.reason))
+    return Finding(text, lasts, place=place, mute=Mute(authors, reasons, None))
 
 
 def _dead_letters(facts: Facts, limit: float) -> Finding | None:
@@ -376,6 +345,13 @@ RULES: tuple[Rule, ...] = (
     Rule("no-spout", "look", "silence", _no_spout, "Start the spout again: it gets what is not confirmed."),
     Rule("unread", "look", None, _unread, "Mend the source, or `reread`: these rows are asked for again."),
     Rule("silent", "look", "silent", _silent, "See that its process runs, and that its source has records."),
+    Rule(
+        "paused",
+        "look",
+        None,
+        _paused,
+        "Resume it (acker resume); where it is paused in part, pause it again or resume it.",
+    ),
     Rule(
         "dead-letters-full",
         "critical",

@@ -4,14 +4,15 @@ Terms: a tree is all that comes of one record; a slab is the trees that one call
 is the first of three time buckets, through which a tree goes until it expires.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from acker.errors import UnreadableRecord
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import HIDDEN, Count, Named, Seconds, Whole
 from acker.ledger.outcomes.counts import COUNTERS
+from acker.ledger.settings.pauses import FIELD
 from acker.ledger.tick import tick
 from acker.ledger.trees import scripts
 from acker.ledger.trees.buckets import BUCKETS, HOLDING, Bucket, Clock
@@ -45,6 +46,7 @@ class ShardTotals:
         that has no more and nothing was reset.
     unreadable: records that could not be read, and were passed over.
     counters: the exact counts of `acker.ledger.outcomes.counts.COUNTERS`.
+    paused: the records of the pauses of spouts here.
     """
 
     shard: Whole
@@ -58,6 +60,7 @@ class ShardTotals:
     oldest_age: Annotated[Seconds | None, "Seconds since the oldest pending tree was tracked, or less."]
     unreadable: Annotated[int, HIDDEN]
     counters: dict[str, int]
+    paused: Annotated[Mapping[str, bytes], HIDDEN] = field(default_factory=dict)
 
     @property
     def pending(self) -> Annotated[Count, "Trees in flight."]:
@@ -147,7 +150,8 @@ class Totals:
 def totals(core: Core) -> Operation[Totals]:
     """Returns the fill, the age and the counters of each shard and bucket."""
     clocks = yield from tick.clocks(core, core.shards)
-    names = [*HOLDING, "unreadable", *COUNTERS]
+    spouts = sorted(core.spouts)
+    names = [*HOLDING, "unreadable", *COUNTERS, *(FIELD + spout for spout in spouts)]
     requests = []
     for shard, (rotations, drained) in zip(core.shards, clocks, strict=True):
         # One more than there are: a rotation may be made until the script runs.
@@ -155,7 +159,8 @@ def totals(core: Core) -> Operation[Totals]:
     replies = yield requests
     at = replies[0][0][0] / 1000 if replies else None
     shard_totals = (
-        _shard_totals(core, shard.number, reply) for shard, reply in zip(core.shards, replies, strict=True)
+        _shard_totals(core, shard.number, reply, spouts)
+        for shard, reply in zip(core.shards, replies, strict=True)
     )
     return Totals(at, tuple(shard_totals))
 
@@ -166,10 +171,11 @@ def unreadable(core: Core) -> Operation[int]:
     return sum(whole(reply, "count of unreadable records") for reply in replies)
 
 
-def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:
+def _shard_totals(core: Core, shard: int, reply: Reply, spouts: Sequence[str]) -> ShardTotals:
     clock, counts, slabs, oldest = reply
     clock = Clock.from_reply(shard, clock)
-    numbers = [whole(value, f"counter of shard {shard}") for value in counts]
+    pauses = counts[len(counts) - len(spouts) :]
+    numbers = [whole(value, f"counter of shard {shard}") for value in counts[: len(counts) - len(spouts)]]
     if min(numbers[6:]) < 0:
         raise UnreadableRecord(f"counters of shard {shard}: expected numbers from 0, got {min(numbers[6:])}")
     age = None if clock.rotated_at < 0 else max(0, clock.now - clock.rotated_at) / 1000
@@ -192,6 +198,7 @@ def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:
         oldest_age=None if oldest < 0 else max(0, clock.now - oldest) / 1000,
         unreadable=numbers[6],
         counters=dict(zip(COUNTERS, numbers[7:], strict=True)),
+        paused={spout: record for spout, record in zip(spouts, pauses, strict=True) if record is not None},
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
-from acker.ledger.fields import HIDDEN, SPREAD, Examples, Instant
+from acker.ledger.fields import HIDDEN, SPREAD, Examples, Instant, Name, instant
 
 Code: TypeAlias = Literal[
     "no-ticks",
@@ -20,6 +20,7 @@ Code: TypeAlias = Literal[
     "no-spout",
     "unread",
     "silent",
+    "paused",
     "dead-letters-full",
     "dead-letters",
     "unreadable",
@@ -66,7 +67,9 @@ class Mute:
 
     by: Annotated[str, Examples("ann"), "The name of the token, or the user and host of a command line."]
     reason: str
-    until: Annotated[Instant | None, "null: its threshold is switched off, which has no end."]
+    until: Annotated[
+        Instant | None, "null: it has no end, as of a threshold that is switched off, or a paused spout."
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +80,38 @@ class Muted:
     mute: Annotated[Mute, SPREAD]
 
 
+@dataclass(frozen=True, slots=True)
+class PausedSpout:
+    """A spout whose new tracks are rejected, by somebody's word."""
+
+    spout: Name
+    by: Annotated[str, Examples("ann"), "The author; empty where the record cannot be read."]
+    reason: str
+    since: Annotated[Instant | None, "By the store's clock; null where that is not known."]
+    whole: Annotated[
+        bool, "False where a part of the store still takes its tracks: pause it again, or resume it."
+    ] = True
+
+    @property
+    def text(self) -> Annotated[str, HIDDEN]:
+        """The pause in words."""
+        by = f" by {self.by}" if self.by else ""
+        since = "" if self.since is None else f" since {instant(self.since)}"
+        reason = f": {self.reason}" if self.reason else ""
+        return f"spout {self.spout} is {'paused' if self.whole else 'paused in part'}{by}{since}{reason}"
+
+
 class Finding(NamedTuple):
-    """The finding of a rule: in words, its duration in seconds, if known, what was judged, and where."""
+    """The finding of a rule: in words, its duration in seconds, if known, what was judged, and where.
+
+    mute: of a finding that is somebody's will.
+    """
 
     text: str
     lasts: float | None = None
     value: float | None = None
     place: Place | None = None
+    mute: Mute | None = None
 
 
 def words(seconds: float) -> str:

@@ -23,7 +23,7 @@ from acker.ledger.calls import encoding, scripts
 from acker.ledger.calls.calls import HORIZON, Call, Failed, Submission, Updated, Writers, sums
 from acker.ledger.calls.marks import Mark
 from acker.ledger.ids import Ids
-from acker.ledger.settings import topologies
+from acker.ledger.settings import pauses, topologies
 from acker.ledger.settings.config import MAX_SPOUTS, Settings, TopologyConfig, check_name, spout_of
 from acker.ledger.slabs import registries, sections
 from acker.ledger.slabs import slabs as packing
@@ -52,6 +52,8 @@ class Core:
     """The spouts of a shard, by its last answer (acker/ledger/slabs/registries.py)."""
     removals: bytes = field(default=b"", compare=False)
     """The time of the topology's last removal, as this process has seen it (lua/store/includes/owned.lua)."""
+    paused: dict[str, bytes] = field(default_factory=dict, compare=False)
+    """The records of pauses of spouts, as rejected tracks had them (acker/ledger/settings/pauses.py)."""
     read_by: dict[str, object] = field(default_factory=dict, compare=False)
     """The readers of a stream with several, by its last answer (acker/streams/log/known_readers.py)."""
     waits: object = field(default=None, compare=False)
@@ -159,7 +161,7 @@ class Core:
         staged: Mapping[int, bytes] = MappingProxyType({}),
         emitted: int = 0,
     ) -> Submission[list[str]]:
-        """Tracks slabs; the result has for each, in order: A, D, C, R, W or U (lua/ledger/calls/track.lua).
+        """Tracks slabs; the result has for each, in order: A, D, C, R, W, P or U (`track.lua`).
 
         limit: most trees of a shard, if that is not its share of the high-water mark. how, staged: for roots,
         once or again, and the keys of their staged vectors, by shard. emitted: tuples that the caller has
@@ -194,7 +196,7 @@ class Core:
                     calls.append(keep(part, emitted=0 if calls else emitted))
                     part, trees, size = [], 0, 0
                 if cut := packing.pieces(packed, len(slab.anchors)):
-                    ahead += [(place, one) for one in self._ids_calls(shard, limit, names[place], slab, cut)]
+                    ahead += [(place, one) for one in self._ids_calls(shard, spout, limit, slab, cut)]
                     packed = b""
                 part.append((names[place], slab.values.astype("<i8", copy=False).tobytes(), packed))
                 trees += len(slab.anchors)
@@ -206,7 +208,12 @@ class Core:
                 call.turn = 1
 
         def result(calls: list[Call]) -> list[str]:
-            letters = "".join((call.reply or b"").decode() for call in calls[len(ahead) :])
+            letters = ""
+            for call in calls[len(ahead) :]:
+                tracked, _, record = (call.reply or b"").partition(b" ")
+                letters += tracked.decode()
+                if record:
+                    self.paused[spout_of(spout)] = record
             in_order = [letter for _, letter in sorted(zip(order, letters, strict=True))]
             for place, call in ahead:
                 if call.reply in (b"C", b"U"):
@@ -216,14 +223,28 @@ class Core:
         return Submission([call for _, call in ahead] + calls, result)
 
     def _ids_calls(
-        self, shard: int, limit: int, name: bytes, slab: NewSlab, pieces: Sequence[bytes]
+        self, shard: int, spout: str, limit: int, slab: NewSlab, pieces: Sequence[bytes]
     ) -> Iterator[Call]:
         """The calls that send a slab's message ids ahead of its track, in pieces."""
+        name, count = ids.slab_of(int(slab.anchors[0])), len(slab.anchors)
         for number, piece in enumerate(pieces):
-            count, own = len(slab.anchors), self.shards[shard]
             yield scripts.stage_ids(
-                self.config, own, name, limit=limit, count=count, number=number, piece=piece
-            )
+                self.config, self.shards[shard], spout, name,
+                limit=limit, count=count, number=number, piece=piece,
+            )  # fmt: skip
+
+    def rejection(self, letter: str, spout: str) -> str:
+        """The reason of a rejected track, by the letter R, W or P (lua/ledger/calls/track.lua)."""
+        if letter == "P":
+            return pauses.refusal(self.config.name, spout_of(spout), self.paused.get(spout_of(spout), b""))
+        return self.config.rejection(letter)
+
+    def read_pause(self, spout: str) -> Operation[None]:
+        """Notes whether a spout is paused in a shard."""
+        field = pauses.FIELD + spout_of(spout)
+        records = yield [command("HGET", shard.counters, field) for shard in self.shards]
+        self.paused.pop(spout_of(spout), None)
+        self.paused |= {spout_of(spout): record for record in records if record}
 
     def update(
         self,

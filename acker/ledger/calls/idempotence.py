@@ -98,6 +98,6 @@ def _exchange(core: Core, calls: Sequence[Call]) -> Operation[list[tuple[Call, s
             refused.append((call, "" if core.note_spouts(call.shard, reply) else str(reply)))
             continue
         call.reply = bytes(reply) if isinstance(reply, (bytes, bytearray)) else str(reply).encode()
-        if call.tracks and b"A" in call.reply:
+        if call.tracks and b"A" in call.reply.partition(b" ")[0]:
             core.note_tracked(call, bytes(request.args[0]))  # type: ignore[arg-type]
     return refused

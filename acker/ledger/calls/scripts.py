@@ -39,10 +39,18 @@ def track(
 
 
 def stage_ids(
-    config: TopologyConfig, shard: Shard, slab: bytes, *, limit: int, count: int, number: int, piece: bytes
+    config: TopologyConfig,
+    shard: Shard,
+    spout: str,
+    slab: bytes,
+    *,
+    limit: int,
+    count: int,
+    number: int,
+    piece: bytes,
 ) -> Call:
     """Sends a piece of a slab's message ids ahead of its track. count: its trees. limit: see `track`."""
-    args: list[Word] = [config.waiting_bytes, limit, count, number, piece]
+    args: list[Word] = [config.waiting_bytes, limit, count, number, piece, spout]
     return Call(shard.number, scripts.get("stage_ids"), [shard.vector(slab)], args)
 
 

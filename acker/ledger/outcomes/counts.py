@@ -25,7 +25,7 @@ COUNTERS = {
     "acked": Counter("trees", "Trees whose tuples were all acked."),
     "failed": Counter("trees", "Trees that were failed."),
     "expired": Counter("trees", "Trees that were not done in time."),
-    "rejected": Counter("trees", "Trees that were not tracked, because there was no room."),
+    "rejected": Counter("trees", "Trees that were not tracked: no room, or a paused spout."),
     "late": Counter("messages", "Messages for trees that were finished."),
     "orphaned": Counter("trees", "Messages for trees that were never tracked, dropped in the end."),
     "duplicates": Counter("", "Calls and slabs that came again, and changed nothing."),

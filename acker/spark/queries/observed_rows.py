@@ -208,7 +208,7 @@ class ObservedTracker(Shipped):
             key = _key(self.ledger, batch)
             note = [command("HSET", key, rows.field(), rows.rows), command("EXPIRE", key, RECORD_TTL)]
             self.ledger.store.send(note)
-            if refused := sum(letter in "RWCU" for letter in letters):
+            if refused := sum(letter not in "AD" for letter in letters):
                 _log.warning(
                     "acker observes topology %r: %d of %d slabs of spout %r are not tracked: the store has "
                     "no room for them, or has other trees of their names",

@@ -30,7 +30,7 @@ def keep_rows(
     seen: the removals of the spout, and the time (ms) until which the call counts; 0 in a chain. staged:
     drops the rows that were staged beside their ids.
     """
-    names = [spout.rows(roots_id), spout.removals]
+    names = [spout.rows(roots_id), spout.removals, spout.paused]
     names += [spout.rows(roots_id, "staged-rows")] if staged else []
     words: list[Word] = [roots_id, record, rows, limit, trees, slabs, *seen]
     return script("keep_rows", [*spout.declared(), *names], words, settings.wait)

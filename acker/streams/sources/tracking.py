@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import (
+    SpoutPaused,
     SpoutPendingFull,
     TrackConflict,
     TrackRejected,
@@ -24,7 +25,7 @@ from acker.ledger.calls import idempotence
 from acker.ledger.calls.calls import Call, Submission, unreadable
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.settings import topologies
+from acker.ledger.settings import pauses, topologies
 from acker.ledger.slabs import sections
 from acker.ledger.slabs.slabs import NewSlab, PackedIds
 from acker.store import keys
@@ -67,13 +68,15 @@ def spouts_of(members: Iterable[Roots]) -> set[str]:
 def check_kept(core: Core, roots: Roots, reply: Reply) -> None:
     """Raises SpoutPendingFull if the reply to `keep_request` says that there is no room.
 
-    Raises UnknownSpout if the spout was removed meanwhile.
+    Raises SpoutPaused if the spout is paused, and UnknownSpout if it was removed meanwhile.
     """
     if topologies.is_late(reply):
         raise UnknownSpout(
             f"spout {roots.how.spout!r} of topology {core.config.name!r} was removed, or an hour has passed, "
             "while rows of it were committed: they are not kept. The same again goes on"
         )
+    if isinstance(reply, bytes):
+        raise SpoutPaused(pauses.refusal(core.config.name, roots.how.spout, reply))
     if int(reply) < 0:
         raise SpoutPendingFull(
             f"spout {roots.how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
@@ -104,9 +107,9 @@ def read_removals(core: Core, members: Sequence[Roots], one_server: bool) -> Ope
 
 
 def keep_request(core: Core, roots: Roots, replays: bool, seen: Seen) -> Request:
-    """The request that keeps the rows of staged roots. replays: no limit applies to them."""
+    """The request that keeps the rows of staged roots. replays: no limit applies to them, and no pause."""
     spout_keys = keys.Spout(core.config.name, roots.how.spout)
-    limit = 0 if replays else roots.how.max_spout_pending or 0
+    limit = -1 if replays else roots.how.max_spout_pending or 0
     roots_id, names = roots.id, roots.names()
     return scripts.keep_rows(
         core.config, spout_keys, roots_id, roots.dump(), roots.rows, limit, roots.slab, names,
@@ -230,7 +233,7 @@ def _slabs(roots: Roots, section: int, numbers: Sequence[int], named: Sequence[P
 
 def _check(core: Core, roots: Roots, letters: Sequence[str], slabs: Sequence[NewSlab]) -> None:
     """Raises the errors in the replies to tracks (lua/ledger/calls/track.lua)."""
-    for letter in set(letters) & {"R", "W"}:
+    for letter in set(letters) & {"R", "W"}:  # P never: roots are held up before their rows are kept
         raise TrackRejected(core.config.rejection(letter))
     for letter, slab in zip(letters, slabs, strict=bool(slabs)):
         anchor = int(slab.anchors[0])

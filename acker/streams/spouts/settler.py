@@ -17,6 +17,7 @@ from typing import TypeVar
 from acker.errors import (
     AckerError,
     MissingRights,
+    SpoutPaused,
     SpoutPendingFull,
     StoreError,
     TrackRejected,
@@ -40,7 +41,7 @@ PAUSE = 0.2
 """Seconds between two looks for outcomes."""
 _STEPS = 100
 _LONGEST_STEP = 60.0
-_WAIT = 0.1
+_WAIT, _PAUSED_WAIT = 0.1, 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -182,31 +183,36 @@ def _marks(core: Core, names: list[str]) -> Operation[dict[str, bool]]:
 def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = None) -> T:
     """Runs a commit, repeatedly if there is no room for its roots, and settles outcomes meanwhile.
 
-    timeout: seconds, by default twice the message timeout. Raises SpoutPendingFull or TrackRejected then.
+    timeout: seconds, by default twice the message timeout, where the time of a pause of the spout does not
+    count. Raises SpoutPendingFull or TrackRejected then.
     Errors that keep outcomes from being settled are logged: they may be another spout's.
     """
     wait = 2 * ledger.config.message_timeout if timeout is None else timeout
-    deadline, trouble = time.monotonic() + wait, ""
+    deadline, trouble, paused = time.monotonic() + wait, "", False
     readings: dict[str, SettleProgress] = {}
     while True:
         try:
             return commit()
-        except (SpoutPendingFull, TrackRejected):
+        except (SpoutPendingFull, TrackRejected) as error:
+            if timeout is None and isinstance(error, SpoutPaused):
+                if not paused:
+                    _log.warning("a commit waits until its spout is resumed: %s", error)
+                paused, deadline = True, time.monotonic() + wait
             if time.monotonic() >= deadline:
                 raise
             try:
                 settled = settle(ledger, steps=1, readings=readings).all
-            except AckerError as error:
+            except AckerError as unsettled:
                 settled = 0
-                if trouble != str(error):
-                    trouble = str(error)
+                if trouble != str(unsettled):
+                    trouble = str(unsettled)
                     _log.warning(
                         "a commit waits for room, and outcomes of topology %s wait: %s",
                         ledger.config.name,
-                        error,
+                        unsettled,
                     )
             if not settled:
-                time.sleep(_WAIT)
+                time.sleep(_PAUSED_WAIT if paused else _WAIT)
 
 
 class Settler(Rounds):

@@ -105,7 +105,7 @@ def _message_id(message: Track) -> bytes:
 
 def _result(messages: Messages, sent: Sent) -> MessagesResult:
     """Letters are of slabs; clients know trees."""
-    trees: dict[str, list[str]] = {letter: [] for letter in "ADCRW"}
+    trees: dict[str, list[str]] = {letter: [] for letter in "ADCRWP"}
     for track in messages.tracks:
         first = ids.anchor_at(ids.slab_of(track.anchor), 0)
         trees[sent.letters[first]].append(str(track.anchor))
@@ -114,7 +114,7 @@ def _result(messages: Messages, sent: Sent) -> MessagesResult:
             tracked=len(trees["A"]),
             duplicates=len(trees["D"]),
             conflicts=trees["C"],
-            rejected=trees["R"] + trees["W"],
+            rejected=trees["R"] + trees["W"] + trees["P"],
         ),
         ack=AckResult(late=sent.updated.late, orphaned=sent.updated.orphaned),
         fail=FailMessagesResult(

@@ -9,14 +9,15 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from acker.errors import ValidationError
-from acker.inspect.operate import removal
+from acker.inspect.operate import pauses, removal
+from acker.inspect.topology import troubles
 from acker.inspect.trees import outcome_pages
 from acker.ledger.settings import config
 from api.asgi.logs import note
 from api.asgi.noting import noting
 from api.fields import Name, Paged
-from api.models.answers import SpoutOutcomes, SpoutOutcomesPage
-from api.models.spouts import ConfirmBody, Confirmed, Spout
+from api.models.answers import PausedSpout, SpoutOutcomes, SpoutOutcomesPage
+from api.models.spouts import ConfirmBody, Confirmed, PauseBody, Spout
 from api.problems import Refused, declared, known_cursor
 from api.routes.clients.messages import IdempotencyKey
 from api.service.service import LedgerDep, ServiceDep, check_spout
@@ -71,6 +72,33 @@ async def remove_spout(request: Request, ledger: LedgerDep, spout: SpoutName) ->
     async with noting(request, ledger, "remove-spout", {"spout": spout}):
         await ledger.run(removal.remove_spout(ledger.core, spout))
     return Spout(topology=ledger.config.name, spout=spout)
+
+
+@router.put("/pause", response_model=PausedSpout, responses=declared(404, 413, 429))
+async def pause_spout(
+    request: Request, service: ServiceDep, ledger: LedgerDep, spout: SpoutName, body: PauseBody
+) -> troubles.PausedSpout:
+    """Pauses a spout: its new tracks are rejected until it is resumed, and what it has in flight goes on.
+
+    A further pause takes the place of the one before. After an error send the same again: a spout that is
+    paused in a part of the store is a trouble of its topology.
+    """
+    async with noting(request, ledger, "pause-spout", {"spout": spout}, reason=body.reason) as noted:
+        paused = await ledger.run(
+            pauses.pause(ledger.core, spout, by=request.state.client, reason=body.reason)
+        )
+        noted.count = 1
+    service.forget_health(ledger.config.name)
+    return troubles.PausedSpout(spout, paused.by, paused.reason, paused.since)
+
+
+@router.delete("/pause", status_code=HTTPStatus.NO_CONTENT, responses=declared(404, 429))
+async def resume_spout(request: Request, service: ServiceDep, ledger: LedgerDep, spout: SpoutName) -> None:
+    """Ends the pause of a spout, if there is one. After an error send the same again."""
+    async with noting(request, ledger, "resume-spout", {"spout": spout}) as noted:
+        await ledger.run(pauses.resume(ledger.core, spout))
+        noted.count = 1
+    service.forget_health(ledger.config.name)
 
 
 @router.get("/outcomes", response_model=SpoutOutcomesPage, responses=declared(404, 429))

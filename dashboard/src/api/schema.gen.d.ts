@@ -799,6 +799,33 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/spouts/{spout}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Pause Spout
+         * @description Pauses a spout: its new tracks are rejected until it is resumed, and what it has in flight goes on.
+         *
+         *     A further pause takes the place of the one before. After an error send the same again: a spout that is
+         *     paused in a part of the store is a trouble of its topology.
+         */
+        put: operations["pause_spout"];
+        post?: never;
+        /**
+         * Resume Spout
+         * @description Ends the pause of a spout, if there is one. After an error send the same again.
+         */
+        delete: operations["resume_spout"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/stamp-keys": {
         parameters: {
             query?: never;
@@ -1844,7 +1871,7 @@ export interface components {
             orphaned: number;
             /**
              * Rejected
-             * @description Trees that were not tracked, because there was no room.
+             * @description Trees that were not tracked: no room, or a paused spout.
              * @example 1200
              */
             rejected: number;
@@ -2699,6 +2726,8 @@ export interface components {
              * @description Seconds since the oldest segment that nobody has taken.
              */
             oldest: number | null;
+            /** @description The pause of a spout; null where it is not paused. */
+            paused: components["schemas"]["PausedSpout"] | null;
             /**
              * Rows
              * @description Of a stream: published for one subscription so far, at most.
@@ -2735,7 +2764,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Edge
              * @description The edge that leads there, if it is one.
@@ -2830,6 +2859,11 @@ export interface components {
              * @description Troubles that are there, and somebody has muted.
              */
             muted: components["schemas"]["Muted"][];
+            /**
+             * Paused
+             * @description Spouts whose new tracks are rejected, by name.
+             */
+            paused: components["schemas"]["PausedSpout"][];
             /**
              * Severity
              * @description Of its worst trouble; muted: all that it has is; well: it has none.
@@ -3077,7 +3111,7 @@ export interface components {
             reason: string;
             /**
              * Until
-             * @description null: its threshold is switched off, which has no end.
+             * @description null: it has no end, as of a threshold that is switched off, or a paused spout.
              */
             until: string | null;
         };
@@ -3119,7 +3153,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Limit
              * @description The threshold.
@@ -3149,7 +3183,7 @@ export interface components {
             threshold: string | null;
             /**
              * Until
-             * @description null: its threshold is switched off, which has no end.
+             * @description null: it has no end, as of a threshold that is switched off, or a paused spout.
              */
             until: string | null;
             /**
@@ -3302,6 +3336,48 @@ export interface components {
             cursor: string | null;
             /** Outcomes */
             outcomes: components["schemas"]["Outcome"][];
+        };
+        /**
+         * PauseBody
+         * @description The pause of a spout.
+         */
+        PauseBody: {
+            /**
+             * Reason
+             * @description Why, for others to read; outcomes of rejected tracks have it, too.
+             * @default
+             * @example no such word
+             */
+            reason?: string;
+        };
+        /**
+         * PausedSpout
+         * @description A spout whose new tracks are rejected, by somebody's word.
+         */
+        PausedSpout: {
+            /**
+             * By
+             * @description The author; empty where the record cannot be read.
+             * @example ann
+             */
+            by: string;
+            /** Reason */
+            reason: string;
+            /**
+             * Since
+             * @description By the store's clock; null where that is not known.
+             */
+            since: string | null;
+            /**
+             * Spout
+             * @example wordcount
+             */
+            spout: string;
+            /**
+             * Whole
+             * @description False where a part of the store still takes its tracks: pause it again, or resume it.
+             */
+            whole: boolean;
         };
         /**
          * Pending
@@ -3776,7 +3852,7 @@ export interface components {
             pending: number;
             /**
              * Rejected
-             * @description Trees that were not tracked, because there was no room.
+             * @description Trees that were not tracked: no room, or a paused spout.
              * @example 1200
              */
             rejected: number;
@@ -3900,6 +3976,7 @@ export interface components {
          *         that has no more and nothing was reset.
          *     unreadable: records that could not be read, and were passed over.
          *     counters: the exact counts of `acker.ledger.outcomes.counts.COUNTERS`.
+         *     paused: the records of the pauses of spouts here.
          */
         ShardState: {
             /**
@@ -4153,7 +4230,7 @@ export interface components {
             pending: number[];
             /**
              * Rejected
-             * @description Trees that were not tracked, because there was no room.
+             * @description Trees that were not tracked: no room, or a paused spout.
              */
             rejected: number[];
             /**
@@ -5021,7 +5098,7 @@ export interface components {
             duplicates: number;
             /**
              * Rejected
-             * @description Over the high-water mark: nothing changed.
+             * @description Over the high-water mark, or of a paused spout: nothing changed.
              */
             rejected: string[];
             /** Tracked */
@@ -5207,7 +5284,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Limit
              * @description The threshold.
@@ -5434,7 +5511,7 @@ export interface components {
             orphaned: number;
             /**
              * Rejected
-             * @description Trees that were not tracked, because there was no room.
+             * @description Trees that were not tracked: no room, or a paused spout.
              * @example 1200
              */
             rejected: number;
@@ -7563,7 +7640,7 @@ export interface operations {
             query?: {
                 /** @description Of the page before. */
                 cursor?: string | null;
-                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "cancel-call" | "remove-function") | null;
+                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "pause-spout" | "resume-spout" | "cancel-call" | "remove-function") | null;
                 /** @description A part of the author. */
                 who?: string;
                 limit?: number;
@@ -7715,7 +7792,7 @@ export interface operations {
     export_activity: {
         parameters: {
             query?: {
-                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "cancel-call" | "remove-function") | null;
+                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "pause-spout" | "resume-spout" | "cancel-call" | "remove-function") | null;
                 /** @description A part of the author. */
                 who?: string;
             };
@@ -10725,7 +10802,7 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The code of a trouble. */
-                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
                 topology: string;
             };
             cookie?: never;
@@ -10912,7 +10989,7 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The code of a trouble. */
-                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "dead-letters-full" | "dead-letters" | "unreadable";
+                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
                 topology: string;
             };
             cookie?: never;
@@ -12442,6 +12519,338 @@ export interface operations {
                         retry?: number;
                     };
                 };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    pause_spout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                spout: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PauseBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PausedSpout"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    resume_spout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                spout: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description No token, or one that is not accepted. */
             401: {

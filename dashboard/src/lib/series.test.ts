@@ -54,7 +54,7 @@ function sample(second: number, seconds: number | null = 1, acked = 2): Sample {
     high_water_use: 0,
     rotation_age: 1,
     backlog: 0,
-    health: { ticking: true, severity: "well", since: null, troubles: [], muted: [] },
+    health: { ticking: true, severity: "well", since: null, troubles: [], muted: [], paused: [] },
   };
 }
 

@@ -10,7 +10,8 @@
 --       6 count    of the slab's trees
 --       7 piece    0 to 15
 --       8 ids      message ids of the piece, packed
--- Returns K kept, R rejected: over a limit (nothing changed), D tracked before with these ids, C tracked
+--       9 spout    name
+-- Returns K kept, R rejected: over a limit (nothing changed), P rejected: the spout is paused, D tracked before with these ids, C tracked
 --       before with others, U refused: its record cannot be read.
 -- Bounded by the caller: a piece is of 256 trees at most.
 --- @include "ledger/includes/shard"
@@ -31,8 +32,10 @@ local function letter()
     local same = facts.count == count and call('HGET', MESSAGE_IDS, id_pieces.field(slab, piece)) == packed
     return same and 'D' or 'C'
   end
-  local limit = tonumber(ARGV[5])
-  if (tonumber(call('HGET', COUNTERS, 'outstanding') or 0) or limit) + count > limit then return 'R' end
+  local limit, field = tonumber(ARGV[5]), 'paused:' .. string.gsub(ARGV[9], '%.member%-%d%d?%d?$', '')
+  local held, paused = unpack(call('HMGET', COUNTERS, 'outstanding', field))
+  if paused then return 'P' end
+  if (tonumber(held or 0) or limit) + count > limit then return 'R' end
   if not facts and not waiting.open(slab) then return 'R' end
   return waiting.name(slab, piece, packed) and 'K' or 'R'
 end

@@ -18,8 +18,10 @@
 --                    rejected
 -- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before
 --       with other content (nothing changed), R rejected: over the limit (nothing changed), W rejected:
---       message ids to be sent ahead are missing (nothing changed), U refused: its record
---       cannot be read (nothing changed).
+--       message ids to be sent ahead are missing (nothing changed), P rejected: its spout is paused, and
+--       the slab is no root's (nothing changed), U refused: its record cannot be read (nothing changed).
+--       After a P follow, once, a space and the record of the pause (acker/ledger/settings/pauses.py), except
+--       to a resend, and within apply_calls.lua.
 -- An error if the shard has too many spouts already: nothing has changed then.
 -- Tells the spout: acked for trees whose ack value is zero by now, failed for trees that failed before.
 -- Bounded by the caller: at most 400 slabs and 16,384 trees a call.
@@ -39,8 +41,12 @@ recent.kept = tonumber(ARGV[6])
 local n = (#ARGV - 8) / 2
 local staged, once = KEYS[OWN + n + 1], ARGV[7] == 'once'
 local ended = staged and call('EXISTS', staged) == 0
+-- The member of a spout is paused with it. Roots pause before their rows are kept (keep_rows.lua).
+local field = 'paused:' .. string.gsub(name, '%.member%-%d%d?%d?$', '')
+local held, paused = unpack(call('HMGET', COUNTERS, 'outstanding', field))
+paused = ARGV[7] == '' and paused
 -- A count that cannot be read leaves no room.
-local outstanding = tonumber(call('HGET', COUNTERS, 'outstanding') or 0) or limit
+local outstanding = tonumber(held or 0) or limit
 local nursery = 'bucket:' .. rotations % 3
 local names, replies = {}, {}
 for k = 1, n do names[k] = slabs.name(KEYS[OWN + k]) end
@@ -119,6 +125,9 @@ for k = 1, n do
       and call('HGET', MESSAGE_IDS, slab) == message_ids
     replies[k] = same and 'D' or 'C'
     if same then counters.add('duplicates', 1) end
+  elseif paused then
+    replies[k] = 'P'
+    counters.add('rejected', count)
   elseif outstanding + count > limit or (ahead and not (known and waiting.named(known, count))) then
     replies[k] = outstanding + count > limit and 'R' or 'W'
     counters.add('rejected', count)
@@ -162,4 +171,8 @@ for _, counter in ipairs({'outstanding', 'outstanding:' .. spout, 'tracked', nur
 end
 outcomes.flush()
 counters.add('emitted', tonumber(ARGV[8]))
-return finish(table.concat(replies))
+local letters = table.concat(replies)
+local reply = finish(letters)
+-- What a shard remembers of a call is short: the record is not in it.
+if writer ~= '' and find(letters, 'P', 1, true) then return reply .. ' ' .. paused end
+return reply

@@ -54,6 +54,7 @@ PERMANENT = {
     "lines": "hash",
     "answers": "stream",
     "counted": "hash",
+    "paused": "string",
 }
 """Keys that stay when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
 
@@ -92,7 +93,7 @@ TEMPORARY = {
 MOST = {
     "config": MAX_SPOUTS + 32,
     "clock": 16,
-    "counters": 64,
+    "counters": 64 + MAX_SPOUTS,
     "latency": 64 * PER_DOUBLING,
     "steps": MOST_STEPS,
     "step_numbers": MOST_NUMBERS,

@@ -113,7 +113,11 @@ def read_shards(client: "redis.Redis", ledger: Ledger) -> list[StoredShard]:
                 set(message_ids),
                 buckets,
                 {rotation: set() for rotation in range(drained, rotations)},
-                {name.decode(): int(value) for name, value in counters.items()},
+                {
+                    name.decode(): int(value)
+                    for name, value in counters.items()
+                    if not name.startswith(b"paused:")
+                },
                 rotations,
             )
         )

@@ -75,6 +75,7 @@ class Model:
         self.slabs: dict[bytes, Slab] = {}
         self.counters: Counter[str] = Counter()
         self.reported: list[tuple[str, int, str, str]] = []
+        self.paused: set[str] = set()
 
     def _at(self, anchor: int) -> tuple[Slab | None, int]:
         return self.slabs.get(ids.slab_of(anchor)), ids.index_of(anchor)
@@ -101,7 +102,7 @@ class Model:
         )
 
     def track(self, anchor: int, values: Sequence[int], message_ids: Sequence[bytes], spout: str) -> str:
-        """Tracks the slab that begins at `anchor`; returns A, D, C or R."""
+        """Tracks the slab that begins at `anchor`; returns A, D, C, R or P."""
         name = ids.slab_of(anchor)
         slab = self.slabs.get(name)
         content = (tuple(values), tuple(message_ids), spout)
@@ -110,6 +111,9 @@ class Model:
                 return "C"
             self.counters["duplicates"] += 1
             return "D"
+        if spout in self.paused:
+            self.counters["rejected"] += len(values)
+            return "P"
         shard = ids.shard_of(name, self.ackers)
         if self.outstanding(shard) + len(values) > self.limit:
             self.counters["rejected"] += len(values)

@@ -8,12 +8,13 @@ import redis
 
 from acker.errors import ValidationError
 from acker.inspect.topology import health
+from acker.inspect.topology.facts import Facts, Recently
 from acker.inspect.topology.graph import graph
-from acker.inspect.topology.health_rules import RULES, Facts, Judged, Recently, judge
+from acker.inspect.topology.health_rules import RULES, Judged, judge
 from acker.inspect.topology.pace import BLIND, STEADY, Pace
 from acker.inspect.topology.thresholds import THRESHOLDS, Thresholds
 from acker.inspect.topology.totals import ShardTotals, Totals
-from acker.inspect.topology.troubles import CODES, Mute, Muted
+from acker.inspect.topology.troubles import CODES, Mute, Muted, PausedSpout
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import TopologyConfig
 from acker.ledger.slabs.causes import Cause
@@ -67,6 +68,7 @@ BAD: dict[str, tuple[dict[str, Any], float | None]] = {
     "no-spout": ({"unconfirmed": {"s": 130.0, "other": 1.0}}, AT - 130),
     "unread": ({"unread": {"s": "OSError: away"}, "unconfirmed": {"s": 130.0}}, None),
     "silent": ({"paces": {"s": Pace(9, AT - 130, AT, 20.0, STEADY)}}, AT - 130),
+    "paused": ({"paused": (PausedSpout("s", "ann", "a bad file", AT - 7, whole=False),)}, AT - 7),
     "dead-letters-full": (
         {"dead_letters": {"s": 100_000}, "thresholds": Thresholds().changed({"dead_letters": 0})},
         None,
@@ -101,6 +103,16 @@ def test_each_rule_finds_its_trouble_says_so_in_words_and_can_be_switched_off(co
 
 
 WELL = Judged((), ())
+
+
+def test_paused_spouts_are_muted_by_who_has_paused_them_and_not_silent() -> None:
+    paces = {name: Pace(9, AT - 130, AT, 20.0, STEADY) for name in ("", "s")}
+    pauses = tuple(PausedSpout(name, "ann", "a bad file", AT - 7) for name in ("r", "s"))
+    found = judge(facts(paces=paces, paused=pauses))
+    assert found.troubles == ()
+    [muted] = found.muted
+    assert (muted.trouble.text, muted.trouble.since) == ("spouts r, s are paused", AT - 7)
+    assert muted.mute == Mute("ann", "a bad file", None)
 
 
 def test_the_worst_comes_first() -> None:

@@ -18,6 +18,8 @@ export const ACTIONS = [
   "create",
   "remove",
   "remove-spout",
+  "pause-spout",
+  "resume-spout",
   "declare-subscription",
   "rename-subscription",
   "remove-subscription",

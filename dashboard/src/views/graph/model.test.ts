@@ -11,6 +11,7 @@ const NODE: Node = {
   rows: null,
   trees: null,
   tuples: null,
+  paused: null,
   rows_behind: 0,
   oldest: null,
   failed: 0,
