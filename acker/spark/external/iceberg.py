@@ -88,12 +88,9 @@ def reread(
         raise ValidationError(f"iceberg.reread: snapshot: expected an id, got {shown(snapshot)}")
 
     def read(spark: SparkSession) -> DataFrame:
-        reader = spark.read.format("iceberg")
-        if snapshot is None:
-            spark.sql(f"refresh table {table}")  # catalogs cache tables
-        else:
-            reader = reader.option("snapshot-id", snapshot)
-        there = reader.load(table)
+        spark.sql(f"refresh table {table}")  # catalogs cache tables
+        reader = spark.read if snapshot is None else spark.read.option("versionAsOf", snapshot)
+        there = reader.table(table)
         return there if rows is None else rows(there)
 
     return by_key("iceberg.reread", read, key)

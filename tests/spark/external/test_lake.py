@@ -226,3 +226,27 @@ def test_a_table_that_is_merged_by_id_and_version_has_each_record_once_and_its_n
     with acker.open() as topology:
         counters = topology.counters()
     assert (counters["failed"], counters["acked"]) == (1, counters["tracked"] - 1)
+
+
+@pytest.mark.parametrize("format_", ["delta", "iceberg"])
+def test_rows_are_read_again_by_their_key(
+    spark: SparkSession, lake: str, tmp_path: Path, format_: str
+) -> None:
+    table = str(tmp_path / "there") if format_ == "delta" else f"{lake}.there"
+
+    def write(rows: DataFrame) -> None:
+        how = rows.write.format(format_).mode("overwrite")
+        how.save(table) if format_ == "delta" else how.saveAsTable(table)
+
+    write(spark.range(5).selectExpr("id", "'old' word"))
+    first = 0 if format_ == "delta" else spark.table(f"{table}.snapshots").collect()[0].snapshot_id
+    write(spark.range(3, 8).selectExpr("id", "'new' word"))
+    ids = spark.createDataFrame([(2,), (4,)], "id long")
+    then = (
+        delta.reread(table, "id", version=first)
+        if format_ == "delta"
+        else iceberg.reread(table, "id", snapshot=first)
+    )
+    now = delta.reread(table, "id") if format_ == "delta" else iceberg.reread(table, "id")
+    assert [(row.id, row.word) for row in now(ids).collect()] == [(4, "new")]
+    assert sorted((row.id, row.word) for row in then(ids).collect()) == [(2, "old"), (4, "old")]
