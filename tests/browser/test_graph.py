@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from acker.errors import SpoutPaused
 from acker.inspect.operate.removal import remove
 from acker.inspect.topology import health
 from acker.ledger.client import Ledger
 from tests.helpers.builders.graphs import at_work, chain
+from tests.helpers.builders.ledgers import Trees
 from tests.helpers.builders.streaming import ack, emit, take
 from tests.helpers.faces import patient
 from tests.helpers.faces.browser import NewPage, World, wait_until_complete
@@ -176,6 +178,28 @@ def test_a_node_leads_to_its_failures_stuck_places_and_stream(new_page: NewPage,
     expect(page.get_by_role("region", name="Streams")).to_be_in_viewport()
     facts.get_by_role("link", name="all that lies in streams").click()
     expect(page.get_by_role("region", name="In streams").locator("tbody tr")).to_have_count(1)
+
+
+def test_a_spout_is_paused_with_a_reason_and_resumed(new_page: NewPage, ledger: Ledger) -> None:
+    at_work(ledger, "s", emits="lines")
+    ledger.register_spout("s")
+    page = new_page("/t/graph")
+    node(page, "spout:s").click()
+    facts = page.get_by_role("region", name="s", exact=False)
+    facts.get_by_role("button", name="Pause spout…").click()
+    dialog = page.get_by_role("dialog", name="Pause spout s?")
+    dialog.get_by_label("Reason").fill("a bad <b>file</b>")
+    dialog.get_by_role("button", name="Pause spout").click()
+    expect(facts.locator(".paused")).to_contain_text(re.compile(r"Paused by .* since .*: a bad <b>file</b>"))
+    expect(node(page, "spout:s")).to_contain_text("paused")
+    expect(page.locator("[data-muted=paused]")).to_contain_text("Paused by")
+    with pytest.raises(SpoutPaused, match="a bad <b>file</b>"):
+        Trees(1).track(ledger)
+    facts.get_by_role("button", name="Resume spout…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume spout").click()
+    expect(facts.get_by_text("It goes on.")).to_be_visible()
+    expect(facts.locator(".paused")).to_have_count(0)
+    Trees(1).track(ledger)
 
 
 def test_it_is_live_and_only_what_is_new_moves_it(new_page: NewPage, ledger: Ledger) -> None:

@@ -59,6 +59,12 @@ export async function data<T>(call: Promise<Answer<T>>): Promise<T> {
   throw problem(response.status, error);
 }
 
+/** Waits for an answer that has no body where all is well. Throws Problem. */
+export async function ended(call: Promise<Answer<unknown>>): Promise<void> {
+  const { error, response } = await call;
+  if (!response.ok) throw problem(response.status, error);
+}
+
 /** A problem from the body of an answer, whatever that is: something between may have sent it. */
 export function problem(status: number, body: unknown): Problem {
   const fields = (typeof body === "object" && body !== null ? body : {}) as Partial<Schemas["Problem"]>;

@@ -41,14 +41,15 @@ export function Troubles({ health, brief = false }: { health: Judged; brief?: bo
             <li key={one.code} data-muted={one.code}>
               <span aria-hidden="true">◌</span>{" "}
               <span>
-                {capital(one.text)}. Muted{one.by && ` by ${printable(one.by)}`}
+                {capital(one.text)}. {one.code === "paused" ? "Paused" : "Muted"}
+                {one.by && ` by ${printable(one.by)}`}
                 {one.until !== null && (
                   <>
                     {" "}
                     until <time dateTime={one.until}>{instant(one.until)}</time>
                   </>
                 )}
-                : {printable(one.reason)}.
+                {one.reason && `: ${printable(one.reason)}`}.
               </span>
             </li>
           ))}

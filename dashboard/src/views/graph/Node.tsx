@@ -7,10 +7,13 @@ import { brief, compact, count, duration, NOTHING } from "../../lib/format";
 import { flow, title, type Node, type Seen } from "./model";
 import { printable } from "../../lib/text";
 import { GraphMark } from "./Mark";
+import { Pause } from "./Pause";
 import { Loaded } from "../../components/Notice";
 
 /** Most stuck places that are named here: all are in the view that it leads to. */
 const MOST_NAMED = 5;
+/** The end of the names of spouts that only observe: they cannot be paused. */
+const OBSERVED = ".observed";
 
 interface Of {
   of: Seen;
@@ -45,6 +48,9 @@ export function GraphNode({ of, node, topology, close }: Of & { close: string })
         ))}
       </dl>
       {node.steps.length > 1 && <p className="faint">{count(node.steps.length)} queries run it.</p>}
+      {node.kind === "spout" && !node.name.endsWith(OBSERVED) && (
+        <Pause key={node.name} topology={topology} spout={node.name} paused={node.paused} />
+      )}
       {node.rows_behind > 0 && <Stuck of={of} node={node} topology={topology} />}
       <p className="links wrapped">
         {node.kind === "spout" && (

@@ -33,7 +33,7 @@ export function GraphPart({
       to={to(node.id)}
       replace
       data-node={node.id}
-      className={`part ${node.kind} ${worst ? "worst" : ""}`}
+      className={`part ${node.kind} ${worst ? "worst" : ""} ${node.paused ? "resting" : ""}`}
       aria-current={chosen === node.id ? "true" : undefined}
     >
       <span className="name">

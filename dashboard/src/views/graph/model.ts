@@ -96,6 +96,7 @@ export function figures(of: Seen, node: Node): Figure[] {
 }
 
 function passing(of: Seen, node: Node): string {
+  if (node.paused !== null) return node.paused.whole ? "◌ paused" : "◌ paused in part";
   const seen = node.age === null ? "" : `seen ${brief(node.age)} ago`;
   switch (node.kind) {
     case "spout":

@@ -131,7 +131,7 @@ function TopologyRow({
       </h2>
       <HealthBadge health={of.health} known={known} />
       {worst === undefined ? (
-        <Passing of={of} refresh={refresh} muted={muted?.text ?? ""} />
+        <Passing of={of} refresh={refresh} muted={inShort(muted)} />
       ) : (
         <>
           <p className="what" title={of.health.troubles.map(({ text }) => `${capital(text)}.`).join("\n")}>
@@ -143,6 +143,12 @@ function TopologyRow({
       )}
     </article>
   );
+}
+
+/** What is muted, in a line; a paused spout says so itself. */
+function inShort(muted: Schemas["Muted"] | undefined): string {
+  if (muted === undefined) return "";
+  return muted.code === "paused" ? capital(muted.text) : `Muted: ${muted.text}`;
 }
 
 function Since({ since, at }: { since: string | null; at: number }) {
@@ -184,7 +190,7 @@ function Passing({ of, refresh, muted }: { of: Summary; refresh: Refresh; muted:
         <Figure kind="pending" label="in flight" value={of.pending} />
         <Figure kind="failed" label="failed" value={of.counters.failed} />
       </dl>
-      {muted !== "" && <p className="what faint">Muted: {muted}.</p>}
+      {muted !== "" && <p className="what faint">{muted}.</p>}
     </>
   );
 }
