@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from acker.drpc import scripts as calling
 from acker.inspect.locate import servers
-from acker.inspect.operate import activity
+from acker.inspect.operate import activity, pauses
 from acker.inspect.operate.activity import Noting
 from acker.inspect.topology import health, history
 from acker.ledger import ids
@@ -81,5 +81,6 @@ def filled(url: str, name: str) -> Ledger:
     Trees(1).track(ledger)
     ledger.run(servers.note(core))
     ledger.run(reached.note(ledger.core, "s", [Position("group/topic/0", "id", False, 0, 9, {})]))
+    ledger.run(pauses.pause(core, "asks", by="ann"))
     ledger.store.send([command("XADD", keys.Stream(name, "words").drops, "*", "segments", 1, "rows", 2)])
     return ledger

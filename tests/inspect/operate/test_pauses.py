@@ -62,6 +62,9 @@ def test_a_resend_of_a_track_before_the_pause_gets_its_reply(ledger: Ledger) -> 
     for call in track.calls:
         call.reply = None
     assert ledger.send(track) == ["A"]
+    trees = Trees(2)
+    member = NewSlab(trees.anchors, trees.values, trees.message_ids)
+    assert ledger.send(ledger.core.track([member], "s.member-2")) == ["P"]
 
 
 def test_rows_wait_before_they_are_kept_and_replays_go_on(ledger: Ledger) -> None:
