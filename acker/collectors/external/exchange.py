@@ -200,8 +200,7 @@ class Exchange:
         """Makes the next flush ack a checked tuple, once."""
         if id(tuple) in self._taken:
             return
-        if not self._current.taken_at:
-            self._current.taken_at = self.now()
+        self._current.taken_at = self._current.taken_at or self.now()
         self._taken[id(tuple)], tuple.ended = tuple, TAKEN_OVER
 
     def give_back(self, tuple: Tuple) -> None:  # noqa: A002 - as above
@@ -250,13 +249,14 @@ class Exchange:
         """
         token, position, begun, anchors = stamp
         with self.lock:
-            sent = self.recent.get(token)
             closed = [segment for out in self._current.out.values() for segment in out.segments]
-            for segment in [*self.opened.values(), *closed]:
-                if segment.token == token:
-                    segment.unsent[position] = cause or segment.unsent.get(position, b"")
-                    return
-            if sent is not None:
+            by_token = {segment.token: segment for segment in [*self.opened.values(), *closed]}
+            if (segment := by_token.get(token)) is not None:
+                segment.lose(position, cause)
+                return
+            if (sent := self.recent.get(token)) is not None:
+                if not sent.slots:  # a cut flush that goes on fails it before its inputs are acked
+                    sent.lose(position, cause)
                 self._unsent.append((sent, position, cause))
                 return
             if self.now() < begun + self.core.config.stamp_ttl:

@@ -237,23 +237,6 @@ def test_a_row_that_was_not_delivered_and_is_withdrawn_fails_its_record(make: Ma
     assert made.counters()["failed"] == 1
 
 
-def test_a_row_for_nobody_that_was_not_delivered_fails_its_record_before_its_input_is_acked(
-    make: Make,
-) -> None:
-    made, step = make(ackers=2), make(ackers=2)
-    items = step.incoming("items", subscription="split")
-    headers = source(made, 3)
-    made.flush()
-    out = step.outgoing("words")  # no subscription: nobody owes anything for its rows
-    rows = items.extract_many(headers)
-    sent = [out.inject([], row) for row in rows]
-    items.ack(rows)
-    out.delivered("no broker", Message(sent[1]))
-    out.withdraw(sent[2])
-    step.flush()
-    assert {name: made.counters()[name] for name in ("failed", "acked")} == {"failed": 1, "acked": 2}
-
-
 def test_rows_neither_acked_nor_failed_are_named(make: Make) -> None:
     made, step = make(), make()
     items, words = step.incoming("items", subscription="count"), step.outgoing("words")

@@ -32,6 +32,7 @@ import numpy as np
 import redis
 
 from acker.errors import StoreError, StreamLost, UnreadableRecord
+from acker.ledger import ids
 from acker.ledger.calls import idempotence
 from acker.ledger.calls.calls import Call
 from acker.ledger.calls.core import ATTEMPTS, Core
@@ -78,7 +79,7 @@ def carry_out(core: Core, commit: ExternalCommit, spent: Sequence[bytes] = ()) -
     """
     running = _Running(core, commit)
     yield from running.announce(spent)
-    yield from _fail_unheard(core, commit)
+    running.withhold((yield from _fail_unheard(core, commit)))
     losses, end = 0, "again"
     for _ in range(ATTEMPTS + _ATTEMPTS):
         end = yield from running.fly()
@@ -94,16 +95,21 @@ def carry_out(core: Core, commit: ExternalCommit, spent: Sequence[bytes] = ()) -
     return Flushed(running.now, running.notes)
 
 
-def _fail_unheard(core: Core, commit: ExternalCommit) -> Operation[None]:
-    """Fails undelivered rows of segments that no subscription waits for, before their inputs are acked."""
+def _fail_unheard(core: Core, commit: ExternalCommit) -> Operation[set[int]]:
+    """Fails undelivered rows of segments that no subscription waits for, before their inputs are acked.
+
+    Returns the shards in which some found no room to wait for their track.
+    """
     segments = [sent for out in commit.out.values() for sent in out.segments if not sent.slots]
     fails = [
         (anchor, cause)
         for sent in segments
-        for position, cause in sent.unsent.items()
+        for position, cause in dict(sent.unsent).items()
         for anchor in (sent.rows[position] if cause else ())
     ]
-    yield from fail_rows(core, fails)
+    if (yield from fail_rows(core, fails)):
+        return set()
+    return {ids.shard_of_anchor(anchor, core.config.ackers) for anchor, _ in fails}
 
 
 def fail_rows(core: Core, fails: Sequence[tuple[int, bytes]]) -> Operation[bool]:
@@ -114,7 +120,8 @@ def fail_rows(core: Core, fails: Sequence[tuple[int, bytes]]) -> Operation[bool]
     is called: the flush goes on then.
 
     Returns:
-        False if some found no room, which is logged: no bit of these rows may be set, so their trees expire.
+        False if some found no room, which is logged: no bit of these rows, or of their inputs, may be set, so
+        their trees expire.
     """
     if not fails:
         return True
@@ -124,7 +131,8 @@ def fail_rows(core: Core, fails: Sequence[tuple[int, bytes]]) -> Operation[bool]
     if orphaned:
         _log.error(
             "%s: %d trees of rows that were not delivered found no room to wait for their track, so they do "
-            "not fail. Trees that are not over expire, or are acked where no subscription waits for the rows",
+            "not fail, and expire. Where no subscription waits for the rows, all that this flush has worked "
+            "on in their shards expires with them",
             core.config.name, orphaned,
         )  # fmt: skip
     return not orphaned
@@ -206,6 +214,13 @@ class _Running:
         found = {key: staged[place] for key, place in by_key.items()}
         calls = vectors.calls_of(self.core, list(staged), found, "2", None)
         return [_Ack(call, [by_key[key] for key in call.keys if key in by_key]) for call, _ in calls]
+
+    def withhold(self, shards: set[int]) -> None:
+        """Acks nothing in shards whose trees could not fail: they expire."""
+        if not shards:
+            return
+        self.parts = [part for part in self.parts if part.shard not in shards]
+        self.emits.alone = [call for call in self.emits.alone if call.shard not in shards]
 
     # The second exchange
 

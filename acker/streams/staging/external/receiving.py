@@ -58,7 +58,7 @@ def parts_of(core: Core, commit: ExternalCommit, emitted: Sequence[tuple[Sent, i
     for sent, slot, shard in emitted:
         if sent.unsent:
             key = core.shards[shard].staged(sent.token, slot)
-            worked = unsent_of(core, sent, shard, sent.unsent)
+            worked = unsent_of(core, sent, shard, dict(sent.unsent))
             queues.setdefault(shard, []).extend(worked.parts(key, _FAILS))
     return [part for shard, queue in queues.items() for part in _cut(shard, queue)]
 

@@ -54,6 +54,10 @@ class Sent:
     slots: tuple[int, ...] | None = None
     key: int | None = None
 
+    def lose(self, position: int, cause: bytes) -> None:
+        """Notes that a row did not reach the transport. A flush may copy `unsent` at this moment."""
+        self.unsent[position] = cause or self.unsent.get(position, b"")
+
     def announced(self, shards: Sequence[int]) -> Announced:
         """Returns its announcement."""
         own = Segment(self.token, len(self.rows), self.seed, self.weight(), tuple(shards), ())
