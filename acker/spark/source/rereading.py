@@ -137,7 +137,7 @@ def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> No
     function = _SparkReread(spark, reread)
     with _lock:
         running = _running.get(key)
-        if running is None or not _lives(running.reread):
+        if running is None or running.removed or not _lives(running.reread):
             running = _running[key] = Rereader(ledger, spout, function)
             Threads().start(_run, key, running, name=f"acker reads rows of {spout} again")
         running.reread = function
@@ -157,15 +157,15 @@ def _run(key: tuple[str, str, str], rereader: Rereader) -> None:
 
 
 class _Stop(threading.Event):
-    """An event that is set when the session of the function has ended."""
+    """An event that is set when the session of the function has ended, or the topology was removed."""
 
     def __init__(self, rereader: Rereader) -> None:
         super().__init__()
         self._rereader = rereader
 
     def is_set(self) -> bool:
-        """Returns True if the session has ended."""
-        return super().is_set() or not _lives(self._rereader.reread)
+        """Returns True if the session has ended, or the topology was removed."""
+        return super().is_set() or self._rereader.removed or not _lives(self._rereader.reread)
 
 
 def _lives(function: object) -> bool:

@@ -19,6 +19,8 @@ Histories that were looked at, and their ends:
   settle it, because it cannot tell a replay from a row that was gone: it may be replayed twice, and is not
   lost.
 - The store loses all: the ids are gone like rows (docs/spark/spouts.md, "If the store loses what it had").
+- The topology is removed, and made anew with a spout of that name: its rows may be another source's. So a
+  process that has asked for rows of the removed one asks for none of these.
 
 Terms: a tree is all that comes of one record; roots are rows of a spout that were staged together, and get a
 tree each.
@@ -43,7 +45,7 @@ from acker.ledger.settings.config import bounded_reason
 from acker.ledger.slabs.causes import log_error, said_by
 from acker.store import keys, loops
 from acker.store.loops import Pace
-from acker.store.operation import Operation, Request, abreast
+from acker.store.operation import Operation, Request, abreast, command
 from acker.store.replies import seconds
 from acker.streams.log import schemas, segments
 from acker.streams.log.segments import ANCHORS
@@ -85,6 +87,7 @@ class Rereader:
 
     Attributes:
         trouble: The reason why rows wait, or "".
+        removed: True once the topology was removed and made anew: it asks for nothing any more.
     """
 
     def __init__(self, ledger: Ledger, spout: str, reread: Reread) -> None:
@@ -92,6 +95,8 @@ class Rereader:
         self.spout = spout
         self.reread = reread
         self.trouble = ""
+        self.removed = False
+        self._epoch = b""
         self._failures = 0
         self._noted = True
         self._search: _Search | None = None
@@ -120,7 +125,11 @@ class Rereader:
         if self._search is None or self._search.core is not self.ledger.core:
             self._search, self._waiting = _Search(self.ledger.core, self.spout), WaitingRows(MOST_IDS)
         # New ones by themselves: rows that make their source raise do not keep them.
-        stored, raised = self._ask(self.ledger.run(self._search.look(self._waiting)))
+        new = self.ledger.run(self._search.look(self._waiting))
+        self._check_removed()  # behind the look: what it has found is not of a topology that was made since
+        if self.removed:
+            return 0
+        stored, raised = self._ask(new)
         if not raised and (again := self._waiting.take()):
             answers, raised = self._ask(again)
             stored += answers
@@ -131,6 +140,20 @@ class Rereader:
             self.trouble = ""
         self._note()
         return stored
+
+    def _check_removed(self) -> None:
+        """Notes if the topology was removed and made anew; a store that has lost it knows of no removal."""
+        name = self.ledger.config.name
+        looks = [command("HGET", keys.config(name), "epoch"), command("GET", keys.removals(name))]
+        epoch, removals = self.ledger.store.send(looks)
+        if self._epoch not in (b"", epoch) and removals is not None and not self.removed:
+            self.removed = True
+            _log.error(
+                "topology %s was removed and made anew: this process asks for no rows of its spout %r. Start "
+                "the query again, so that it does",
+                name, self.spout,
+            )  # fmt: skip
+        self._epoch = epoch or self._epoch
 
     def run(self, stop: threading.Event) -> None:
         """Asks repeatedly, until `stop` is set, and waits for a store that is away."""

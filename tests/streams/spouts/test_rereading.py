@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
+from acker.inspect.operate.removal import remove
 from acker.inspect.topology import health
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
@@ -257,6 +258,28 @@ def test_a_commit_that_another_process_finishes_buries_what_is_gone(
     assert [row["id"] for row in rows(ledger)] == [4]
     assert [letter.message_id for letter in letters(ledger)] == [b"5"]
     assert pending(ledger) == {"pending": 1, "acked": 8, "replayed": 1, "dead": 1}
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_who_has_asked_for_rows_of_a_removed_topology_asks_for_none_of_the_one_that_was_made_anew(
+    ledger: Ledger, source: Source, reader: Rereader, raw: "redis.Redis", removed: bool
+) -> None:
+    """Its rows may be of another source. Where the store has lost the topology, they are of the same."""
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 1)
+    assert reader.step() == 1
+    if removed:
+        ledger.run(remove("t", force=True))
+    else:
+        raw.flushall()
+    anew = open_ledger(ledger.store, "t", ackers=3, slab_limit=100)
+    write(anew, first=100)
+    fail(anew, lambda row: row["id"] == 101)
+    source.there = lines(0) if removed else lines(110)
+    assert reader.step() == (0 if removed else 1)
+    assert reader.removed is removed
+    assert settler.settle(anew) == Stepped(acked=9, replayed=0 if removed else 1)
+    assert Rereader(anew, "s", Source(lines(110))).step() == (1 if removed else 0)
 
 
 def test_a_row_without_an_id_is_kept_whole(ledger: Ledger, source: Source, reader: Rereader) -> None:
