@@ -9,6 +9,10 @@ letters, which LZ4 makes no smaller, and a message id of 16 bytes. So many are w
     tree         a record in flight that only the ledger knows, as with the collectors
     kept row     a record of a DataFrame spout in flight, in the stream that it was written to: the store
                  keeps its row for replays
+    kept id      the same with keep="ids": the store keeps its message id for replays
+    pending row, pending id
+                 the same without the stream, whose rows are read and done: further rows of the record, or
+                 an external stream, keep it in flight
     stream row   a row that waits in a further stream
     dead letter  a record that was given up
 
@@ -17,6 +21,7 @@ All sizes of a write divide `rows`, which is at most 100,000: a spout has no mor
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -31,7 +36,7 @@ from acker.streams.spouts.settler import settle
 from acker.streams.writer import StreamWriter
 from benchmarks.clients import opened
 from benchmarks.figures import Sample
-from benchmarks.servers import memory, serving
+from benchmarks.servers import client, memory, serving
 
 TITLE = "bytes of the store for each record"
 ID_BYTES = 16
@@ -59,6 +64,9 @@ def samples(sizes: Sizes) -> Iterator[Sample]:
     kinds: dict[str, Callable[[Ledger, Sizes, int], int]] = {
         "tree": _trees,
         "kept row": _kept,
+        "kept id": partial(_kept, keeps=("id",)),
+        "pending row": _pending,
+        "pending id": partial(_pending, keeps=("id",)),
         "stream row": _streamed,
         "dead letter": _dead,
     }
@@ -95,14 +103,23 @@ def _trees(ledger: Ledger, sizes: Sizes, write: int) -> int:
     return sizes.rows
 
 
-def _spout(ledger: Ledger, attempts: int) -> StreamSpout:
-    return StreamSpout(ledger, SpoutOptions("records", "records", message_id="id", attempts=attempts))
+def _spout(ledger: Ledger, attempts: int, keeps: Sequence[str] = ()) -> StreamSpout:
+    options = SpoutOptions("records", "records", message_id="id", attempts=attempts)
+    return StreamSpout(ledger, options, ids=keeps)
 
 
-def _kept(ledger: Ledger, sizes: Sizes, write: int) -> int:
-    spout = _spout(ledger, 3)
+def _kept(ledger: Ledger, sizes: Sizes, write: int, keeps: Sequence[str] = ()) -> int:
+    spout = _spout(ledger, 3, keeps)
     for table in _rows(sizes, write):
         spout.write(table)
+    return sizes.rows
+
+
+def _pending(ledger: Ledger, sizes: Sizes, write: int, keeps: Sequence[str] = ()) -> int:
+    _kept(ledger, sizes, write, keeps)
+    with client(ledger.store.url) as raw:
+        for key in list(raw.scan_iter(f"acker:{{{ledger.config.name}/records}}:*", 1000)):
+            raw.unlink(key)
     return sizes.rows
 
 
