@@ -4,14 +4,16 @@ Terms: a section is the steps of a line between two gathers.
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import zip_longest
 from typing import Annotated
 
 from acker.drpc import scripts
-from acker.errors import FunctionConflict, UnknownFunction, ValidationError
+from acker.errors import AckerError, FunctionConflict, UnknownFunction, ValidationError
 from acker.ledger.calls.core import Core
+from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
 from acker.store import function_keys, keys
 from acker.store.operation import Operation, abreast, command
@@ -119,8 +121,29 @@ def _step(step: Step | None) -> str:
 def register(function: Description) -> Operation[None]:
     """Registers a function. An equal registration changes nothing; another raises FunctionConflict."""
     yield from check(function)
-    yield [command("HSETNX", keys.FUNCTIONS, function.name, function.dump())]
+    yield from _list(function.name, function.dump(), lambda: is_free(function.name))
     yield from check(function)
+
+
+def is_free(name: str) -> Operation[bool]:
+    """Returns True if no function of that name is registered."""
+    [stored] = yield [command("HEXISTS", keys.FUNCTIONS, name)]
+    return not stored
+
+
+def _list(name: str, description: str, wanted: Callable[[], Operation[bool]]) -> Operation[None]:
+    """Lists a function, or takes it off the list, unless that is not `wanted` at that moment.
+
+    A late copy of the call is refused. So it is sent again where others did the same at that moment.
+    """
+    for _ in range(topologies.ATTEMPTS):
+        [seen] = yield from topologies.read_marks([function_keys.LISTED + name.encode()])
+        if not (yield from wanted()):
+            return
+        [reply] = yield [scripts.list_function(name, description, seen, topologies.REMEMBERED)]
+        if not topologies.is_late(reply):
+            return
+    raise AckerError(f"function {name!r} was registered or removed {topologies.ATTEMPTS} times meanwhile")
 
 
 def mark(core: Core, function: Description, *, new: bool = False) -> Operation[None]:
@@ -164,9 +187,18 @@ def functions() -> Operation[list[Description]]:
     return sorted(map(Description.load, pairs(stored).values()), key=lambda one: one.name)
 
 
+def unlist(function: Description) -> Operation[None]:
+    """Takes a function off the list of functions, unless it is registered otherwise by now."""
+
+    def is_same() -> Operation[bool]:
+        [stored] = yield [command("HGET", keys.FUNCTIONS, function.name)]
+        return stored is not None and Description.load(stored) == function
+
+    yield from _list(function.name, "", is_same)
+
+
 def remove(function: Description) -> Operation[None]:
-    """Deletes a function, and the answers to its calls."""
-    yield [
-        command("HDEL", keys.FUNCTIONS, function.name),
-        command("UNLINK", function_keys.Function(function.topology, function.name).counted),
-    ]
+    """Deletes a function, and the counts of its calls, unless it is registered otherwise by now."""
+    yield from unlist(function)
+    own = function_keys.Function(function.topology, function.name)
+    yield from topologies.forget_keys(own.removals, [own.counted], lambda: is_free(function.name))

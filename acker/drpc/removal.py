@@ -2,12 +2,16 @@
 
 from functools import partial
 
-from acker.drpc import answers, calls, keeping, registry
+from acker.drpc import answers, calls, keeping, registry, scripts
 from acker.drpc.registry import Description
 from acker.errors import FunctionInUse
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
+from acker.ledger.settings.topologies import ATTEMPTS, REMEMBERED, is_late, read_marks
+from acker.lines.scripts import forget_names
 from acker.store import function_keys, keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, abreast, command
+from acker.streams.log import kinds
 from acker.streams.spouts import settler
 from acker.streams.upkeep.removal import remove_stream
 
@@ -33,7 +37,8 @@ def retire(ledger: Ledger, function: Description, *, force: bool = False) -> Non
         raise FunctionInUse(f"function {name!r} has {alive:,} workers that are alive: stop them, or --force")
     # From now on no call is written; a caller with an answer may call again before the end of this.
     streams = [keys.Stream(core.config.name, function.stream(place)) for place in range(len(function.steps))]
-    ledger.store.send([command("HDEL", one.subscriptions, "version") for one in streams])
+    version = function.version.encode()
+    ledger.run(abreast([kinds.make(one, partial(scripts.set_version, one, "", version)) for one in streams]))
     ledger.run(registry.remove(function))
     ledger.run(_end_calls(ledger, function))
     answered = partial(answers.answer_outcomes, ledger, function)
@@ -43,9 +48,10 @@ def retire(ledger: Ledger, function: Description, *, force: bool = False) -> Non
         ledger.run(keeping.look_after(core, function))
         settler.settle(ledger, name, answered)
     if not alive:
-        ledger.store.send([command("HDEL", keys.lines(core.config.name), name)])
+        ledger.run(_forget_names(core, function, line=True))
         for place in range(len(function.steps)):
-            ledger.run(_remove_stream(ledger, function.stream(place)))
+            ledger.run(remove_stream(core, function.stream(place)))
+        ledger.run(_forget_names(core, function, line=False))
 
 
 def _end_calls(ledger: Ledger, function: Description) -> Operation[None]:
@@ -63,6 +69,22 @@ def _end_calls(ledger: Ledger, function: Description) -> Operation[None]:
         ]
 
 
-def _remove_stream(ledger: Ledger, name: str) -> Operation[None]:
-    yield from remove_stream(ledger.core, name)
-    yield [command("SREM", keys.streams(ledger.config.name), name)]
+def _forget_names(core: Core, function: Description, *, line: bool) -> Operation[None]:
+    """Takes the line, or the streams that are not there, off the lists of the topology.
+
+    Does nothing if the function is registered again; and a late copy of the call takes nothing that was named
+    since.
+    """
+    topology, gone = core.config.name, list[str]()
+    for _ in range(ATTEMPTS):
+        [seen] = yield from read_marks([function_keys.named(topology)])
+        if not (yield from registry.is_free(function.name)):
+            return
+        if not line:
+            streams = [function.stream(place) for place in range(len(function.steps))]
+            held = [keys.Stream(topology, stream) for stream in streams]
+            there = yield [command("EXISTS", stream.schema, stream.subscriptions) for stream in held]
+            gone = [stream for stream, left in zip(streams, there, strict=True) if not left]
+        [reply] = yield [forget_names(topology, function.name if line else "", gone, seen, REMEMBERED)]
+        if not is_late(reply):
+            return

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from acker.ledger.settings.config import TopologyConfig
+from acker.store import function_keys, keys
 from acker.store.function_keys import Function
 from acker.store.keys import Stream
-from acker.store.operation import Request, script
+from acker.store.operation import Request, Word, script
 from acker.streams.log.kinds import Seen
 
 MOST_ANSWERS = 10_000
@@ -13,11 +14,17 @@ MOST_ANSWERS = 10_000
 
 
 def begin_call(
-    config: TopologyConfig, function: Function, request: str, caller: str, time: int, most: int
+    config: TopologyConfig,
+    function: Function,
+    request: str,
+    caller: str,
+    time: int,
+    most: int,
+    seen: tuple[bytes, int],
 ) -> Request:
-    """Begins a call."""
-    keys = [function.calls, function.deadlines, function.answer(request)]
-    return script("begin_call", keys, [request, caller, time, most], config.wait)
+    """Begins a call. seen: the removals as the caller has read them; the time (ms) until which it counts."""
+    own = [function.calls, function.deadlines, function.answer(request), function.removals]
+    return script("begin_call", own, [request, caller, time, most, *seen], config.wait)
 
 
 def check_caller(function: Function, caller: str, requests: Sequence[str]) -> Request:
@@ -29,8 +36,8 @@ def withdraw_calls(
     config: TopologyConfig, function: Function, caller: str, forget: bool, requests: Sequence[str]
 ) -> Request:
     """Takes calls from their caller, or forgets them."""
-    keys = [function.calls, function.deadlines]
-    return script("withdraw_calls", keys, [caller, int(forget), *requests], config.wait)
+    own = [function.calls, function.deadlines]
+    return script("withdraw_calls", own, [caller, int(forget), *requests], config.wait)
 
 
 def answer_call(
@@ -45,7 +52,7 @@ def answer_call(
     sure: bool,
 ) -> Request:
     """Answers a request. without: the answers for no result, and for two results."""
-    keys = [
+    of_call = [
         function.calls,
         function.deadlines,
         function.answers,
@@ -54,8 +61,20 @@ def answer_call(
         function.counted,
     ]
     return script(
-        "answer_call", keys, [request, answer, ttl, MOST_ANSWERS, *without, cause, int(sure)], config.wait
+        "answer_call",
+        of_call,
+        [request, answer, ttl, MOST_ANSWERS, *without, cause, int(sure)],
+        config.wait,
     )
+
+
+def list_function(name: str, description: str, seen: tuple[bytes, int], ttl: int) -> Request:
+    """Puts a function on the list of functions; or takes it off, with an empty description.
+
+    seen: the mark beside the list as the caller has read it, and the time (ms) until which the call counts.
+    """
+    args: list[Word] = [name, description, *seen, ttl, function_keys.LISTED + name.encode()]
+    return script("list_function", [keys.FUNCTIONS], args)
 
 
 def check_version(stream: Stream, version: str) -> Request:
@@ -64,6 +83,6 @@ def check_version(stream: Stream, version: str) -> Request:
 
 
 def set_version(stream: Stream, version: str, before: bytes, seen: Seen) -> Request:
-    """Records the function's version with a stream of its steps. before: the version that was read."""
+    """Records the function's version, or none, with a stream of its steps. before: the one that was read."""
     own = [stream.subscriptions, stream.removals]
     return script("set_version", own, [version, before, seen.removals, seen.until])

@@ -6,7 +6,7 @@ Terms: a group is requests of a line that were tracked together.
 from collections.abc import Sequence
 
 from acker.ledger.settings.config import TopologyConfig
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.operation import Request, Word, script
 
 
@@ -19,8 +19,20 @@ def declare_line(
     the topology.
     """
     args: list[Word] = [name, record, most, keys.config(topology), keys.removals(topology), seen]
-    args += [number, *others]
+    args += [function_keys.named(topology), number, *others]
     return script("declare_line", [keys.lines(topology)], args)
+
+
+def forget_names(
+    topology: str, line: str, streams: Sequence[str], seen: tuple[bytes, int], ttl: int
+) -> Request:
+    """Takes a line and streams off the lists of their topology.
+
+    seen: `keys.named` as the caller has read it, and the time (ms) until which the call counts.
+    """
+    own = [keys.streams(topology), keys.lines(topology)]
+    marks = function_keys.named(topology), keys.removals(topology)
+    return script("forget_names", own, [*seen, *marks, ttl, line, *streams])
 
 
 def note_arrivals(

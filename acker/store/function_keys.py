@@ -3,11 +3,19 @@
 Terms: an anchor is the number of a tree.
 """
 
+LISTED = b"acker:{acker:functions}:listed:"
+"""Prefix of strings beside them, with a time to live: when a function was listed (list_function.lua)."""
+
+
+def named(topology: str) -> bytes:
+    """String: when a stream or a line was named last (forget_names.lua). It has a time to live."""
+    return f"acker:{{{topology}}}:named".encode()
+
 
 class Function:
     """The keys of a function (acker/drpc): all in the slot of its spout."""
 
-    __slots__ = ("_prefix", "answers", "calls", "counted", "deadlines")
+    __slots__ = ("_prefix", "answers", "calls", "counted", "deadlines", "removals")
 
     def __init__(self, topology: str, function: str) -> None:
         self._prefix = prefix = f"acker:{{{topology}@{function}}}:".encode()
@@ -16,9 +24,11 @@ class Function:
         self.deadlines = prefix + b"deadlines"
         """Sorted set: request -> its deadline (ms)."""
         self.answers = prefix + b"answers"
-        """Stream: the latest answered requests."""
+        """Stream: the latest answered requests. It lives as long as the last answer."""
         self.counted = prefix + b"counted"
         """Hash: counts of calls by their result, in all and lately (lua/drpc/answer_call.lua)."""
+        self.removals = prefix + b"removals"
+        """String: as `acker.store.keys.Spout.removals`, of the function's spout."""
 
     def answer(self, request: str) -> bytes:
         """String: the answer to a request. It has a time to live."""

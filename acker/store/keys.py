@@ -39,7 +39,7 @@ def streams(topology: str) -> bytes:
 
 
 def removals(topology: str) -> bytes:
-    """String: when the topology was removed last (forget_topology.lua). It has a time to live."""
+    """String: when the topology, or a function of it, was removed last. It has a time to live."""
     return f"acker:{{{topology}}}:removals".encode()
 
 

@@ -3,7 +3,8 @@
 --
 -- KEYS  1 calls      hash (lua/drpc/begin_call.lua)
 --       2 deadlines  sorted set (lua/drpc/begin_call.lua)
---       3 answers    stream: requests that were answered, and a short answer itself
+--       3 answers    stream: requests that were answered, and a short answer itself. It lives as long as the
+--                    last answer
 --       4 answer     string: its end, as below, and its duration, as "<how><ms> <steps> <text>"
 --       5 result     string (lua/streams/staging/keep_results.lua)
 --       6 counted    hash: counts of calls. Fields begin with the minute since 1970 in which they were
@@ -47,6 +48,7 @@ local stored = string.format('%s%.0f ', how, took) .. sub(answer, 2)
 redis.call('SET', KEYS[4], stored, 'EX', ARGV[3])
 redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[4], '*', 'request', ARGV[1],
   unpack(#stored <= SHORT and {'answer', stored} or {}))
+redis.call('EXPIRE', KEYS[3], ARGV[3])
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
 

@@ -29,6 +29,7 @@ from acker.errors import (
     UnknownTopology,
 )
 from acker.ledger.client import Ledger, follow
+from acker.ledger.settings.topologies import ATTEMPTS, is_late, read_marks
 from acker.store import function_keys, keys
 from acker.store.operation import Operation, Reply, Request, abreast
 from acker.streams.sources.spout_options import SpoutOptions
@@ -44,6 +45,11 @@ _MOST_DOUBTS = 1_000
 _REGISTRATIONS = 3
 """Attempts to write calls while their function is registered otherwise."""
 _GONE = "it was removed, or the store has lost it. Its workers register it again"
+_VALID = 300
+"""Seconds for which the begin of a call is carried out: half as long as an answer is kept, at least.
+
+So no late copy of it begins a call whose answer is forgotten.
+"""
 _FOLLOW = 2.5
 """Seconds after which the topology is checked for changes."""
 
@@ -68,6 +74,7 @@ class CallWriter:
         self._own = function_keys.Function(self.ledger.config.name, self.function.name)
         self._spouts: dict[int, StreamSpout] = {}
         self._followed = time.monotonic()
+        self._seen: tuple[tuple[bytes, int] | None, float] = None, 0.0
         self._doubts: dict[str, Doubt] = {}
         self._waiting = Waiting(lambda: self.function, lambda: self.ledger)
 
@@ -199,20 +206,28 @@ class CallWriter:
         return self._spouts.setdefault(group, StreamSpout(self.ledger, how))
 
     def _ask(self, calls: Sequence[Call], caller: str) -> Operation[list[Reply]]:
-        most = self.function.max_pending
-        return (
-            yield [
+        most, config = self.function.max_pending, self.ledger.config
+        for _ in range(ATTEMPTS):
+            seen, until = self._seen
+            if seen is None or time.monotonic() >= until:
+                [seen] = yield from read_marks([self._own.removals], _VALID)
+                self._seen = seen, time.monotonic() + _VALID / 2
+            replies = yield [
                 scripts.begin_call(
-                    self.ledger.config,
+                    config,
                     self._own,
                     call.request,
                     caller,
                     max(1, round(call.timeout * 1000)),
                     most,
+                    seen,
                 )
                 for call in calls
             ]
-        )
+            if not any(map(is_late, replies)):
+                return replies
+            self._seen = None, 0.0
+        raise AckerError(f"function {self.function.name!r} was removed {ATTEMPTS} times while it was called")
 
     def _clear_doubts(self) -> None:
         in_doubt.clear_all(self.ledger, self.function, self._doubts)

@@ -156,11 +156,12 @@ def _remove_functions(core: Core) -> Operation[None]:
     if not records:
         return
     with _with_pyarrow(core, "functions"):
-        from acker.drpc.registry import Description
+        from acker.drpc import registry
     for name, record in records.items():
         with passing_over(f"function {name!r:.100}"):
-            if Description.load(record).topology == core.config.name:
-                yield [command("HDEL", keys.FUNCTIONS, name)]
+            function = registry.Description.load(record)
+            if function.topology == core.config.name:
+                yield from registry.unlist(function)
 
 
 def _remove_streams(core: Core, epoch: str) -> Operation[None]:

@@ -51,7 +51,7 @@ class Core:
     registries: dict[int, bytes] = field(default_factory=dict)
     """The spouts of a shard, by its last answer (acker/ledger/slabs/registries.py)."""
     removals: bytes = field(default=b"", compare=False)
-    """The time of the topology's last removal, as this process has seen it (lua/store/includes/owned.lua)."""
+    """The last removal of the topology, or a function of it, as this process has seen it (owned.lua)."""
     paused: dict[str, bytes] = field(default_factory=dict, compare=False)
     """The records of pauses of spouts, as rejected tracks had them (acker/ledger/settings/pauses.py)."""
     read_by: dict[str, object] = field(default_factory=dict, compare=False)

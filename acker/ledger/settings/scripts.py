@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from acker.ledger.settings.config import TopologyConfig
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.operation import Request, Word, script
 
 
@@ -39,7 +39,13 @@ def list_topology(name: str, on: bool, seen: tuple[bytes, int], ttl: int) -> Req
 
 def name_stream(topology: str, stream: str, seen: bytes) -> Request:
     """Notes a stream among the streams of its topology. seen: the removals of the topology."""
-    args: list[Word] = [stream, keys.config(topology), keys.removals(topology), seen]
+    args: list[Word] = [
+        stream,
+        keys.config(topology),
+        keys.removals(topology),
+        seen,
+        function_keys.named(topology),
+    ]
     return script("name_stream", [keys.streams(topology)], args)
 
 

@@ -201,11 +201,14 @@ def _clear_removed(config: TopologyConfig) -> Operation[None]:
         yield [scripts.clear_removed(*one, REMEMBERED) for one in marked[first : first + _FLIGHT]]
 
 
-def read_marks(marks: Sequence[bytes]) -> Operation[list[tuple[bytes, int]]]:
-    """The mark of removal at each key, and the time (ms) until which a call that goes by it counts."""
+def read_marks(marks: Sequence[bytes], valid: int = VALID) -> Operation[list[tuple[bytes, int]]]:
+    """The mark of removal at each key, and the time (ms) until which a call that goes by it counts.
+
+    valid: Seconds until then.
+    """
     replies = yield [request for key in marks for request in _looks(key)]
     return [
-        (mark or b"", milliseconds(at) + 1000 * VALID)
+        (mark or b"", milliseconds(at) + 1000 * valid)
         for mark, at in zip(replies[::2], replies[1::2], strict=True)
     ]
 

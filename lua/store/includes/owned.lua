@@ -5,6 +5,13 @@
 -- lost it, keeps it (lua/ledger/settings/open_topology.lua).
 local LEFT = 86400 -- seconds
 
+-- Notes that something was named: no late copy of a call that takes names off (lua/lines/forget_names.lua) takes
+-- it. named: key of a string, when that was last, in the same slot; it is no KEYS.
+local function note_named(named)
+  local instant = redis.call('TIME')
+  redis.call('SET', named, instant[1] .. '-' .. instant[2], 'EX', LEFT)
+end
+
 -- An error if the topology was removed since the caller has read `seen`. removals: the key of a string, when it
 -- was removed last, in the same slot; it is no KEYS, as executors may only read it.
 local function removed_since(removals, seen)

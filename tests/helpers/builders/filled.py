@@ -9,6 +9,7 @@ from acker.inspect.operate.activity import Noting
 from acker.inspect.topology import health, history
 from acker.ledger import ids
 from acker.ledger.client import Ledger
+from acker.ledger.settings import topologies
 from acker.ledger.steps import step_registry, step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.ledger.tick import tick
@@ -70,7 +71,8 @@ def filled(url: str, name: str) -> Ledger:
     assert worker.work() == 1
     assert ledger.store.send([command("ZCARD", keys.Stream(name, "gathers").gathering)]) == [1]
     called = function_keys.Function(name, "asks")
-    calls = [calling.begin_call(core.config, called, one, "caller", 60_000, 10) for one in ("a", "b")]
+    [seen] = ledger.run(topologies.read_marks([called.removals]))
+    calls = [calling.begin_call(core.config, called, one, "caller", 60_000, 10, seen) for one in ("a", "b")]
     ledger.store.send(calls)
     ledger.store.send(
         [calling.answer_call(core.config, called, "a", "0", "f b", " b", 3600, ("f f", "f f"), True)]

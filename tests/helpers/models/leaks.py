@@ -85,7 +85,7 @@ TEMPORARY = {
     "effects", "staged", "once", "published", "marks", "delivered", "holder", "readers", "heartbeats",
     "fences", "suspect", "verdict", "stale", "applied", "trace", "traces", "skipped", "progress", "workers",
     "gathered", "gathering", "gone", "answer", "given", "result", "volumes", "early_rows",
-    "removals", "listed", "members", "receipts", "sent", "server", "txn",
+    "removals", "listed", "named", "members", "receipts", "sent", "server", "txn",
     "calls", "deadlines", "removed",
 }  # fmt: skip
 """Keys that always have a time to live."""
@@ -113,7 +113,7 @@ WITHIN_A_CALL = ("scratch", "operand")
 """Keys that live within one call of a script."""
 
 _LEDGER_KEY = re.compile(
-    rb"acker:\{(?:acker:topologies|[^{}:]+(?::\d+/\d+)?)\}:([a-z_]+)(?::.*)?\Z", re.DOTALL
+    rb"acker:\{(?:acker:(?:topologies|functions)|[^{}:]+(?::\d+/\d+)?)\}:([a-z_]+)(?::.*)?\Z", re.DOTALL
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from acker.errors import AckerError
 from acker.inspect.operate.removal import remove
 from acker.ledger.settings import topologies
-from acker.store import keys
+from acker.store import function_keys, keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import StreamWriter
@@ -25,6 +25,7 @@ def test_late_copies_of_calls_leave_nothing_for_ever(url: str, monkeypatch: pyte
     with recorded(monkeypatch, commands=True) as copies:
         filled(url, "words")
     assert Store(url).run(remove("words", force=True)) > 600
+    Store(url).send([command("UNLINK", function_keys.Function("words", "asks").answer("a"))])  # it has ended
     left = dict[str, set[bytes]]()
     for store, request in copies.sent:
         with suppress(AckerError):

@@ -1,0 +1,103 @@
+"""Late copies of calls of a function begin none again, and after its removal they take and leave nothing."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from acker.collectors.topology import Topology
+from acker.drpc.calling import call_writer
+from acker.drpc.removal import retire
+from acker.errors import AckerError
+from acker.ledger.settings.topologies import note_removal
+from acker.store import function_keys, keys
+from acker.store.operation import Request, command
+from tests.helpers.builders.counting import counting
+from tests.helpers.faults.late_copies import Copies, recorded
+from tests.helpers.faults.set_backs import lasting
+from tests.helpers.faults.simulator import names_of
+
+
+def come(copies: Copies) -> None:
+    """Sends all calls again, in their order, except waits, and what goes by another connection."""
+    for store, request in copies.sent:
+        if "XREAD" not in names_of(request):
+            with suppress(AckerError):
+                store.send([request])
+
+
+def listed(topology: Topology) -> list[object]:
+    """The names of a topology's streams and lines, and of all functions."""
+    [streams, lines, functions] = topology.ledger.store.send(
+        [
+            command("SMEMBERS", keys.streams("t")),
+            command("HKEYS", keys.lines("t")),
+            command("HKEYS", keys.FUNCTIONS),
+        ]
+    )
+    return [sorted(streams), sorted(lines), sorted(functions)]
+
+
+def test_late_copies_of_a_removal_take_nothing_of_a_function_that_was_registered_anew(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = topology.ledger.store.url
+    counting().register(topology)
+    with recorded(monkeypatch, commands=True) as copies:
+        retire(topology.ledger, counting().description("t"))
+    with counting().work(topology):
+        assert topology.drpc("count").execute(3) == 3
+    names, before = listed(topology), lasting(url, "t")
+    assert names[2] == [b"count"]
+    come(copies)
+    assert listed(topology) == names
+    assert lasting(url, "t") == before
+
+
+def forget_answers(topology: Topology) -> None:
+    """Has the answers of the function end, as after their time to live."""
+    store, own = topology.ledger.store, function_keys.Function("t", "count")
+    [answered] = store.send([command("KEYS", own.answer("*"))])
+    store.send([command("UNLINK", *answered)])
+
+
+def test_late_copies_of_calls_make_nothing_of_a_function_that_was_removed(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = function_keys.Function("t", "count")
+    with recorded(monkeypatch) as copies, counting().work(topology):
+        assert topology.drpc("count").execute(3) == 3
+    retire(topology.ledger, counting().description("t"), force=True)
+    forget_answers(topology)
+    names = listed(topology)
+    come(copies)
+    assert listed(topology) == names
+    assert topology.ledger.store.send([command("EXISTS", own.calls, own.counted)]) == [0]
+    [left] = topology.ledger.store.send([command("TTL", own.answers)])
+    assert left > 0
+
+
+def test_a_late_copy_begins_no_call_whose_answer_is_forgotten(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, store = function_keys.Function("t", "count"), topology.ledger.store
+    with counting().work(topology):
+        client = topology.drpc("count")
+        with recorded(monkeypatch) as copies:
+            assert client.execute(3) == 3
+        forget_answers(topology)
+        [begin] = [one for _, one in copies.sent if names_of(one) == ["begin_call"]]
+        [[seconds, _]] = store.send([Request(own.calls, ["TIME"])])
+        until = begin.args[-1]
+        assert 0 < int(until) - 1000 * int(seconds) <= 1000 * (call_writer._VALID + 1)
+        late = replace(begin, args=[*begin.args[:-1], 1000 * int(seconds) - 1])
+        assert [str(one) for one in store.send([late])] == ["ACKER LATE"]
+        assert store.send([command("HLEN", own.calls)]) == [0]
+
+
+def test_a_client_goes_on_where_what_its_function_kept_was_removed_meanwhile(topology: Topology) -> None:
+    with counting().work(topology):
+        client = topology.drpc("count")
+        assert client.execute(3) == 3
+        topology.ledger.store.send(note_removal(function_keys.Function("t", "count").removals))
+        assert client.execute(2) == 2
