@@ -72,7 +72,10 @@ NAMES = {
         "tuples per tree: 3", "shards: 1", "shards: 3", "topologies: 1", "topologies: 2",
     },
     "cluster": {"masters: 1", "masters: 2"},
-    "sizing": {f"{kind}, 20 to a write" for kind in ("tree", "kept row", "stream row", "dead letter")},
+    "sizing": {
+        f"{kind}, 20 to a write"
+        for kind in ("tree", "kept row", "kept id", "pending row", "pending id", "stream row", "dead letter")
+    },
     "external": {
         "consumer", "poll_many", "poll", "a flush that receives and sends 10,000 rows: exchanges",
         *(f"{way}: {what}" for way in ("row by row", "in bulk")
