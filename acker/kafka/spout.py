@@ -25,6 +25,7 @@ from acker.kafka.options import KafkaOptions, check_topics, consumer_settings
 from acker.kafka.partitions import Assigned, Partitions
 from acker.kafka.record import KafkaBatch, KafkaRecord
 from acker.ledger.ids import Ids
+from acker.ledger.settings.config import spout_of
 from acker.ledger.settings.settings import check_number
 from acker.store import keys
 from acker.store.operation import Request
@@ -280,11 +281,13 @@ class KafkaSpout:
 
     def _is_paused(self) -> bool:
         """True while the spout is paused, as far as its rejected tracks have told it."""
-        core, now = self._topology.ledger.core, time.monotonic()
-        if self.name in core.paused and now >= self._resumed_at:
-            self._topology.ledger.run(core.read_pause(self.name))
+        if self._spout.observes:  # it never asks the store
+            return False
+        core, name, now = self._topology.ledger.core, spout_of(self.name), time.monotonic()
+        if name in core.paused and now >= self._resumed_at:
+            self._topology.ledger.run(core.read_pause(name))
             self._resumed_at = now + _LOOK
-        return self.name in core.paused
+        return name in core.paused
 
     def _batch(self, read: list[Read], anchors: Ids, edges: Ids) -> KafkaBatch:
         messages, attempts_of = list[Message](), dict[int, int]()
