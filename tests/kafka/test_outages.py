@@ -254,3 +254,20 @@ def raises_interrupt(spout: KafkaSpout) -> bool:
     except KeyboardInterrupt:
         return True
     return False
+
+
+def test_a_paused_spout_holds_its_records_and_counts_no_attempt(
+    broker: Broker, topology: Topology, group: str
+) -> None:
+    topic, bolt, core = broker.topic(), topology.bolt("b"), topology.ledger.core
+    topology.ledger.register_spout("s")
+    topology.pause_spout("s", by="ann")
+    with spout_of(broker, topology, topic, group, attempts=1) as spout:
+        broker.produce(topic, [b"first"])
+        drive(spout, topology, lambda one: None, lambda: "s" in core.paused)
+        broker.produce(topic, [b"%d" % n for n in range(5)])
+        assert [spout.poll(0.05) for _ in range(5)] == [[]] * 5
+        topology.resume_spout("s")
+        records = drive(spout, topology, lambda one: bolt.ack(one.tuple), lambda: done(spout, 6))
+    assert sorted(one.value or b"" for one in records) == [b"0", b"1", b"2", b"3", b"4", b"first"]
+    assert letters_of(topology) == []
