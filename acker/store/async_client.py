@@ -224,13 +224,10 @@ class _Client:
         return error
 
     async def _replies(self, node: Node, commands: list[bytes], expected: int) -> list[Reply]:
-        cancels = _cancels()
         pool = await self._pool(node)
         connection = await pool.get_connection()
         try:
             await connection.send_packed_command(commands)
-            if _cancels() > cancels:  # asyncio.wait_for, which redis-py uses, loses one before Python 3.12
-                raise asyncio.CancelledError
             replies = [await _reply(connection) for _ in range(expected)]
             if demoted(replies):
                 await connection.disconnect(nowait=True)
@@ -285,10 +282,44 @@ def _cancels() -> int:
     return task.cancelling() if task is not None else 0
 
 
+class _Cancellable(connections.AbstractConnection):
+    """A connection on which no cancellation is lost, also while it connects.
+
+    redis-py sends by `asyncio.wait_for`. Before Python 3.12 that returns its result although the task was
+    cancelled, where both come in one turn of the loop. The task would then wait for the reply of a server
+    that may be silent.
+    """
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        cancels = _cancels()
+        await super().send_packed_command(command, check_health)
+        if _cancels() > cancels:
+            raise asyncio.CancelledError
+
+
+class _Connection(_Cancellable, connections.Connection):
+    pass
+
+
+class _SSLConnection(_Cancellable, connections.SSLConnection):
+    pass
+
+
+class _UnixDomainSocketConnection(_Cancellable, connections.UnixDomainSocketConnection):
+    pass
+
+
+_KINDS: dict[type[Any], type[Any]] = {
+    redis.Connection: _Connection,
+    redis.SSLConnection: _SSLConnection,
+    redis.UnixDomainSocketConnection: _UnixDomainSocketConnection,
+}
+
+
 def _connecting(store: Store, node: Node, asking: bool = False) -> tuple[type[Any], dict[str, Any]]:
     """The class of a connection to a node on the loop, and its arguments."""
     kind, settings = connecting(store.address, node, store.timeout, asking)
-    return getattr(connections, kind.__name__), {**settings, "retry": Retry(NoBackoff(), 0)}
+    return _KINDS[kind], {**settings, "retry": Retry(NoBackoff(), 0)}
 
 
 async def _info(pool: Any, url: str) -> Any:

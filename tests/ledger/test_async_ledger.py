@@ -5,7 +5,7 @@ import gc
 import pickle
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 import pytest
 import redis
@@ -30,7 +30,7 @@ from acker.ledger.trees.trees import Tree
 from acker.store.async_client import AsyncStore
 from acker.store.client import CONNECTIONS, Store
 from acker.store.operation import command
-from tests.helpers.faults.proxy import proxied, refusing
+from tests.helpers.faults.proxy import Proxy, proxied, refusing, silent
 from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -114,9 +114,12 @@ async def test_a_cancelled_call_leaves_no_reply_to_the_next_one(ledger: Ledger, 
 
 
 @pytest.mark.one_server
-async def test_a_cancelled_call_ends_at_any_turn_though_its_connections_are_ended(url: str) -> None:
-    with proxied(url) as proxy, refusing(proxy):
-        for turns in range(12):
+@pytest.mark.parametrize("away", [refusing, silent])
+async def test_a_cancelled_call_ends_at_any_turn_though_its_server_is_away(
+    url: str, away: Callable[[Proxy], "AbstractContextManager[threading.Event]"]
+) -> None:
+    with proxied(url) as proxy, away(proxy):
+        for turns in range(40):
             store = AsyncStore(proxy.url, timeout=60.0)
             call = asyncio.create_task(store.send([command("GET", b"key")]))
             for _ in range(turns):
