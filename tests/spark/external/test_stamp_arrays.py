@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from acker.spark.external import stamp_arrays
 from acker.streams.staging.external.rows.stamps import LETTERS, Seal, Stamp
-from tests.streams.staging.external.rows.test_stamps import KEY, SEAL, stamps
+from tests.helpers.builders.stamps import KEY, SEAL, stamps
 
 BOTH = Seal("t", "s", {0: KEY, 1: bytes(32)}, 1)
 OTHER = Seal("u", "s", {0: KEY, 1: bytes(32)}, 1)

@@ -11,17 +11,8 @@ from acker.errors import ValidationError
 from acker.streams.staging.external.bits import MOST_POSITIONS, pack, unpack
 from acker.streams.staging.external.rows import carriers
 from acker.streams.staging.external.rows.stamps import MOST_ANCHORS, VERSION, Seal, Stamp
+from tests.helpers.builders.stamps import KEY, SEAL, anchors, stamps
 
-KEY = bytes(range(32))
-SEAL = Seal("t", "s", {0: KEY}, 0)
-anchors = st.integers(-(1 << 62), (1 << 62) - 1).map(lambda number: 2 * number + 1)
-stamps = st.builds(
-    Stamp,
-    st.binary(min_size=14, max_size=14).map(bytes.hex),
-    st.integers(0, MOST_POSITIONS - 1),
-    st.integers(0, (1 << 32) - 1),
-    st.lists(anchors, min_size=1, max_size=4).map(tuple),
-)
 junk: st.SearchStrategy[Any] = st.one_of(
     st.none(), st.binary(), st.text(), st.integers(), st.lists(st.integers()), st.floats(),
     st.binary().map(lambda some: VERSION.encode() + some), st.text().map(lambda some: VERSION + some),
