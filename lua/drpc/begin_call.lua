@@ -12,9 +12,9 @@
 --       6 until      ms of the server's clock; sooner than an answer is forgotten
 -- The hash and the set live for some time after the last deadline: a late copy of the call leaves nothing for
 -- ever where its function was removed.
--- Returns {'new'}, {'pending'} if another caller has begun it, {'full'}, or {'answered', answer}. An error ACKER
--- LATE, and nothing has changed, if the function was removed since, or after `until`: a late copy of the call
--- begins no call that was answered before.
+-- Returns {'new'}, {'pending'} if another caller has begun it, {'full'}, or {'answered', answer}. An error
+-- ACKER LATE, and nothing has changed, if the function was removed since, or after `until`: a late copy of
+-- the call begins no call that was answered before.
 --- @include "store/includes/late"
 local LEFT = 30 * 86400 -- seconds
 local answer = redis.call('GET', KEYS[3])

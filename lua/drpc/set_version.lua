@@ -14,5 +14,6 @@ local found = redis.call('HGET', KEYS[1], 'version') or ''
 if found ~= ARGV[1] and found ~= ARGV[2] then return 0 end
 local refused = late(KEYS[2], ARGV[3], ARGV[4])
 if refused then return refused end
-if ARGV[1] == '' then redis.call('HDEL', KEYS[1], 'version') else redis.call('HSET', KEYS[1], 'version', ARGV[1]) end
+if ARGV[1] == '' then redis.call('HDEL', KEYS[1], 'version')
+else redis.call('HSET', KEYS[1], 'version', ARGV[1]) end
 return 1

@@ -8,10 +8,10 @@
 --       5 ttl      seconds for which `removals` is kept
 --       6 line     its name, or empty
 --       ... stream  its name
--- Returns 1. An error ACKER LATE, and nothing has changed, if a line or a stream was named since the caller has
--- read `named`, or after `until`: so a late copy of the call takes none that was named anew. It counts as a
--- removal of the topology: no late copy of an older call names them again.
--- Bounded by the caller: at most 16 streams a call.
+-- Returns 1. An error ACKER LATE, and nothing has changed, if a line or a stream was named since the caller
+-- has read `named`, or after `until`: so a late copy of the call takes none that was named anew. It counts
+-- as a removal of the topology: no late copy of an older call names them again. Bounded by the caller: at
+-- most 16 streams a call.
 --- @include "store/includes/late"
 --- @include "store/includes/owned"
 local refused = late(ARGV[3], ARGV[1], ARGV[2])

@@ -14,8 +14,8 @@
 --       6 slabs   8 bytes each
 --       7 removals  as the caller has read it, or empty
 --       8 until     ms of the server's clock; 0: the chain of its call ends late copies
--- Returns 1: kept now; 0: kept before, or settled since; -1: over the limit, nothing has changed; the record of
--- a pause: the spout is paused, nothing has changed. An error ACKER LATE, and nothing has changed, if the
+-- Returns 1: kept now; 0: kept before, or settled since; -1: over the limit, nothing has changed; the record
+-- of a pause: the spout is paused, nothing has changed. An error ACKER LATE, and nothing has changed, if the
 -- spout was removed since, or after `until`.
 -- Bounded by the caller: at most 1,000 slabs a call.
 --- @chained type(reply) == 'number' and reply >= 0

@@ -1,5 +1,5 @@
--- Notes why the source of a spout cannot be read again, or drops that note. If the topology is gone, it writes
--- nothing, because nobody would remove the key.
+-- Notes why the source of a spout cannot be read again, or drops that note. If the topology is gone, it
+-- writes nothing, because nobody would remove the key.
 --
 -- KEYS  1 config  of the topology
 --       2 health  hash (acker/inspect/topology/health.py)

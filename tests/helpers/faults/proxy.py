@@ -41,9 +41,7 @@ class Proxy:
             while True:
                 client, _ = self._listener.accept()
                 if self.refuse:
-                    client.close()
-                    self.refused += 1
-                    self.refused_one.set()
+                    self._refuse(client)
                     continue
                 try:
                     server = socket.create_connection(self._server)
@@ -53,8 +51,19 @@ class Proxy:
                 for end in (client, server):
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._pairs.append((client, server))
+                if self._refuses():  # since a moment: `cut_all` may have missed this pair
+                    self._refuse(client, server)
+                    continue
                 threading.Thread(target=self._requests, args=(client, server), daemon=True).start()
                 threading.Thread(target=self._replies, args=(client, server), daemon=True).start()
+
+    def _refuses(self) -> bool:
+        return self.refuse
+
+    def _refuse(self, *ends: socket.socket) -> None:
+        self._cut(*ends)
+        self.refused += 1
+        self.refused_one.set()
 
     def _requests(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
