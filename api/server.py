@@ -48,7 +48,10 @@ def serve(settings: Settings, host: str, port: int) -> None:
     )
     server = _Server(config)
     freeze()
-    server.run()
+    with (
+        server.capture_signals()
+    ):  # uvicorn itself does so when its loop has begun, which a raise would break
+        server.run()
     if not server.started:
         sys.exit(1)
 

@@ -309,6 +309,32 @@ def test_a_command_that_runs_until_it_is_stopped_ends_well_by_sigterm_alone(
         assert process.wait(60) == status
 
 
+def test_a_service_that_is_stopped_before_it_listens_ends_well(valkey_url: str) -> None:
+    program = """
+import signal, weakref
+import uvicorn
+from acker.cli import main
+
+factory_of, get = uvicorn.Config.get_loop_factory, weakref.WeakValueDictionary.__getitem__
+
+def begun(config):
+    weakref.WeakValueDictionary.__getitem__ = struck
+    return factory_of(config)()
+
+def struck(known, key):  # uvloop looks for a transport when it begins to run
+    weakref.WeakValueDictionary.__getitem__ = get
+    signal.raise_signal(signal.SIGINT)
+    return get(known, key)
+
+uvicorn.Config.get_loop_factory = lambda config: lambda: begun(config)
+main(["serve", "--port", "0"])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ACKER_URL": valkey_url}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == INTERRUPTED, run.stderr
+
+
 def test_ctrl_c_interrupts_any_other_command(tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
