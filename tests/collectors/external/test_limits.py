@@ -216,7 +216,7 @@ def test_rows_that_are_read_again_later_are_untracked_and_make_no_key(shifted: A
         items.ack(rows)
         reader.flush()
         new = {kind_of(key) for key in raw.scan_iter("acker:*") if key not in before}
-        assert new <= {"subscriptions", "published"}, "what is noted of the stream itself"
+        assert new <= {"subscriptions", "published", "named"}, "what is noted of the stream itself"
     assert items.counted == {"rows": 20, "over": 20}
     assert made.counters()["late"] == 0
 

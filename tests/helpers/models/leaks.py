@@ -52,7 +52,6 @@ PERMANENT = {
     "drops": "stream",
     "recent": "stream",
     "lines": "hash",
-    "answers": "stream",
     "counted": "hash",
     "paused": "string",
 }
@@ -84,7 +83,7 @@ TEMPORARY = {
     "turn", "idempotency_key", "commits", "committing", "notes", "tracked", "tracking_queries", "failing",
     "effects", "staged", "once", "published", "marks", "delivered", "holder", "readers", "heartbeats",
     "fences", "suspect", "verdict", "stale", "applied", "trace", "traces", "skipped", "progress", "workers",
-    "gathered", "gathering", "gone", "answer", "given", "result", "volumes", "early_rows",
+    "gathered", "gathering", "gone", "answer", "answers", "given", "result", "volumes", "early_rows",
     "removals", "listed", "named", "members", "receipts", "sent", "server", "txn",
     "calls", "deadlines", "removed",
 }  # fmt: skip
