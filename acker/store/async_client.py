@@ -294,6 +294,7 @@ class _Cancellable(connections.AbstractConnection):
         cancels = _cancels()
         await super().send_packed_command(command, check_health)
         if _cancels() > cancels:
+            await self.disconnect(nowait=True)  # nobody reads the reply
             raise asyncio.CancelledError
 
 

@@ -4,11 +4,13 @@ import asyncio
 import gc
 import pickle
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, suppress
 
 import pytest
 import redis
+from redis.asyncio import Connection
 
 from acker.embedded import EmbeddedServer
 from acker.errors import (
@@ -29,7 +31,7 @@ from acker.ledger.trees import trees
 from acker.ledger.trees.trees import Tree
 from acker.store.async_client import AsyncStore
 from acker.store.client import CONNECTIONS, Store
-from acker.store.operation import command
+from acker.store.operation import Request, command
 from tests.helpers.faults.proxy import Proxy, proxied, refusing, silent
 from tests.helpers.servers.servers import wait_until
 
@@ -142,6 +144,34 @@ async def test_a_call_is_cancelled_whichever_of_its_turns_it_was_cancelled_at(st
         for _ in range(turns):
             await asyncio.sleep(0)
     assert await call == [None]
+
+
+@pytest.mark.one_server
+async def test_a_call_cancelled_while_a_connection_opens_leaves_no_reply_to_the_next_one(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[asyncio.Task[object]]()
+    send = Connection._send_packed_command
+
+    async def cancel_behind_select(self: Connection, words: list[bytes]) -> None:
+        await send(self, words)
+        if calls and b"SELECT" in b"".join(words):
+            calls.pop().cancel()
+
+    monkeypatch.setattr(Connection, "_send_packed_command", cancel_behind_select)
+    with proxied(url) as proxy:
+        proxy.passed = lambda _, request: time.sleep(0.2 if b"SELECT" in request else 0)
+        async with AsyncStore(proxy.url.removesuffix("/0") + "/1") as store:
+            first = asyncio.create_task(store.send([Request(b"list", ["BLPOP", b"list", 60])]))
+            with redis.Redis.from_url(url) as raw:
+                await asyncio.to_thread(wait_until, lambda: raw.info("clients")["blocked_clients"])
+                calls.append(call := asyncio.create_task(store.send([command("GET", b"key")])))
+                await asyncio.wait([call])
+                assert call.cancelled()
+                assert await store.send([command("STRLEN", b"key"), command("GET", b"key")]) == [0, None]
+                raw.select(1)
+                raw.lpush("list", "end")
+            assert await first == [[b"list", b"end"]]
 
 
 async def test_a_refused_command_is_an_error_and_the_connection_stays_good(store: AsyncStore) -> None:
