@@ -196,7 +196,8 @@ class Core:
                     calls.append(keep(part, emitted=0 if calls else emitted))
                     part, trees, size = [], 0, 0
                 if cut := packing.pieces(packed, len(slab.anchors)):
-                    ahead += [(place, one) for one in self._ids_calls(shard, spout, limit, slab, cut)]
+                    pausable = "" if how else spout  # a pause holds up roots before their rows are kept
+                    ahead += [(place, one) for one in self._ids_calls(shard, pausable, limit, slab, cut)]
                     packed = b""
                 part.append((names[place], slab.values.astype("<i8", copy=False).tobytes(), packed))
                 trees += len(slab.anchors)

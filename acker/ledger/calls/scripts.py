@@ -49,7 +49,10 @@ def stage_ids(
     number: int,
     piece: bytes,
 ) -> Call:
-    """Sends a piece of a slab's message ids ahead of its track. count: its trees. limit: see `track`."""
+    """Sends a piece of a slab's message ids ahead of its track.
+
+    count: its trees. limit: see `track`. spout: "" of roots, which a pause does not hold up.
+    """
     args: list[Word] = [config.waiting_bytes, limit, count, number, piece, spout]
     return Call(shard.number, scripts.get("stage_ids"), [shard.vector(slab)], args)
 

@@ -10,7 +10,7 @@
 --       6 count    of the slab's trees
 --       7 piece    0 to 15
 --       8 ids      message ids of the piece, packed
---       9 spout    name
+--       9 spout    its name; empty of a commit's roots, which a pause does not hold up here
 -- Returns K kept, R rejected: over a limit (nothing changed), P rejected: the spout is paused, D tracked
 --       before with these ids, C tracked before with others, U refused: its record cannot be read.
 -- Bounded by the caller: a piece is of 256 trees at most.

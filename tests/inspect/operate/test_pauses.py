@@ -2,6 +2,7 @@
 
 import re
 
+import pyarrow as pa
 import pytest
 import redis
 
@@ -81,6 +82,16 @@ def test_rows_wait_before_they_are_kept_and_replays_go_on(ledger: Ledger) -> Non
     ledger.run(pauses.resume(ledger.core, "s"))
     spout.write(lines(2, 3))
     assert sorted(row["id"] for row in rows(ledger)) == [3, 4]
+
+
+def test_replays_go_on_though_their_message_ids_go_ahead_of_the_track(ledger: Ledger) -> None:
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=0.0))
+    long_ids = [f"{number:0900}" for number in range(400)]
+    spout.write(pa.table({"id": long_ids}))
+    pause(ledger)
+    fail(ledger, lambda _: True)
+    settler.settle(ledger)
+    assert sorted(row["id"] for row in rows(ledger)) == long_ids
 
 
 def test_a_half_done_pause_is_seen_and_mended_by_the_same_call(ledger: Ledger) -> None:
