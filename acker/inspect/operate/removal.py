@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from acker.errors import NotInstalled, SpoutInUse, TopologyInUse, UnknownSpout
 from acker.inspect import scripts
+from acker.inspect.operate import pauses
 from acker.inspect.topology import history
 from acker.inspect.topology.totals import totals
 from acker.ledger import ids
 from acker.ledger.calls import core as operations
-from acker.ledger.calls import idempotence
 from acker.ledger.calls.core import Core
 from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name, spout_of
@@ -93,10 +93,10 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
             f"{name} has {count:,} trees in flight, or with an outcome that is not confirmed: let a spout "
             "of that name take and confirm them first"
         )
-    # A spout of that name that comes later is not paused.
-    ends = [scripts.pause_spout(shard, spout, "") for shard in core.shards]
-    yield from idempotence.submit(core, ends)
+    # A spout of that name that comes later is not paused, also if somebody pauses this one meanwhile.
+    yield from pauses.end_in_shards(core, spout)
     yield from topologies.remove_spout(core.config, spout)
+    yield from pauses.end_in_shards(core, spout)
     yield from _remove_kept(core, spout, lambda: _has_no_spout(core, spout))
     yield from _remove_reached(core, spout)
     core.spouts -= {spout}

@@ -1,6 +1,7 @@
 """Paused spouts: their new tracks are rejected everywhere, and what they have in flight goes on."""
 
 import re
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from acker.ledger.calls import idempotence
 from acker.ledger.client import Ledger
 from acker.ledger.slabs.slabs import NewSlab
 from acker.store import keys
+from acker.store.operation import flights
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
@@ -132,6 +134,34 @@ def test_a_spout_of_the_name_of_a_removed_one_is_not_paused(ledger: Ledger) -> N
     Trees(1).track(ledger)
     with redis.Redis.from_url(ledger.store.url) as raw:
         assert not raw.exists(keys.Spout("tested", "s").paused)
+
+
+@pytest.mark.parametrize("paused_within", [False, True])
+def test_a_spout_that_is_removed_while_it_is_paused_leaves_no_pause(
+    ledger: Ledger, paused_within: bool
+) -> None:
+    """At each exchange of a pause the spout is removed, or it is paused at each exchange of its removal."""
+    for step in range(100):
+        ledger, other = (opened(ledger.store.url, ackers=2) for _ in range(2))
+        ledger.register_spout("s")
+        calls = [pauses.pause(ledger.core, "s", by="ann"), removal.remove_spout(other.core, "s")]
+        outer, inner = reversed(calls) if paused_within else calls
+        requests = next(outer)
+        for at in range(100):
+            if at == step:
+                with suppress(UnknownSpout):
+                    ledger.run(inner)
+            try:
+                parts = flights(requests)
+                requests = outer.send([reply for part in parts for reply in ledger.store.send(part)])
+            except (StopIteration, UnknownSpout):
+                break
+        if at < step:
+            break
+        with redis.Redis.from_url(ledger.store.url) as raw:
+            assert not raw.exists(keys.Spout("tested", "s").paused), step
+            assert not any(raw.hexists(shard.counters, "paused:s") for shard in ledger.core.shards), step
+    assert 3 < step < 99
 
 
 def test_an_outcome_of_a_paused_spout_says_by_whom_and_why(valkey_url: str) -> None:
