@@ -52,13 +52,15 @@ from acker.streams.log.segments import ANCHORS
 from acker.streams.sources import kept_ids, kept_rows, rereads, roots, scripts
 from acker.streams.sources.roots import Roots
 from acker.streams.spouts import backoff
-from acker.streams.spouts.waiting_rows import Row, WaitingRows
+from acker.streams.spouts.waiting_rows import MOST_ROWS, Row, WaitingRows
 
 Reread: TypeAlias = Callable[[pa.Table], pa.Table]
 """Gets id columns of rows; returns the rows that their source has, with all columns of the spout's rows."""
 MOST_IDS = 5_000
 """Most ids that a source is asked for by one call."""
 _LOOK = 20_000
+_CALLS, _RAISES, _RAISES_AWAY = 32, 8, 2
+"""Most calls of the source for rows that wait, in one step, and most that may raise; if it may be away, too."""
 _WAIT, _LONGEST_WAIT = 1.0, 60.0
 _ABREAST = 16
 _REASON = 300
@@ -124,22 +126,34 @@ class Rereader:
             return 0
         if self._search is None or self._search.core is not self.ledger.core:
             self._search, self._waiting = _Search(self.ledger.core, self.spout), WaitingRows(MOST_IDS)
-        # New ones by themselves: rows that make their source raise do not keep them.
-        new = self.ledger.run(self._search.look(self._waiting))
+        new = list[Row]()
+        if len(self._waiting) <= MOST_ROWS - MOST_IDS:
+            new = self.ledger.run(self._search.look(self._waiting))
         self._check_removed()  # behind the look: what it has found is not of a topology that was made since
         if self.removed:
             return 0
-        stored, raised = self._ask(new)
-        if not raised and (again := self._waiting.take()):
-            answers, raised = self._ask(again)
-            stored += answers
-            if not raised:
-                self._waiting.succeeded()
+        stored, raised = self._ask_again()
+        # New ones by themselves: rows that make their source raise do not keep them.
+        answers, of_new = self._ask(new)
+        stored, raised = stored + answers, raised or of_new
         self._failures = min(self._failures + 1, 10) if raised and not stored else 0
         if not len(self._waiting):
             self.trouble = ""
         self._note()
         return stored
+
+    def _ask_again(self) -> tuple[int, bool]:
+        """Asks for rows that wait: the number of stored answers, and True if the source raised."""
+        stored, raised = 0, 0
+        most = _RAISES_AWAY if self._failures else _RAISES
+        for _ in range(_CALLS):
+            if raised == most or not (rows := self._waiting.take()):
+                break
+            answers, failed = self._ask(rows)
+            stored, raised = stored + answers, raised + failed
+            if not failed:
+                self._waiting.succeeded()
+        return stored, raised > 0
 
     def _check_removed(self) -> None:
         """Notes if the topology was removed and made anew; a store that has lost it knows of no removal."""

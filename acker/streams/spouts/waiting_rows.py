@@ -9,16 +9,15 @@ from acker.streams.sources.roots import Roots
 Row: TypeAlias = tuple[Roots, int]
 """A row of roots, by its place."""
 MOST_ROWS = 100_000
-"""Most rows that wait here. The oldest of more are forgotten: the next looks for outcomes find them again."""
+"""Most rows that wait here: while there are about so many, nobody looks for further ones."""
 _PARTS = 16
 
 
 class WaitingRows:
     """Groups of rows, each for one call of the source. For one thread.
 
-    A group that fails is divided, so that a row that makes its source raise comes to stand alone. Its first
-    part is asked for next, so that soon a few rows tell whether the source is there. The other parts come
-    after all groups: so each row is asked for in turn. Each success doubles the rows of the next call, until
+    A group that fails is divided, so that a row that makes its source raise comes to stand alone. Its parts
+    come after all groups: so each row is asked for in turn. Each success doubles the rows of the next call, until
     a failure: so a source that was away gives all of them in few calls.
 
     Args:
@@ -54,15 +53,8 @@ class WaitingRows:
         """Lets rows wait whose source raised."""
         self._most = 1
         size = -(-len(rows) // _PARTS)
-        first, *others = [rows[at : at + size] for at in range(0, len(rows), size)]
-        if others:
-            self._groups.appendleft(first)
-            self._groups.extend(others)
-        else:
-            self._groups.append(first)
+        self._groups.extend(rows[at : at + size] for at in range(0, len(rows), size))
         self._keys.update(_keys(rows))
-        while len(self._keys) > MOST_ROWS:
-            self._keys.difference_update(_keys(self._groups.popleft()))
 
 
 def _keys(rows: Iterable[Row]) -> set[tuple[str, int]]:
