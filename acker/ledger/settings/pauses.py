@@ -38,5 +38,5 @@ def refusal(topology: str, spout: str, record: bytes) -> str:
     if pause is None:
         return text
     by = f" by {pause.by}" if pause.by else ""
-    reason = f": {pause.reason}" if pause.reason else ""
+    reason = f": {' '.join(pause.reason.split())}" if pause.reason else ""
     return f"{text}{by} since {instant(pause.since)}{reason}"

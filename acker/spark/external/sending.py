@@ -142,7 +142,7 @@ class Sends:
             command("HGET", stream_keys.subscriptions, PERSIST),
             command("HKEYS", key),
         ]
-        self._noted |= {one for one in noted if int(one.partition(b":")[0]) < self.batch.number}
+        self._noted |= {one for one in noted if int(one.partition(b":")[0]) <= self.batch.number}
         self._noted.add(name.encode())
         before = _written(text)
         if before is not None and not (yield from sending.hold(core, before.sent)):

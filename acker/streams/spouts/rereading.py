@@ -60,7 +60,7 @@ MOST_IDS = 5_000
 """Most ids that a source is asked for by one call."""
 _LOOK = 20_000
 _CALLS, _RAISES, _RAISES_AWAY = 32, 8, 2
-"""Most calls of the source for rows that wait, in one step, and most that may raise; if it may be away, too."""
+"""Most calls of the source for rows that wait, in one step; most that may raise, and if it may be away."""
 _WAIT, _LONGEST_WAIT = 1.0, 60.0
 _ABREAST = 16
 _REASON = 300

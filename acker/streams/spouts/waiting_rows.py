@@ -16,9 +16,9 @@ _PARTS = 16
 class WaitingRows:
     """Groups of rows, each for one call of the source. For one thread.
 
-    A group that fails is divided, so that a row that makes its source raise comes to stand alone. Its parts
-    come after all groups: so each row is asked for in turn. Each success doubles the rows of the next call, until
-    a failure: so a source that was away gives all of them in few calls.
+    A group that fails is divided, so that a row that makes its source raise comes to stand alone. Its
+    parts come after all groups: so each row is asked for in turn. Each success doubles the rows of the
+    next call, until a failure: so a source that was away gives all of them in few calls.
 
     Args:
         most: The most rows of a call.
