@@ -164,6 +164,13 @@ def test_a_spout_that_is_removed_while_it_is_paused_leaves_no_pause(
     assert 3 < step < 99
 
 
+def test_a_reason_of_several_lines_is_one_line_of_a_log(ledger: Ledger) -> None:
+    ledger.register_spout("s")
+    ledger.run(pauses.pause(ledger.core, "s", by="ann", reason="bad\nERROR all is lost"))
+    with pytest.raises(SpoutPaused, match=r"Z: bad ERROR all is lost$"):
+        Trees(1).track(ledger)
+
+
 def test_an_outcome_of_a_paused_spout_says_by_whom_and_why(valkey_url: str) -> None:
     with Topology(valkey_url, "tested", ackers=1) as topology:
         spout = topology.spout("s")
