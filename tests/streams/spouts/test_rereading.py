@@ -159,6 +159,22 @@ def test_rows_that_wait_are_asked_for_though_new_ones_make_the_source_raise_each
     assert {*range(160)} - source.bad <= answered
 
 
+def test_no_more_rows_wait_than_may_and_further_ones_come_behind_them(
+    ledger: Ledger, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rereading, "MOST_IDS", 16)
+    monkeypatch.setattr(rereading, "MOST_ROWS", 32)
+    reader = Rereader(ledger, "s", source)
+    write(ledger, 48)
+    fail(ledger, lambda row: True)
+    source.bad = set(range(48))
+    for _ in range(8):
+        assert reader.step() == 0
+    assert {number for asked in source.asked for number in asked} == set(range(32))
+    source.bad.clear()
+    assert sum(reader.step() for _ in range(8)) == 48
+
+
 def test_ids_that_wait_are_not_read_at_each_look(
     ledger: Ledger, source: Source, reader: Rereader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
