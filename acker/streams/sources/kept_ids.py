@@ -24,6 +24,8 @@ UNREAD, READ, GONE = 0, 1, 2
 """The states of a row: not read again yet; read again; gone from its source."""
 MOST_COLUMNS = 16
 """Most id columns."""
+TAIL = 16
+"""Last bytes of stored ids. They differ after each answer of their source."""
 _OWN = (STATE, ROW, attempts.COLUMN, ANCHORS)
 
 

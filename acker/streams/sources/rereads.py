@@ -29,7 +29,6 @@ GONE = "gone from its source"
 """The reason of a dead letter whose row its source has no longer; the reason of its last tree follows."""
 States: TypeAlias = dict[str, np.ndarray]
 """Id of roots -> the state of each row (`kept_ids`)."""
-_TAIL = 16
 _ABREAST = 16
 
 
@@ -75,7 +74,7 @@ class KnownStates:
         return noted[1]
 
     def note(self, roots_id: str, tail: bytes, state: np.ndarray) -> None:
-        """Notes states, with the tail that was read before them."""
+        """Notes states, with the tail of the ids that they were read from: a store may be set back."""
         self._known[roots_id] = tail, state
 
 
@@ -95,25 +94,25 @@ def read_states(
     missing = [kept for kept in wanted.values() if kept.id not in states]
     if not missing:
         return
-    # Before the ids: a later change has another tail.
     tails = yield [
-        command("GETRANGE", keys.Spout(core.config.name, kept.how.spout).rows(kept.id), -_TAIL, -1)
+        command("GETRANGE", keys.Spout(core.config.name, kept.how.spout).rows(kept.id), -kept_ids.TAIL, -1)
         for kept in missing
     ]
-    missed: list[tuple[Roots, bytes]] = []
+    missed: list[Roots] = []
     for kept, tail in zip(missing, tails, strict=True):
         if earlier is not None and (state := earlier.find(kept.id, tail)) is not None:
             states[kept.id] = state
         elif tail:
-            missed.append((kept, tail))
+            missed.append(kept)
     for first in range(0, len(missed), _ABREAST):
         part = missed[first : first + _ABREAST]
-        tables = yield from abreast([roots.kept_rows(core, kept) for kept, _ in part])
-        for (kept, tail), table in zip(part, tables, strict=True):
+        read = dict[str, bytes]()
+        tables = yield from abreast([roots.kept_rows(core, kept, read) for kept in part])
+        for kept, table in zip(part, tables, strict=True):
             if table is not None:
                 states[kept.id] = kept_ids.states(table)
                 if earlier is not None:
-                    earlier.note(kept.id, tail, states[kept.id])
+                    earlier.note(kept.id, read[kept.id], states[kept.id])
 
 
 def unread(entries: Iterable[Entry], by_slab: Mapping[bytes, Place], states: States) -> set[Confirmation]:
@@ -174,10 +173,9 @@ def fill(core: Core, kept: Roots, change: Callable[[pa.Table], pa.Table | None])
     if table is None:
         return False
     # The tail tells this payload from any other: an Arrow stream ends before it.
-    filled = (
-        segments.encode(table.combine_chunks().to_batches(), "lz4") + segments.new_hex_id()[:_TAIL].encode()
-    )
-    asked = scripts.fill_rows(spout_keys, kept.id, payload[-_TAIL:], filled)
+    tail = segments.new_hex_id()[: kept_ids.TAIL].encode()
+    filled = segments.encode(table.combine_chunks().to_batches(), "lz4") + tail
+    asked = scripts.fill_rows(spout_keys, kept.id, payload[-kept_ids.TAIL :], filled)
     [changed] = yield [asked]
     return bool(changed)
 

@@ -348,24 +348,26 @@ def staged_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
     """The rows of roots before their commit; None if their time has run out. Raises UnreadableRecord."""
     if not roots.keeps_ids:
         return (yield from rows_of(core, roots))
-    [payload] = yield [
-        command("GET", keys.Spout(core.config.name, roots.how.spout).rows(roots.id, "staged-rows"))
-    ]
+    spout_keys = keys.Spout(core.config.name, roots.how.spout)
+    [payload] = yield [command("GET", spout_keys.rows(roots.id, "staged-rows"))]
     return None if payload is None else decode(payload, roots)
 
 
-def kept_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
+def kept_rows(core: Core, roots: Roots, tails: dict[str, bytes] | None = None) -> Operation[pa.Table | None]:
     """The rows, or ids, of roots, in the order of their trees; None if they are gone, or cannot be read.
 
-    Unreadable rows stay in the store, because there is no other copy. Raises UnreadableRecord if memory did
-    not suffice.
+    tails: gets the last bytes of what was read (`kept_ids.TAIL`), by id. Unreadable rows stay in the store,
+    because there is no other copy. Raises UnreadableRecord if memory did not suffice.
     """
     [payload] = yield [command("GET", keys.Spout(core.config.name, roots.how.spout).rows(roots.id))]
     if payload is None:
         return None
     spout = roots.how.spout
     with records.passing_over(core.config.name, f"rows {roots.id} that spout {spout} keeps"):
-        return decode(payload, roots)
+        rows = decode(payload, roots)
+        if tails is not None:
+            tails[roots.id] = payload[-kept_ids.TAIL :]
+        return rows
     [new] = yield [command("HSETNX", keys.Spout(core.config.name, spout).counts, f"unreadable:{roots.id}", 1)]
     yield from counts.count_missing(core, new)
     return None
@@ -395,5 +397,4 @@ def further(core: Core, roots: Roots) -> list[tuple[int, bytes, int]]:
 
 def vector_keys(core: Core, roots: Roots) -> list[VectorKey]:
     """The keys of the roots' vectors."""
-    shards = roots.shards(core.config.ackers)
-    return [(core.shards[shard].staged(roots.id, _SLOT), shard) for shard in shards]
+    return [(core.shards[one].staged(roots.id, _SLOT), one) for one in roots.shards(core.config.ackers)]

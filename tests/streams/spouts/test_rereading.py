@@ -8,8 +8,6 @@ import pytest
 import redis
 
 from acker.errors import ValidationError
-from acker.inspect.operate.removal import remove
-from acker.inspect.topology import health
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
@@ -25,26 +23,9 @@ from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.rereading import Rereader
 from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.helpers.builders.rereading import Source, unread, write
 from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.models.leaks import assert_settled
-
-
-class Source:
-    """A source of lines that can be asked again, and what it was asked for."""
-
-    def __init__(self, there: pa.Table) -> None:
-        self.there = there
-        self.asked: list[list[int]] = []
-        self.bad = set[int]()
-        """The ids that make it raise."""
-
-    def __call__(self, ids: pa.Table) -> pa.Table:
-        """The rows of ids."""
-        self.asked.append(ids.column("id").to_pylist())
-        if self.bad & set(self.asked[-1]):
-            raise OSError("the source is away")
-        wanted = set(self.asked[-1])
-        return self.there.filter(pa.array([one in wanted for one in self.there.column("id").to_pylist()]))
 
 
 @pytest.fixture
@@ -60,15 +41,6 @@ def source() -> Source:
 @pytest.fixture
 def reader(ledger: Ledger, source: Source) -> Rereader:
     return Rereader(ledger, "s", source)
-
-
-def write(ledger: Ledger, count: int = 10, first: int = 0) -> None:
-    StreamSpout(ledger, HOW, ids=["id"]).write(lines(count, first))
-
-
-def unread(ledger: Ledger) -> list[str]:
-    troubles = ledger.run(health.health(ledger.core)).troubles
-    return [trouble.text for trouble in troubles if trouble.code == "unread"]
 
 
 def test_what_fails_is_read_again_and_buried_with_its_row(
@@ -180,9 +152,9 @@ def test_ids_that_wait_are_not_read_at_each_look(
 ) -> None:
     read, clock, kept = [""], [0.0], roots.kept_rows
 
-    def kept_rows(core: Core, of: Roots) -> Operation[pa.Table | None]:
+    def kept_rows(core: Core, of: Roots, *rest: Any) -> Operation[pa.Table | None]:
         read.append(of.id)
-        return kept(core, of)
+        return kept(core, of, *rest)
 
     write(ledger)
     fail(ledger, lambda row: True)
@@ -292,28 +264,6 @@ def test_a_commit_that_another_process_finishes_buries_what_is_gone(
     assert [row["id"] for row in rows(ledger)] == [4]
     assert [letter.message_id for letter in letters(ledger)] == [b"5"]
     assert pending(ledger) == {"pending": 1, "acked": 8, "replayed": 1, "dead": 1}
-
-
-@pytest.mark.parametrize("removed", [True, False])
-def test_who_has_asked_for_rows_of_a_removed_topology_asks_for_none_of_the_one_that_was_made_anew(
-    ledger: Ledger, source: Source, reader: Rereader, raw: "redis.Redis", removed: bool
-) -> None:
-    """Its rows may be of another source. Where the store has lost the topology, they are of the same."""
-    write(ledger)
-    fail(ledger, lambda row: row["id"] == 1)
-    assert reader.step() == 1
-    if removed:
-        ledger.run(remove("t", force=True))
-    else:
-        raw.flushall()
-    anew = open_ledger(ledger.store, "t", ackers=3, slab_limit=100)
-    write(anew, first=100)
-    fail(anew, lambda row: row["id"] == 101)
-    source.there = lines(0) if removed else lines(110)
-    assert reader.step() == (0 if removed else 1)
-    assert reader.removed is removed
-    assert settler.settle(anew) == Stepped(acked=9, replayed=0 if removed else 1)
-    assert Rereader(anew, "s", Source(lines(110))).step() == (1 if removed else 0)
 
 
 def test_a_row_without_an_id_is_kept_whole(ledger: Ledger, source: Source, reader: Rereader) -> None:

@@ -1,0 +1,81 @@
+"""Rereading where the topology, its spout, a function, or what the store has of them goes."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from acker.inspect.operate.removal import remove
+from acker.ledger.calls.core import Core
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.store.operation import Operation
+from acker.streams.sources import roots
+from acker.streams.sources.roots import Roots
+from acker.streams.spouts import rereading, settler
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.rereading import Rereader
+from tests.helpers.builders.kept_rows import fail, lines
+from tests.helpers.builders.rereading import Source, write
+from tests.helpers.faults.set_backs import moment, set_back
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source(lines(1250))
+
+
+@pytest.fixture
+def reader(ledger: Ledger, source: Source) -> Rereader:
+    return Rereader(ledger, "s", source)
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_who_has_asked_for_rows_of_a_removed_topology_asks_for_none_of_the_one_that_was_made_anew(
+    ledger: Ledger, source: Source, reader: Rereader, raw: "redis.Redis", removed: bool
+) -> None:
+    """Its rows may be of another source. Where the store has lost the topology, they are of the same."""
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 1)
+    assert reader.step() == 1
+    if removed:
+        ledger.run(remove("t", force=True))
+    else:
+        raw.flushall()
+    anew = open_ledger(ledger.store, "t", ackers=3, slab_limit=100)
+    write(anew, first=100)
+    fail(anew, lambda row: row["id"] == 101)
+    source.there = lines(0) if removed else lines(110)
+    assert reader.step() == (0 if removed else 1)
+    assert reader.removed is removed
+    assert settler.settle(anew) == Stepped(acked=9, replayed=0 if removed else 1)
+    assert Rereader(anew, "s", Source(lines(110))).step() == (1 if removed else 0)
+
+
+def test_states_are_of_the_ids_that_were_read_though_the_store_is_set_back_to_earlier_ones(
+    ledger: Ledger, source: Source, reader: Rereader, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process stores an answer between the two reads of a step; the store loses it."""
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 1)
+    other, before, read, clock = Rereader(ledger, "s", source), moment(raw), roots.kept_rows, [1e3]
+
+    def later(core: Core, of: Roots, *rest: Any) -> Operation[pa.Table | None]:
+        patched.setattr(roots, "kept_rows", read)
+        assert other.step() == 1
+        return read(core, of, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rereading, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        patched.setattr(roots, "kept_rows", later)
+        assert reader.step() == 0
+        set_back(raw, before)
+        clock[0] += 100.0
+        assert reader.step() == 1
