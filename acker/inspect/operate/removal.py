@@ -97,6 +97,7 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
     yield from pauses.end_in_shards(core, spout)
     yield from topologies.remove_spout(core.config, spout)
     yield from pauses.end_in_shards(core, spout)
+    yield [command("HDEL", keys.health(core.config.name), keys.UNREAD_FIELD + spout)]
     yield from _remove_kept(core, spout, lambda: _has_no_spout(core, spout))
     yield from _remove_reached(core, spout)
     core.spouts -= {spout}

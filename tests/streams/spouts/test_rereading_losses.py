@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.inspect.operate.removal import remove
+from acker.inspect.operate.removal import remove, remove_spout
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
@@ -17,8 +17,8 @@ from acker.streams.sources.roots import Roots
 from acker.streams.spouts import rereading, settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.rereading import Rereader
-from tests.helpers.builders.kept_rows import fail, lines
-from tests.helpers.builders.rereading import Source, write
+from tests.helpers.builders.kept_rows import consume, fail, lines
+from tests.helpers.builders.rereading import Source, unread, write
 from tests.helpers.faults.set_backs import moment, set_back
 
 
@@ -35,6 +35,24 @@ def source() -> Source:
 @pytest.fixture
 def reader(ledger: Ledger, source: Source) -> Rereader:
     return Rereader(ledger, "s", source)
+
+
+def test_a_spout_that_is_removed_takes_the_note_of_its_source_with_it(
+    ledger: Ledger, source: Source, reader: Rereader
+) -> None:
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 3)
+    source.bad = {3}
+    assert reader.step() == 0
+    assert len(unread(ledger)) == 1
+    assert Rereader(ledger, "s", Source(lines(10))).step() == 1
+    settler.settle(ledger)
+    consume(ledger)
+    settler.settle(ledger)
+    ledger.run(remove_spout(ledger.core, "s"))
+    assert unread(ledger) == []
+    reader._note()  # of a step that was under way
+    assert unread(ledger) == []
 
 
 @pytest.mark.parametrize("removed", [True, False])
