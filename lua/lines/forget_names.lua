@@ -14,11 +14,11 @@
 -- most 16 streams a call.
 --- @include "store/includes/late"
 --- @include "store/includes/owned"
+--- @include "store/includes/removed"
 local refused = late(ARGV[3], ARGV[1], ARGV[2])
 if refused then return refused end
 note_named(ARGV[3])
-local instant = redis.call('TIME')
-redis.call('SET', ARGV[4], instant[1] .. '-' .. instant[2], 'EX', ARGV[5])
+note_removal(ARGV[4], ARGV[5])
 redis.call('HDEL', KEYS[2], ARGV[6])
 if #ARGV > 6 then redis.call('SREM', KEYS[1], unpack(ARGV, 7)) end
 return 1

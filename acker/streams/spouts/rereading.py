@@ -156,11 +156,11 @@ class Rereader:
         return stored, raised > 0
 
     def _check_removed(self) -> None:
-        """Notes if the topology was removed and made anew; a store that has lost it knows of no removal."""
+        """Notes if the topology was removed and made anew. A store that has lost it knows of no removal."""
         name = self.ledger.config.name
         looks = [command("HGET", keys.config(name), "epoch"), command("GET", keys.removals(name))]
         epoch, removals = self.ledger.store.send(looks)
-        if self._epoch not in (b"", epoch) and removals is not None and not self.removed:
+        if self._epoch not in (b"", epoch) and self._epoch in (removals or b"").split() and not self.removed:
             self.removed = True
             _log.error(
                 "topology %s was removed and made anew: this process asks for no rows of its spout %r. Start "

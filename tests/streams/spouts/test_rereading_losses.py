@@ -10,7 +10,10 @@ import redis
 from acker.inspect.operate.removal import remove, remove_spout
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.settings.topologies import REMEMBERED, read_marks
+from acker.lines.scripts import forget_names
 from acker.store.client import Store
+from acker.store.function_keys import named
 from acker.store.operation import Operation
 from acker.streams.sources import roots
 from acker.streams.sources.roots import Roots
@@ -35,6 +38,12 @@ def source() -> Source:
 @pytest.fixture
 def reader(ledger: Ledger, source: Source) -> Rereader:
     return Rereader(ledger, "s", source)
+
+
+def retire_function(ledger: Ledger) -> None:
+    """Takes the line of a function off the list, as its removal does."""
+    [seen] = ledger.run(read_marks([named("t")]))
+    assert ledger.store.send([forget_names("t", "f", [], seen, REMEMBERED)]) == [1]
 
 
 def test_a_spout_that_is_removed_takes_the_note_of_its_source_with_it(
@@ -75,6 +84,37 @@ def test_who_has_asked_for_rows_of_a_removed_topology_asks_for_none_of_the_one_t
     assert reader.removed is removed
     assert settler.settle(anew) == Stepped(acked=9, replayed=0 if removed else 1)
     assert Rereader(anew, "s", Source(lines(110))).step() == (1 if removed else 0)
+
+
+def test_a_function_that_is_retired_is_no_removal_of_the_topology(
+    ledger: Ledger, source: Source, reader: Rereader, raw: "redis.Redis"
+) -> None:
+    """The store has lost the topology, and a function was retired since."""
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 1)
+    assert reader.step() == 1
+    raw.flushall()
+    anew = open_ledger(ledger.store, "t", ackers=3, slab_limit=100)
+    write(anew)
+    fail(anew, lambda row: row["id"] == 2)
+    retire_function(ledger)
+    assert reader.step() == 1
+    assert not reader.removed
+
+
+def test_a_removal_is_seen_though_others_came_since(ledger: Ledger, source: Source, reader: Rereader) -> None:
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 1)
+    assert reader.step() == 1
+    ledger.run(remove("t", force=True))
+    open_ledger(ledger.store, "t", ackers=3, slab_limit=100)
+    ledger.run(remove("t", force=True))
+    anew = open_ledger(ledger.store, "t", ackers=3, slab_limit=100)
+    write(anew)
+    fail(anew, lambda row: row["id"] == 2)
+    retire_function(ledger)
+    assert reader.step() == 0
+    assert reader.removed
 
 
 def test_states_are_of_the_ids_that_were_read_though_the_store_is_set_back_to_earlier_ones(
