@@ -81,7 +81,8 @@ class Rate:
 class Access:
     """ASGI middleware: refuses what is not allowed, and sets the headers that protect a browser.
 
-    With tokens, each request for data needs one: `read` to look, `operate` to change. Without, requests are
+    With tokens, each request for data needs one: `read` to look, `operate` to change, and `rows` beside these
+    to see rows of dead letters. Without, requests are
     taken on the loopback address only, under its own names and not from pages of other sites, so that no page
     in a browser on this machine reaches the service.
     """
@@ -129,19 +130,22 @@ class Access:
         writes = scope["method"] not in _SAFE
         client = (scope.get("client") or ("unknown",))[0]
         allowed: TokenScope = "operate"
+        rows = True
         state = scope.setdefault("state", {})
         state.update(client=client, proved=False)
         if not is_open(scope):
             if self._tokens:
                 token = self._authenticate(headers)
                 state.update(client=token.client, proved=True)  # for the log, if it is refused
+                if time.time() >= token.until:
+                    raise _unauthorized(f"the time of token {token.client!r} is over")
                 _check_scope(token, scope)
-                client, allowed = token.client, token.scope
+                client, allowed, rows = token.client, token.scope, token.rows
             else:
                 self._local(scope, headers)
             if writes and not _same_site(headers):
                 raise Refused("other-site", "writes from pages of other sites are refused")
-        state["scope"] = allowed
+        state.update(scope=allowed, rows=rows)
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             raise Refused("bad-request", "Content-Length: expected a number")
@@ -159,10 +163,8 @@ class Access:
         scheme, _, presented = headers.get("authorization", "").partition(" ")
         token = self._tokens.find(presented.strip()) if scheme.lower() == "bearer" else None
         if token is None:
-            raise Refused(
-                "unauthorized",
-                "expected the header Authorization: Bearer, with a token that the service knows",
-                {"WWW-Authenticate": 'Bearer realm="acker"'},
+            raise _unauthorized(
+                "expected the header Authorization: Bearer, with a token that the service knows"
             )
         return token
 
@@ -192,6 +194,10 @@ class _Body:
             if self._left < 0:
                 raise too_large(self._most)
         return message
+
+
+def _unauthorized(detail: str) -> Refused:
+    return Refused("unauthorized", detail, {"WWW-Authenticate": 'Bearer realm="acker"'})
 
 
 def _check_scope(token: Token, scope: Scope) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from urllib.parse import unquote_plus
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,6 +25,9 @@ _ANCHORS = 20
 _LONGEST = 1_000
 _REFUSED = (401, 403, 429)
 """Without a token that is known, without the right, too often."""
+
+_SECRET = ("token", "password", "passwd", "pwd", "secret", "auth", "bearer", "credential")
+"""Parts of the names of parameters whose values are no log's business; no parameter of ours has them."""
 
 _log = logging.getLogger("api.requests")
 
@@ -159,11 +163,22 @@ class Requests:
                 "status": status,
                 "client": state.get("client", (scope.get("client") or ("",))[0]),
                 "ms": round((time.monotonic() - started) * 1000, 1),
-                **({"query": query[:_LONGEST].decode("ascii", "replace")} if query else {}),
+                **({"query": _query(query[:_LONGEST].decode("ascii", "replace"))} if query else {}),
                 **state.get("noted", {}),
             }
             said = scope["method"], scope["path"][:_LONGEST], status
             _log.log(_level(scope["method"], status), "%s %r %d", *said, extra={"fields": fields})
+
+
+def _query(text: str) -> str:
+    """A query without the values of parameters that are named as secrets."""
+    return "&".join(map(_parameter, text.split("&")))
+
+
+def _parameter(text: str) -> str:
+    name, equals, _ = text.partition("=")
+    plain = unquote_plus(name).lower()
+    return f"{name}=..." if equals and any(word in plain for word in _SECRET) else text
 
 
 def _level(method: str, status: int) -> int:

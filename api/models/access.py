@@ -10,6 +10,7 @@ class AccessState(Answer):
     """The rights of the request's token; without tokens everything is allowed."""
 
     scope: Scope = Field(
-        description="`read` to look, `call` to call functions and no more, `operate` for everything.",
+        description="`read` to look, `call` to call functions and no more, `operate` to look and to change.",
         examples=["operate"],
     )
+    rows: bool = Field(description="true: rows of dead letters are shown.")

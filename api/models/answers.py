@@ -53,7 +53,13 @@ Activities = answer(activity.ActivityPage, "Activities")
 
 answer(attempts.Attempt, status=_FAILED)
 answer(dead_letter_store.Head, "DeadLetterHead", id=DeadLetterId, status=_FAILED)
-DeadLetter = answer(dead_letter_store.DeadLetter, id=DeadLetterId, status=_FAILED, row=dict[str, Any] | None)
+DeadLetter = answer(
+    dead_letter_store.DeadLetter,
+    id=DeadLetterId,
+    status=_FAILED,
+    row=dict[str, Any] | None,
+    row_left_out=Literal["", "large", "scope"],
+)
 DeadLetters = answer(dead_letter_pages.LettersPage, "DeadLetters")
 Group = answer(dead_letter_pages.Group, status=_FAILED | None)
 Groups = answer(dead_letter_pages.GroupPage, "Groups")

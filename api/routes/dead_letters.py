@@ -1,6 +1,7 @@
 """Dead letters: rows that were given up, by page and by group; their replay, their end, and their export."""
 
 import json
+import math
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -54,10 +55,14 @@ class GroupsQuery(Matching, Paged):
     )
 
 
-def _in_list(letter: dead_letters.DeadLetter) -> dict[str, Any]:
-    """A dead letter as a list has it: without its row, if that is large."""
-    made: dict[str, Any] = as_json(letter)
-    return made if len(json.dumps(made["row"])) <= _ROW_BYTES else {**made, "row": None}
+def _answer(request: Request, letter: dead_letters.DeadLetter, most: float = math.inf) -> dict[str, Any]:
+    """A dead letter as a request may see it: without its row, if that has over `most` bytes of JSON."""
+    shown: dict[str, Any] = as_json(letter)
+    if not request.state.rows:
+        return {**shown, "row": None, "row_left_out": "scope"}
+    if most < math.inf and len(json.dumps(shown["row"])) > most:
+        return {**shown, "row": None, "row_left_out": "large"}
+    return shown
 
 
 LetterId = Annotated[DeadLetterId, Path()]
@@ -73,7 +78,9 @@ register_url_convertor("dead_letter", _IdConvertor())
 
 
 @router.get("", response_model=DeadLetters, responses=declared(404))
-async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery, Query()]) -> dict[str, Any]:
+async def list_dead_letters(
+    request: Request, ledger: LedgerDep, query: Annotated[DeadLettersQuery, Query()]
+) -> dict[str, Any]:
     """Rows that were given up after their last attempt: by spout, and for each the oldest first.
 
     A page looks at a bounded number of them, so with a filter it may hold fewer than its limit, or none, and
@@ -82,7 +89,8 @@ async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery
     asked = _filter(ledger, query)
     with known_cursor():
         page = await ledger.run(dead_letters.page(ledger.core, asked, limit=query.limit, cursor=query.cursor))
-    return {"dead_letters": [_in_list(one) for one in page.letters], "cursor": page.cursor}
+    letters = [_answer(request, letter, _ROW_BYTES) for letter in page.letters]
+    return {"dead_letters": letters, "cursor": page.cursor}
 
 
 @router.get("/groups", response_model=Groups, responses=declared(404))
@@ -100,7 +108,7 @@ async def group_dead_letters(ledger: LedgerDep, query: Annotated[GroupsQuery, Qu
     "/export",
     responses={
         200: {
-            "description": "A line of JSON for each, as in a list, with its whole row.",
+            "description": "A line of JSON for each, as in a list; a row is there however large it is.",
             "content": {_LINES: {"schema": {"type": "string"}}},
         },
         **declared(404),
@@ -108,17 +116,19 @@ async def group_dead_letters(ledger: LedgerDep, query: Annotated[GroupsQuery, Qu
     response_class=StreamingResponse,
     response_model=None,
 )
-async def export_dead_letters(ledger: LedgerDep, query: Annotated[Matching, Query()]) -> StreamingResponse:
+async def export_dead_letters(
+    request: Request, ledger: LedgerDep, query: Annotated[Matching, Query()]
+) -> StreamingResponse:
     """All dead letters of a filter that there are now, as JSON lines; cut short where the store goes away."""
     asked = _filter(ledger, query)
     first = await ledger.run(dead_letters.page(ledger.core, asked, limit=_EXPORTED))
-    return StreamingResponse(_lines(ledger, asked, first), media_type=_LINES)
+    return StreamingResponse(_lines(request, ledger, asked, first), media_type=_LINES)
 
 
 @router.get("/{id:dead_letter}", response_model=DeadLetter, responses=declared(404))
-async def get_dead_letter(ledger: LedgerDep, id: LetterId) -> dead_letters.DeadLetter:  # noqa: A002
+async def get_dead_letter(request: Request, ledger: LedgerDep, id: LetterId) -> dict[str, Any]:  # noqa: A002
     """One dead letter, with its whole row."""
-    return await ledger.run(dead_letters.get(ledger.core, id))
+    return _answer(request, await ledger.run(dead_letters.get(ledger.core, id)))
 
 
 @router.post("/replay", responses=declared(404, 413, 429))
@@ -215,10 +225,12 @@ async def _replay(request: Request, ledger: AsyncLedger, ids: list[str]) -> Repl
     )
 
 
-async def _lines(ledger: AsyncLedger, matching: Filter, page: LettersPage) -> AsyncIterator[str]:
+async def _lines(
+    request: Request, ledger: AsyncLedger, matching: Filter, page: LettersPage
+) -> AsyncIterator[str]:
     while True:
         if page.letters:
-            yield "".join(json_line(one) for one in page.letters)
+            yield "".join(json_line(_answer(request, letter)) for letter in page.letters)
         if page.cursor is None:
             return
         page = await ledger.run(dead_letters.page(ledger.core, matching, limit=_EXPORTED, cursor=page.cursor))

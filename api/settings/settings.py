@@ -1,7 +1,6 @@
 """The service's settings, by environment: `ACKER_URL`, `ACKER_TOKENS` and so on. docs/api.md lists them."""
 
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, field_validator
@@ -9,6 +8,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from acker.errors import ValidationError
 from acker.store.address import parse
+from api.settings import token_file
+from api.settings.token_file import Accepted
 from api.settings.tokens import Tokens
 
 
@@ -24,10 +25,12 @@ class Settings(BaseSettings):
     timeout: Annotated[float, Field(ge=0.1, le=60)] = 2.0
     """Seconds to wait for the store before an answer is 503."""
     tokens: SecretStr = SecretStr("")
-    """`scope:token` or `scope:sha256:<hex>`, separated by commas or spaces; scope is read, call or operate.
-    With `name=` before it the log tells the name."""
-    tokens_file: SecretStr = SecretStr("")
-    """A file of such tokens, one or more a line; what follows a # is a comment."""
+    """`[name=]scope[+rows][+until=END]:token`, separated by commas or spaces; `sha256:<hex>` may stand for
+    the token; scope is read, call or operate. The log tells the name. With rows it may see rows of dead
+    letters."""
+    tokens_file: str = ""
+    """A file of such tokens, one or more a line; what follows a # is a comment. It is read again when it
+    changes."""
     hosts: str = ""
     """Names under which the service may be called without tokens, beside the names of loopback."""
     proxies: str = ""
@@ -77,24 +80,15 @@ class Settings(BaseSettings):
 
     @field_validator("tokens_file")
     @classmethod
-    def _tokens_file(cls, value: SecretStr) -> SecretStr:
-        """Of the file only the hashes of its tokens are kept; an empty file is a mistake."""
-        path = value.get_secret_value()
-        if not path:
-            return value
-        try:
-            lines = Path(path).read_text().splitlines()
-        except (OSError, ValueError) as error:
-            raise ValueError(f"the file {path!r} cannot be read: {error}") from None
-        tokens = Tokens.parse(" ".join(line.partition("#")[0] for line in lines))
-        if not tokens:
-            raise ValueError(f"the file {path!r} holds no token")
-        return SecretStr(tokens.hashed())
+    def _tokens_file(cls, value: str) -> str:
+        if value:
+            token_file.read(value)  # an error now, not at the first request
+        return value
 
     @cached_property
-    def access(self) -> Tokens:
-        """The tokens."""
-        return Tokens.parse(f"{self.tokens.get_secret_value()} {self.tokens_file.get_secret_value()}")
+    def access(self) -> Accepted:
+        """The tokens that are accepted."""
+        return Accepted(Tokens.parse(self.tokens.get_secret_value()), self.tokens_file)
 
 
 def settings(**given: Any) -> Settings:

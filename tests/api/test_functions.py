@@ -240,7 +240,7 @@ def test_what_a_token_allows(valkey_url: str, topology: Topology) -> None:
             assert answer.status_code == 200
             location = f"/drpc/echo/{answer.json()['request']}"
             assert caller.get(location).status_code == 200
-            assert caller.get("/access").json() == {"scope": "call"}
+            assert caller.get("/access").json() == {"scope": "call", "rows": False}
             for method, path in (("GET", "/topologies"), ("DELETE", location), ("DELETE", "/topologies/t")):
                 assert kind(caller.request(method, path)) == (403, "calls-only")
         with calling(address, READ) as reader:

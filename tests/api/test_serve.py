@@ -84,11 +84,19 @@ def test_logs_are_json_lines_and_hold_no_secret(new_server: Callable[..., Embedd
     with running("--url", url, ACKER_TOKENS=f"operate:{token}", ACKER_LOG_LEVEL="debug") as service:
         path = f"{service.address}/api/v1/topologies/x%0a%22y/fail"
         patient.post(path, headers={"Authorization": f"Bearer {token}"}, json={"anchors": ["1"]})
+        for query in (
+            f"token={token}",
+            f"limit=1&access%5Ftoken={token}",
+            f"X-Pass%77ord={token}&TOKEN={token}",
+        ):
+            assert patient.get(f"{service.address}/api/v1/topologies?{query}").status_code == 401
         assert service.end(signal.SIGINT) == 130
         log = service.log.read_text()
     records = [json.loads(line) for line in log.splitlines()]
     [request] = [record for record in records if record.get("path") == '/api/v1/topologies/x\n"y/fail']
     assert (request["status"], request["method"]) == (422, "POST")
+    queries = [record["query"] for record in records if "query" in record]
+    assert queries == ["token=...", "limit=1&access%5Ftoken=...", "X-Pass%77ord=...&TOKEN=..."]
     assert token not in log
 
 

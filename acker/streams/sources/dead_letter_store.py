@@ -77,10 +77,11 @@ class Heads:
 class DeadLetter(Head):
     """A row that was given up after its last attempt."""
 
-    row: Annotated[
-        Row, "Its columns: bytes as base64, what JSON has no word for as text. Large: null in a list."
-    ]
+    row: Annotated[Row, "Its columns: bytes as base64, what JSON has no word for as text."]
     history: Annotated[History, "Its trees: at most 10, the first, the last that failed, and the latest."]
+    row_left_out: Annotated[
+        str, "Why `row` is null: `large` in a list, `scope` where the token lacks scope `rows`; else empty."
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,4 +11,4 @@ router = APIRouter(prefix="/access", tags=["access"])
 @router.get("", responses=declared())
 async def get_access(request: Request) -> AccessState:
     """Shows the rights of this request's token. It needs no store."""
-    return AccessState(scope=request.state.scope)
+    return AccessState(scope=request.state.scope, rows=request.state.rows)

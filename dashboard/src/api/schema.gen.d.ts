@@ -1165,8 +1165,13 @@ export interface components {
          */
         AccessState: {
             /**
+             * Rows
+             * @description true: rows of dead letters are shown.
+             */
+            rows: boolean;
+            /**
              * Scope
-             * @description `read` to look, `call` to call functions and no more, `operate` for everything.
+             * @description `read` to look, `call` to call functions and no more, `operate` to look and to change.
              * @example operate
              * @enum {string}
              */
@@ -1943,11 +1948,17 @@ export interface components {
             reason: string;
             /**
              * Row
-             * @description Its columns: bytes as base64, what JSON has no word for as text. Large: null in a list.
+             * @description Its columns: bytes as base64, what JSON has no word for as text.
              */
             row: {
                 [key: string]: unknown;
             } | null;
+            /**
+             * Row Left Out
+             * @description Why `row` is null: `large` in a list, `scope` where the token lacks scope `rows`; else empty.
+             * @enum {string}
+             */
+            row_left_out: "" | "large" | "scope";
             /**
              * Spout
              * @example wordcount
@@ -8690,7 +8701,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A line of JSON for each, as in a list, with its whole row. */
+            /** @description A line of JSON for each, as in a list; a row is there however large it is. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -15,7 +15,7 @@ from tests.helpers.servers.servers import wait_until
 READ, OPERATE = "read-only-token-1", "operators-token-1"
 
 
-TOKENS = f"read:{READ} operate:{OPERATE}"
+TOKENS = f"read:{READ} operate+rows:{OPERATE}"
 
 
 @contextmanager

@@ -25,8 +25,8 @@ export function TokenForm({ access }: { access: Exclude<Access, "open"> }) {
         </p>
       ) : (
         <p>
-          This service asks for a token. A token of scope read shows everything; to fail, reset and replay
-          takes one of scope operate.
+          This service asks for a token. A token of scope read shows everything but rows of dead letters,
+          which take scope rows; to fail, reset and replay takes one of scope operate.
         </p>
       )}
       <label>

@@ -65,7 +65,9 @@ export function Letter() {
               <Attempts of={letter} />
               <section aria-label="Row">
                 <h2>Row</h2>
-                <div className="panel">{letter.row && <RowText row={letter.row} />}</div>
+                <div className="panel">
+                  {letter.row ? <RowText row={letter.row} /> : <p>Left out: your token has no scope rows.</p>}
+                </div>
               </section>
             </div>
           )}

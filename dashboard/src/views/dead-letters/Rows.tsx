@@ -178,7 +178,9 @@ function letterColumns(topology: string): ColumnDef<DeadLetter>[] {
     {
       header: "Row",
       cell: ({ row: { original } }) =>
-        original.row === null ? (
+        original.row_left_out === "scope" ? (
+          <span className="faint">your token has no scope rows</span>
+        ) : original.row === null ? (
           <Link to={`/t/${topology}/dead-letters/${original.id}`}>large</Link>
         ) : (
           <details>
