@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class SlabOutcome:
-    """Trees of one slab that ended for one cause: indexes (None: all), and their latency in seconds.
+    """Trees of one slab that ended for one cause: indexes in order (None: all), and their latency in seconds.
 
     said: the stored cause. There may be one for each tree, and a reader decodes few of them.
     """
@@ -140,13 +140,16 @@ def split_reasons(packed: bytes) -> list[bytes]:
 
 
 def _by_reason(indexes: tuple[int, ...], numbers: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Trees of a slab by the number of their reason. numbers: one for each; empty if all have the first."""
+    """Trees of a slab by the number of their reason, in order: a store has them in the order of their fails.
+
+    numbers: one for each; empty if all have the first.
+    """
     if not numbers:
-        return {0: indexes}
+        return {0: tuple(sorted(indexes))}
     by_reason: dict[int, list[int]] = {}
     for index, number in zip(indexes, numbers, strict=True):
         by_reason.setdefault(number, []).append(index)
-    return {number: tuple(own) for number, own in by_reason.items()}
+    return {number: tuple(sorted(own)) for number, own in by_reason.items()}
 
 
 def id_parts(entry_id: bytes) -> tuple[int, int]:

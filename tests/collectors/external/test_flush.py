@@ -4,6 +4,8 @@ import pyarrow as pa
 import pytest
 
 from acker.collectors.external import exchange
+from acker.collectors.modes.observing_spout import open_spout
+from acker.collectors.tuples import TupleVector
 from acker.errors import BufferFull, StreamKindError, TupleError, ValidationError
 from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.log import subscriptions
@@ -86,6 +88,20 @@ def test_a_row_that_fails_fails_its_record_alone(make: Make) -> None:
     assert [(one.message_id, one.status, one.reason) for one in outcomes] == [
         (b"m0", "acked", ""), (b"m1", "failed", "no such word"), (b"m2", "acked", ""),
     ]  # fmt: skip
+
+
+def test_a_spout_hears_of_records_in_their_order_in_whichever_order_their_rows_failed(make: Make) -> None:
+    made, step = make(ackers=1), make(ackers=1)
+    items = step.incoming("items", subscription="count")
+    spout, out = open_spout(made, "s", None, observe=False, grouped=True), made.outgoing("items")
+    anchors, edges = spout.emit_many([b"m%d" % number for number in range(4)])
+    tuples = TupleVector(made.owner, anchors, edges)
+    headers = [out.inject(None, tuples[place]) for place in (2, 0, 3, 1)]
+    made.flush()
+    items.fail(items.extract_many(headers), "no such word")
+    step.flush()
+    [group] = spout.outcome_groups(5.0)
+    assert list(group.indexes) == [0, 1, 2, 3]
 
 
 def test_a_fail_that_comes_before_the_flush_waits_for_it(make: Make) -> None:
