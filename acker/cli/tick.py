@@ -12,6 +12,7 @@ from acker.cli.shared.output import one_line, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.cli.shared.stopping import stop_on_signals, wait_until
 from acker.errors import AckerError, StoreUnavailable, UnknownTopology
+from acker.inspect.operate import ticking
 from acker.ledger.calls.calls import Ticked
 from acker.ledger.client import open_ledger
 from acker.ledger.loops import Threads
@@ -40,7 +41,7 @@ def tick(
     not do all of it.
     """
     names = [check_name(name, "topology") for name in topologies] if topologies else None
-    hooks = _hooks()
+    hooks = ticking.hooks()
     if once:
         return _once(store, names, hooks, as_json)
     logging.basicConfig(level=logging.INFO, format="acker: %(message)s", stream=sys.stderr)
@@ -82,15 +83,6 @@ def _once(store: Store, names: list[str] | None, hooks: Hooks, as_json: bool) ->
     for name, why in failed.items():
         sys.stderr.write(f"acker: {one_line(f'{name}: {why}')}\n")
     return Status.PARTLY if failed or any(each.troubled for each in settling) else Status.DONE
-
-
-def _hooks() -> Hooks:
-    """Additions of streams and functions to a tick; nothing where there is no pyarrow to read them with."""
-    try:
-        from acker.inspect.operate.ticker_hooks import HOOKS
-    except ImportError:
-        return Hooks()
-    return HOOKS
 
 
 def _settling(store: Store, names: list[str] | None) -> "list[Answering | Coordinating | Settler]":

@@ -18,6 +18,8 @@ from acker.collectors.modes.off import NoStore, OffLedger, OffOutbox, is_off, of
 from acker.collectors.outbox import Outbox
 from acker.collectors.tuples import Owner, Tuple, ending
 from acker.errors import AckerError
+from acker.inspect.operate.ticking import Ticking
+from acker.ledger.calls.calls import Ticked
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings import config
@@ -102,6 +104,7 @@ class Session:
         self._outbox = kind(ledger, None if linger is None else min(linger, most))
         self._observer: Self | None = None
         self._exchange: External | None = None
+        self._ticking = Ticking()
         # Its thread sends the rest when no object holds the topology any more.
         weakref.finalize(self, self._outbox.end).atexit = False
 
@@ -241,6 +244,11 @@ class Session:
         from acker.inspect.operate import pauses
 
         self._ledger.run(pauses.resume(self._ledger.core, name))
+
+    def _tick(self, force: bool) -> Ticked:
+        if force or self.off:
+            return self._ledger.tick(force)
+        return self._ledger.run(self._ticking.tick(self._ledger.core))
 
     def restore(self) -> None:
         """Stores the configuration and the spouts again in a store that lost all data."""

@@ -236,8 +236,10 @@ class Topology(Session):
     def tick(self, force: bool = False) -> Ticked:
         """Rotates the due buckets and drains the expired trees, as the ticker does; returns the counts.
 
+        It keeps what waits for a second at most: where more waits, the buckets rotate in a later call.
+
         Args:
-            force: True to rotate all buckets.
+            force: True to rotate all buckets at once, whatever waits.
 
         Examples:
             >>> [order] = spout.emit("order-1")
@@ -247,8 +249,8 @@ class Topology(Session):
             ['expired']
         """
         if isinstance(self._outbox, ObservingOutbox):
-            return self._outbox.tick(force)
-        return self._ledger.tick(force)
+            return self._outbox.tick(lambda: self._tick(force))
+        return self._tick(force)
 
     def remove(self, force: bool = False) -> int:
         """Removes the topology with all its data: see `acker.inspect.operate.removal.remove`.

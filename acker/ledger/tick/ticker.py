@@ -4,37 +4,33 @@ Terms: a tree is all that comes of one record; a slab is the trees that one call
 """
 
 import logging
-import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from acker.errors import (
     AckerError,
-    StoreError,
     StoreMisconfigured,
     StoreUnavailable,
-    UnreadableRecord,
     is_interrupt,
 )
 from acker.ledger.calls import core as operations
 from acker.ledger.calls.calls import Ticked
-from acker.ledger.calls.core import FLIGHT_SHARDS, Core
+from acker.ledger.calls.core import Core
 from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs.causes import log_error, said_by
 from acker.ledger.tick import tick
+from acker.ledger.tick.keeper import BeforeRotation, Keeper, due
 from acker.ledger.user_functions.undone import undone
 from acker.store import loops
 from acker.store.client import Store
 from acker.store.loops import Pace
-from acker.store.operation import InPieces, Operation, Request, command
-from acker.store.replies import seconds, whole
+from acker.store.operation import Operation
 
 OnTick: TypeAlias = Callable[[str, Ticked], object]
-BeforeRotation: TypeAlias = Callable[[Core], Operation[int]]
 
 FIND_EVERY = 1.0
 """Most seconds until a new topology is found."""
@@ -43,8 +39,6 @@ LOOK_EVERY = 5.0
 ticker may have died while it drained."""
 PIECE = 200_000
 """Trees of one topology that are drained before the next topology gets its turn."""
-KEEP_FOR = 1.0
-"""Seconds for which waiting rows of one topology are kept before the next topology gets its turn."""
 _LONGEST_PAUSE = 5.0
 
 _log = logging.getLogger(__name__)
@@ -52,19 +46,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Known:
-    """A topology: its stored state, the time of the next visit, and its last trouble.
+    """A topology: its stored state, the monotonic time of the next visit, and its last trouble."""
 
-    kept_until: the time to look for waiting rows again; it and `due` are times of the monotonic clock.
-    rotations: rotations of the shards right before waiting rows were kept.
-    keeping: the pass over waiting rows, if it has not ended.
-    """
-
+    keeper: Keeper
     core: Core | None = None
     due: float = 0.0
     trouble: str = ""
-    kept_until: float = -math.inf
-    rotations: list[int] = field(default_factory=list)
-    keeping: InPieces[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +88,7 @@ class Schedule:
         stopped: returns True if the remaining topologies are to wait.
         """
         names = self.names if self.names is not None else (yield from topologies.names())
-        self._known = {name: self._known.get(name) or _Known() for name in names}
+        self._known = {name: self._known.get(name) or self._new() for name in names}
         # The longest waiting topology comes first: another one's shard may lie on the one node that hangs.
         for name, topology in sorted(self._known.items(), key=lambda item: item[1].due):
             if stopped():
@@ -125,13 +112,16 @@ class Schedule:
         longest = FIND_EVERY if self.names is None else LOOK_EVERY
         return max(0.0, min(longest, soonest - time.monotonic()))
 
+    def _new(self) -> _Known:
+        return _Known(Keeper(self._hooks.before_rotation))
+
     def _visit(self, name: str, topology: _Known) -> Operation[float]:
         # A topology may have been removed and made anew, with other shards.
         stored = yield from operations.open_topology(name, {}, create=False)
         if topology.core is None or topology.core.config != stored.config:
-            topology.core, topology.keeping = stored, None
+            topology.core = stored
         core = topology.core
-        rotations = yield from self._keep(core, topology)
+        rotations = yield from topology.keeper.piece(core)
         explain = self._hooks.explain
         ticked = yield from tick.tick(core, most=PIECE, trust=False, expected=rotations, explain=explain)
         if ticked != Ticked():
@@ -153,56 +143,10 @@ class Schedule:
                 raise
             log_error(_log, error, "topology %s was ticked, and on_tick has raised: %s", name, said_by(error))
 
-    def _keep(self, core: Core, topology: _Known) -> Operation[Sequence[int] | None]:
-        """Keeps waiting rows, right before shards rotate.
-
-        Returns the rotations that may follow, as `acker.ledger.tick.tick.rotate` takes them: none of a shard
-        that another ticker rotates in between, however long this process is stopped here, and none before all
-        waiting rows were kept, which may take many rounds.
-        """
-        keep = self._hooks.before_rotation
-        if keep is None:
-            return None
-        try:
-            left = yield from due(core)
-        except UnreadableRecord:  # the fault of one shard keeps no other from its rotation
-            left = 0.0
-        if left is None or left > 0:
-            return [-1] * len(core.shards)
-        if time.monotonic() >= topology.kept_until or len(topology.rotations) != len(core.shards):
-            if topology.keeping is None:
-                topology.rotations = yield from _rotations(core)
-                topology.keeping = InPieces(keep(core))
-            keeping, topology.keeping = topology.keeping, None  # an error ends the pass
-            if not (yield from keeping.piece(KEEP_FOR)):
-                topology.keeping = keeping
-                return [-1] * len(core.shards)
-            # Shards that are due soon after need no further pass: the kept slabs are in their nurseries.
-            topology.kept_until = time.monotonic() + core.config.tick_ms / 8000
-            if keeping.result:
-                _log.debug("%s: %d slabs wait for their jobs", core.config.name, keeping.result)
-        return topology.rotations
-
     @staticmethod
     def pace() -> Pace:
         """Returns the pauses of the loop of a ticker."""
         return Pace(_log, "no ticks for now", 0.1, _LONGEST_PAUSE)
-
-
-def _rotations(core: Core) -> Operation[list[int]]:
-    """The number of rotations of each shard; -1 if it cannot be read."""
-    counts: list[int] = []
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        shards = core.shards[first : first + FLIGHT_SHARDS]
-        try:
-            counts += yield from tick.rotations(core, shards)
-        except StoreError:
-            for shard in shards:
-                try:
-                    counts += yield from tick.rotations(core, [shard])
-                except StoreError:
-                    counts.append(-1)
-    return counts
 
 
 class Ticker:
@@ -235,19 +179,3 @@ class Ticker:
     def run(self, stop: threading.Event) -> None:
         """Ticks until `stop` is set; while the store is away, the end takes up to its time-out."""
         loops.run(stop, lambda: self.step(stop.is_set), self._schedule.pace(), first=0)
-
-
-def due(core: Core) -> Operation[float | None]:
-    """Seconds until the next rotation of any shard, 0 or less if one is due; None without tracking."""
-    soonest = None
-    replies = yield [
-        request
-        for shard in core.shards
-        for request in (Request(shard.clock, ["TIME"]), command("HGET", shard.clock, "rotated_at"))
-    ]
-    for instant, rotated_at in zip(replies[::2], replies[1::2], strict=True):
-        left = 0.0
-        if rotated_at is not None:
-            left = (whole(rotated_at, "time of a rotation") + core.config.tick_ms) / 1000 - seconds(instant)
-        soonest = left if soonest is None else min(soonest, left)
-    return soonest

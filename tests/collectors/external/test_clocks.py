@@ -8,7 +8,7 @@ from acker import Topology
 from acker.errors import StoreUnavailable, UnknownSubscription, ValidationError
 from acker.inspect.operate.ticker_hooks import HOOKS
 from acker.inspect.trees import clocks
-from acker.ledger.tick import ticker
+from acker.ledger.tick import keeper
 from acker.ledger.tick.ticker import Ticker
 from acker.store.client import Store
 from acker.streams import Stream
@@ -50,7 +50,7 @@ def test_a_long_pass_over_open_segments_goes_in_pieces_and_none_expires_meanwhil
     make: Make, url: str, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_segments, "_PAGE", 2)
-    monkeypatch.setattr(ticker, "KEEP_FOR", 0.0)
+    monkeypatch.setattr(keeper, "KEEP_FOR", 0.0)
     made, step = make(ackers=1), make(ackers=1)
     step.incoming("items", subscription="count")
     source(made, 21)
@@ -68,6 +68,29 @@ def test_a_long_pass_over_open_segments_goes_in_pieces_and_none_expires_meanwhil
             assert rounds < 10 or other.counters()["rotations"] == number, "it waits for the long pass"
         assert rounds > 3 * 21 / 2, "a round reads a page of two, or does something for it"
     assert made.counters()["expired"] == 0
+
+
+def test_open_segments_wait_where_a_loop_of_ones_own_ticks(
+    make: Make, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_segments, "_PAGE", 2)
+    monkeypatch.setattr(keeper, "KEEP_FOR", 0.0)
+    made, step = make(ackers=1), make(ackers=1)
+    step.incoming("items", subscription="count")
+    headers = source(made, 9)
+    made.flush()
+    made.tick()  # the shards' clocks begin
+    for number in range(1, 5):
+        shift_clock(raw, made.ledger, 15_000)
+        calls = 0
+        while made.counters()["rotations"] < number:
+            made.tick()
+            calls += 1
+        assert calls > 9 / 2, "a call keeps a page of two"
+    assert made.counters()["expired"] == 0
+    work(step, headers)
+    step.flush()
+    assert made.counters()["acked"] == 9
 
 
 def test_a_lost_row_costs_its_segment_when_later_rows_came(make: Make) -> None:

@@ -12,7 +12,7 @@ from acker.inspect.trees.pages import TreesPage
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.tick import tick
-from acker.ledger.tick.ticker import due
+from acker.ledger.tick.keeper import due
 from acker.ledger.trees import cursors, trees
 from acker.ledger.trees.buckets import BUCKETS
 from acker.store.client import Store

@@ -10,7 +10,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings.config import TopologyConfig
 from acker.ledger.tick import tick
-from acker.ledger.tick.ticker import due
+from acker.ledger.tick.keeper import due
 from acker.ledger.trees import trees
 from acker.ledger.trees.buckets import TICK_LAG, Clock
 from acker.store.client import Store

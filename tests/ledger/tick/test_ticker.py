@@ -14,7 +14,8 @@ from acker.ledger.calls.calls import Ticked
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.slabs.slabs import NewSlab
 from acker.ledger.tick import tick, ticker
-from acker.ledger.tick.ticker import Ticker, due
+from acker.ledger.tick.keeper import due
+from acker.ledger.tick.ticker import Ticker
 from acker.store import keys
 from acker.store.client import Store
 from tests.helpers.builders.tickers import running
