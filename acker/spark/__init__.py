@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from acker.spark.bolts.bolt import Bolt, bolt
     from acker.spark.bolts.collector import Collector
     from acker.spark.bolts.job import job
-    from acker.spark.external import delta, files, iceberg, kafka
+    from acker.spark.external import delta, files, iceberg, jdbc, kafka
     from acker.spark.external.sinks import Sink, sink
     from acker.spark.functions.spark_steps import SparkSteps
     from acker.spark.functions.step_collector import StepCollector
@@ -43,6 +43,7 @@ __all__ = [
     "files",
     "gathered",
     "iceberg",
+    "jdbc",
     "job",
     "kafka",
     "outcomes",
@@ -77,7 +78,7 @@ _LATER = {
     "spouts": ("outcomes", "settling", "track", "watermark"),
     "runtime.tuning": ("tuned",),
 }
-_MODULES = {name: f"external.{name}" for name in ("delta", "files", "iceberg", "kafka")}
+_MODULES = {name: f"external.{name}" for name in ("delta", "files", "iceberg", "jdbc", "kafka")}
 
 
 def __dir__() -> list[str]:

@@ -18,6 +18,7 @@ from pyspark.sql.types import IntegralType, StringType
 from acker.errors import AckerError, SchemaMismatch, ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.ledger.loops import Threads
+from acker.ledger.slabs.causes import said_by
 from acker.spark.records.once import quoted
 from acker.spark.runtime.versions import spark_schema
 from acker.streams.sources import kept_ids
@@ -29,19 +30,39 @@ Reread: TypeAlias = Callable[[DataFrame], DataFrame]
 KEEPS = ("rows", "ids")
 _ASKED = "_acker_asked_"
 _FIRST = 30.0
+_SECRET = 4
+"""Letters of a text that is hidden: a shorter one is no secret, and would hide other words."""
 _log = logging.getLogger(__name__)
 
 
-class _SparkReread:
-    """A function of DataFrames as a function of tables. It gives each id at most once."""
+class SparkReread:
+    """A function of DataFrames as a function of tables. It gives each id at most once.
+
+    Args:
+        spark: The session.
+        function: The function. Its errors hide the texts of its attribute `secrets`, if it has any.
+    """
 
     def __init__(self, spark: SparkSession, function: Reread) -> None:
         self.spark = spark
         self.function = function
 
     def __call__(self, ids: pa.Table) -> pa.Table:
+        """Returns the rows of ids. Raises what the function raises."""
         # By a schema: Spark takes times without a zone for times of the session's zone.
         asked = self.spark.createDataFrame(ids, spark_schema(ids.schema))
+        try:
+            return self._read(asked, ids)
+        except Exception as error:
+            secrets = getattr(self.function, "secrets", ())
+            text = said = said_by(error)
+            for secret in sorted(secrets, key=len, reverse=True):
+                text = text.replace(secret, "***") if len(secret) >= _SECRET else text
+            if text != said:
+                raise AckerError(text) from None
+            raise
+
+    def _read(self, asked: DataFrame, ids: pa.Table) -> pa.Table:
         rows = self.function(asked)
         if not isinstance(rows, DataFrame):
             raise ValidationError(f"reread: expected a DataFrame, got {type(rows).__name__}")
@@ -104,15 +125,21 @@ def is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def key_names(caller: str, key: object) -> Sequence[str]:
+    """The columns of a key. Raises ValidationError."""
+    names = [key] if isinstance(key, str) else key
+    if not isinstance(names, Sequence) or not names or not all(isinstance(one, str) and one for one in names):
+        raise ValidationError(f"{caller}: key: expected names of columns, got {shown(key)}")
+    return names
+
+
 def by_key(caller: str, read: Callable[[SparkSession], DataFrame], key: object) -> Reread:
     """A function that finds the rows of ids in a table by the columns of its key.
 
     The table gets texts and numbers as a filter, by which its reader may leave out files. Raises
     ValidationError for the key.
     """
-    names = [key] if isinstance(key, str) else key
-    if not isinstance(names, Sequence) or not names or not all(isinstance(one, str) and one for one in names):
-        raise ValidationError(f"{caller}: key: expected names of columns, got {shown(key)}")
+    names = key_names(caller, key)
 
     def find(ids: DataFrame) -> DataFrame:
         keys = ids.select(*(quoted(name) for name in names)).distinct().collect()
@@ -134,7 +161,7 @@ def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> No
     one call of the function takes.
     """
     key = ledger.store.url, ledger.config.name, spout
-    function = _SparkReread(spark, reread)
+    function = SparkReread(spark, reread)
     with _lock:
         running = _running.get(key)
         if running is None or running.removed or not _lives(running.reread):
@@ -170,7 +197,7 @@ class _Stop(threading.Event):
 
 def _lives(function: object) -> bool:
     """True if the session of a function can still be used."""
-    assert isinstance(function, _SparkReread)
+    assert isinstance(function, SparkReread)
     spark = function.spark
     if not hasattr(spark, "sparkContext"):
         return not getattr(spark, "is_stopped", False)

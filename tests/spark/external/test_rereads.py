@@ -1,5 +1,7 @@
 """Ready-made functions for spouts that keep ids: they find the rows of ids in real sources."""
 
+import zipfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
-from acker.errors import ValidationError
-from acker.spark import delta, files, iceberg, kafka
+from acker.errors import AckerError, ValidationError
+from acker.spark import delta, files, iceberg, jdbc, kafka
 from acker.spark.external.kafka import GAP, MOST_READS, cut
-from acker.spark.source.rereading import by_key
+from acker.spark.source.rereading import SparkReread, by_key
 from tests.helpers.servers.kafka import Broker
 
 
@@ -57,6 +59,92 @@ def test_rows_of_a_table_are_found_by_key(spark: SparkSession, tmp_path: Path) -
     assert found == {"id": both, "name": both, ("name", "id"): both, "odd": [0, 2, 4, 5, 6, 8], "day": both}
 
 
+ORDERS = (
+    "id bigint primary key, small smallint, name varchar(20), price decimal(10, 2), day date, odd integer, "
+    "weight double"
+)
+
+
+@pytest.fixture(scope="module")
+def database(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database of Derby, which Spark brings, with 60 orders: in a jar, so that each process can open it."""
+    root, jvm = tmp_path_factory.mktemp("derby"), spark._jvm
+    assert jvm is not None
+    jvm.java.lang.System.setProperty("derby.stream.error.file", str(root / "derby.log"))
+    day = "{d '2026-01-%02d'}"
+    orders = ", ".join(
+        f"({n}, {n % 7}, 'o''{n}', {n}.25, {day % (n % 28 + 1)}, {n if n % 2 else 'null'}, 0.5)"
+        for n in range(60)
+    )
+    connection = jvm.java.sql.DriverManager.getConnection(f"jdbc:derby:{root}/db;create=true")
+    statement = connection.createStatement()
+    statement.execute(f"create table orders ({ORDERS})")
+    statement.execute(f"insert into orders values {orders}")
+    connection.close()
+    with pytest.raises(Exception, match="shutdown"):
+        jvm.java.sql.DriverManager.getConnection(f"jdbc:derby:{root}/db;shutdown=true")
+    with zipfile.ZipFile(root / "orders.jar", "w") as jar:
+        for path in sorted((root / "db").rglob("*")):
+            jar.write(path, path.relative_to(root))
+    return f"jdbc:derby:jar:({root}/orders.jar)db"
+
+
+@pytest.mark.parametrize(
+    ("key", "kept", "found"),
+    [
+        ("id", "int(id) id", [3, 4, 8, 31, 59]),
+        ("name", "name", [3, 4, 8, 31, 59]),
+        (["price"], "price", [3, 4, 8, 31, 59]),
+        (["small", "ODD"], "small, odd", [3, 4, 8, 18, 22, 31, 32, 36, 46, 50, 59]),
+        (("odd", "day", "name"), "odd, day, name", [3, 4, 8, 31, 59]),
+    ],
+)
+def test_rows_of_a_database_are_found_by_key(
+    spark: SparkSession, database: str, key: Any, kept: str, found: list[int]
+) -> None:
+    orders = spark.read.jdbc(database, "orders")
+    ids = spark.createDataFrame(
+        orders.filter("id in (3, 4, 8, 31, 59)").selectExpr(*kept.split(", ")).collect(),
+        orders.selectExpr(*kept.split(", ")).schema,
+    )
+    rows = jdbc.reread(database, "orders", key, chunk=2, fetchsize=7)(ids)
+    read = sorted(rows.collect())
+    assert [row.ID for row in read] == found
+    three = next(row for row in read if row.ID == 3)
+    assert [three.NAME, three.PRICE, str(three.DAY)] == ["o'3", Decimal("3.25"), "2026-01-04"]
+    plan = rows._jdf.queryExecution().executedPlan().toString()
+    distinct = ids.distinct().count()
+    assert (plan.count("Scan JDBCRelation"), plan.count("Filter ")) == (-(-distinct // 2), 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "kept", "message"),
+    [
+        (
+            "id",
+            "string(id) id",
+            "ids of the type that the table has for 'id', bigint, got string: keep the column",
+        ),
+        ("price", "cast(price as decimal(10,1)) price", r"for 'price', decimal\(10,2\), got decimal\(10,1\)"),
+        ("weight", "weight", "text, integers, decimals or dates, got 'weight' of double"),
+    ],
+)
+def test_keys_that_a_database_might_not_find_are_refused(
+    spark: SparkSession, database: str, key: str, kept: str, message: str
+) -> None:
+    ids = spark.read.jdbc(database, "orders").selectExpr(kept)
+    with pytest.raises(ValidationError, match=message):
+        jdbc.reread(database, "orders", key)(ids)
+
+
+def test_errors_of_a_database_do_not_tell_its_options(spark: SparkSession) -> None:
+    reread = SparkReread(spark, jdbc.reread("jdbc:none:", "t", "id", driver="com.swordfish.Driver"))
+    with pytest.raises(AckerError, match=r"ClassNotFoundException: \*\*\*") as error:
+        reread(spark.range(1).toArrow())
+    assert "swordfish" not in f"{error.value!r} {reread.function!r}"
+    assert error.value.__suppress_context__
+
+
 def test_records_of_kafka_are_found_by_offset(spark: SparkSession, topics: Broker) -> None:
     topic = topics.topic(2)
     rows = spark.range(40).selectExpr("string(id) key", "'line ' || id value", "int(id % 2) partition")
@@ -100,6 +188,29 @@ def test_reads_are_cut_at_gaps_and_are_few() -> None:
         (kafka, {"servers": "a", "topic": ""}, "kafka.reread: topic: expected a text, got ''"),
         (delta, {"table": "t", "key": ""}, "delta.reread: key: expected names of columns, got ''"),
         (delta, {"table": "t", "key": "id", "version": -1}, "delta.reread: version: .* 0 or more, got -1"),
+        (
+            jdbc,
+            {"url": "postgres://me:secret@host", "table": "t", "key": "id"},
+            "begins with 'jdbc:', got another",
+        ),
+        (jdbc, {"url": "jdbc:a", "table": "", "key": "id"}, "jdbc.reread: table: expected a text, got ''"),
+        (
+            jdbc,
+            {"url": "jdbc:a", "table": "t", "key": ["id", 3]},
+            "key: expected names of columns, got .'id', 3.",
+        ),
+        (
+            jdbc,
+            {"url": "jdbc:a", "table": "t", "key": "id", "chunk": 1_001},
+            "chunk: .* 1 to 1,000, got 1001",
+        ),
+        (jdbc, {"url": "jdbc:a", "table": "t", "key": "id", "chunk": True}, "chunk: .* 1 to 1,000, got True"),
+        (jdbc, {"url": "jdbc:a", "table": "t", "key": "id", "Query": "q"}, "Query: expected no such option"),
+        (
+            jdbc,
+            {"url": "jdbc:a", "table": "t", "key": "id", "pushDownPredicate": False},
+            "pushDownPredicate: ",
+        ),
         (iceberg, {"table": "t", "key": []}, r"iceberg.reread: key: expected names of columns, got \[\]"),
         (iceberg, {"table": "t", "key": "id", "snapshot": "s"}, "iceberg.reread: snapshot: .* id, got 's'"),
     ],
