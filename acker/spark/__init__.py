@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from acker.spark.bolts.bolt import Bolt, bolt
     from acker.spark.bolts.collector import Collector
     from acker.spark.bolts.job import job
-    from acker.spark.external import delta, files, iceberg, jdbc, kafka
+    from acker.spark.external import files, kafka
     from acker.spark.external.sinks import Sink, sink
+    from acker.spark.external.tables import delta, iceberg, jdbc
     from acker.spark.functions.spark_steps import SparkSteps
     from acker.spark.functions.step_collector import StepCollector
     from acker.spark.letters import dead_letters, discard, replay
@@ -78,7 +79,10 @@ _LATER = {
     "spouts": ("outcomes", "settling", "track", "watermark"),
     "runtime.tuning": ("tuned",),
 }
-_MODULES = {name: f"external.{name}" for name in ("delta", "files", "iceberg", "jdbc", "kafka")}
+_MODULES = {
+    **{name: f"external.{name}" for name in ("files", "kafka")},
+    **{name: f"external.tables.{name}" for name in ("delta", "iceberg", "jdbc")},
+}
 
 
 def __dir__() -> list[str]:

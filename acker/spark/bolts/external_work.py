@@ -15,7 +15,7 @@ from acker.spark.external.kafka import with_stamps
 from acker.spark.external.receiving import Received
 from acker.spark.external.sending import Sends, Write
 from acker.spark.external.sinks import Sink
-from acker.spark.external.transactions import Transactions
+from acker.spark.external.tables.transactions import Transactions
 from acker.spark.options.options import Options
 from acker.spark.queries import given_rows
 from acker.spark.queries.microbatches import MicroBatch

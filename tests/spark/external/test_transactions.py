@@ -11,7 +11,7 @@ from acker.ledger.client import Ledger
 from acker.spark import delta, iceberg
 from acker.spark.external.look import Look
 from acker.spark.external.receiving import Received
-from acker.spark.external.transactions import Transactions
+from acker.spark.external.tables.transactions import Transactions
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.runtime.scope import Life
 from acker.store import keys

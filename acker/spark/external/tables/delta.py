@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import ValidationError, shown
-from acker.spark.external.transactions import HasTransactions, transactions_of
+from acker.spark.external.tables.transactions import HasTransactions, transactions_of
 from acker.spark.source.rereading import Reread, by_key, check_names, check_rows, is_number
 
 
