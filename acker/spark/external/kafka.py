@@ -23,6 +23,9 @@ GAP = 1_000
 """Offsets between two ids from which on two reads are better than a read of all between."""
 MOST_READS = 32
 """Most reads of a call: beyond, the smallest gaps are read as well."""
+POLL_TIMEOUT = "10000"
+"""Milliseconds for which a read waits for a record. Spark's 120 s would pass for each offset behind the end
+of a topic that was made anew. A broker that takes longer is an error, and the rows wait."""
 _KIND = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
@@ -92,7 +95,8 @@ def reread(
     """
     check_names("kafka.reread", servers=servers, topic="of each row" if topic is None else topic)
     check_rows("kafka.reread", rows)
-    settings = {"failOnDataLoss": "false", **{name: str(value) for name, value in options.items()}}
+    settings = {"failOnDataLoss": "false", "kafkaConsumer.pollTimeoutMs": POLL_TIMEOUT}
+    settings |= {name: str(value) for name, value in options.items()}
     settings["kafka.bootstrap.servers"] = servers
 
     def read(ids: DataFrame) -> DataFrame:
