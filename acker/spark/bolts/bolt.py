@@ -29,6 +29,7 @@ from acker.spark.queries import (
     lateness,
     microbatches,
     plan_check,
+    stopping,
     store_loss,
 )
 from acker.spark.queries.batch_inputs import BatchInputs
@@ -98,7 +99,8 @@ class Bolt(Shipped):
             conflicts.warn_of_renamed_bolt(ledger, at, self.name)
         reads = BatchInputs(ledger, batch, at, self._root)
         finish = functools.partial(commits.finish, core, at.query, at.number, reads.origin)
-        if not settler.with_room(ledger, lambda: ledger.run(finish())):
+        sleep = stopping.sleep_of(batch.sparkSession, at, self._root)
+        if not settler.with_room(ledger, lambda: ledger.run(finish()), sleep=sleep):
             reads.check_topology(self.name)
             verdict = plan_check.of_batch(batch.sparkSession, at, self._root)
             if verdict is not None:
@@ -127,7 +129,7 @@ class Bolt(Shipped):
             )
             late = list[Late]()
             commit = functools.partial(commits.commit, core, at.query, at.number, work, late.append)
-            if settler.with_room(ledger, lambda: ledger.run(commit())):
+            if settler.with_room(ledger, lambda: ledger.run(commit()), sleep=sleep):
                 seconds = round(time.monotonic() - begun, 3)
                 acks = lateness.report(ledger, f"bolt {self.name!r}, batch {at.number}", late, seconds)
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)

@@ -180,12 +180,26 @@ def _marks(core: Core, names: list[str]) -> Operation[dict[str, bool]]:
     return {name: mark is not None for name, exists, mark in zip(names, there, taken, strict=True) if exists}
 
 
-def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = None) -> T:
+def with_room(
+    ledger: Ledger,
+    commit: Callable[[], T],
+    timeout: float | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> T:
     """Runs a commit, repeatedly if there is no room for its roots, and settles outcomes meanwhile.
 
-    timeout: seconds, by default twice the message timeout, where the time of a pause of the spout does not
-    count. Raises SpoutPendingFull or TrackRejected then.
     Errors that keep outcomes from being settled are logged: they may be another spout's.
+
+    Args:
+        ledger: The ledger.
+        commit: The commit.
+        timeout: Seconds, by default twice the message timeout, where the time of a pause of the spout does
+            not count.
+        sleep: Waits for some seconds, a second at most. Its error ends the wait.
+
+    Raises:
+        SpoutPendingFull: There was no room in time.
+        TrackRejected: As above. Also raises the errors of `commit` and `sleep`.
     """
     wait = 2 * ledger.config.message_timeout if timeout is None else timeout
     deadline, trouble, paused = time.monotonic() + wait, "", False
@@ -212,7 +226,7 @@ def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = N
                         unsettled,
                     )
             if not settled:
-                time.sleep(_PAUSED_WAIT if paused else _WAIT)
+                sleep(_PAUSED_WAIT if paused else _WAIT)
 
 
 class Settler(Rounds):
