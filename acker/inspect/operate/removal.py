@@ -14,6 +14,7 @@ from acker.inspect.topology.totals import totals
 from acker.ledger import ids
 from acker.ledger.calls import core as operations
 from acker.ledger.calls.core import Core
+from acker.ledger.outcomes import members
 from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name, spout_of
 from acker.ledger.slabs import registries
@@ -67,9 +68,9 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
 def remove_spout(core: Core, spout: str) -> Operation[None]:
     """Removes a spout without pending work, so that its topology has room for another: it has 64 at most.
 
-    Its program should have stopped: a program that still emits under its name recreates it. Raises
-    UnknownSpout if there is no such spout, and SpoutInUse while it has trees in flight, unconfirmed outcomes,
-    kept rows or dead letters.
+    Its program should have stopped: a program that still emits under its name recreates it. Outcomes of a
+    KafkaSpout that none of its processes is left for are confirmed. Raises UnknownSpout if there is no such
+    spout, and SpoutInUse while it has trees in flight, unconfirmed outcomes, kept rows or dead letters.
     """
     check_name(spout, "spout")
     name = f"spout {spout!r} of topology {core.config.name!r}"
@@ -86,7 +87,8 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
     registered = yield [command("HGET", shard.clock, "spouts") for shard in core.shards]
     listed = {one for registry in registered for one in registries.names(registry or b"").values()}
     names = sorted({spout, *(one for one in listed if spout_of(one) == spout)})
-    calls = [scripts.remove_spout_number(one, name) for name in names for one in core.shards]
+    yield from members.confirm_gone(core, spout, names)
+    calls = [scripts.remove_spout_number(shard, name) for name in names for shard in core.shards]
     count = sum((yield from core.ask(calls)))
     if count:
         raise SpoutInUse(

@@ -6,6 +6,7 @@ next process: names are few, whatever is restarted. People see the spout's name 
 """
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +15,9 @@ from acker.ledger.calls.core import Core
 from acker.ledger.outcomes import scripts
 from acker.ledger.outcomes.unread import confirm_unread
 from acker.ledger.settings.config import member_name
-from acker.store.operation import Operation, Request
+from acker.store import keys
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import milliseconds, pairs
 
 MOST_MEMBERS = 60
 """Most members of a spout at a time: a shard knows 128 names."""
@@ -91,6 +94,33 @@ def leave(core: Core, member: Membership) -> Operation[None]:
     """Gives the place of a member back, unless another process has it by now."""
     if member.place:
         yield [_request(core, member, 0.0)]
+
+
+def confirm_gone(core: Core, spout: str, names: Iterable[str]) -> Operation[None]:
+    """Confirms the outcomes of members that are gone, so that a spout without processes can be removed.
+
+    Nothing happens to a spout that never had members.
+
+    Args:
+        core: The ledger.
+        spout: The spout.
+        names: The names of its members in the store.
+    """
+    held, noted = keys.Spout(core.config.name, spout).members, keys.reached(core.config.name)
+    if not any((yield [command("EXISTS", held), command("HEXISTS", noted, f"s:{spout}")])):
+        return
+
+    def is_gone(name: str) -> Operation[bool]:
+        [stored, instant] = yield [command("HGETALL", held), Request(held, ["TIME"])]
+        now = milliseconds(instant)
+        return all(
+            member_name(spout, int(place)) != name or int(holder.rpartition(b" ")[2]) <= now
+            for place, holder in pairs(stored).items()
+            if place.isdigit()
+        )
+
+    for name in names:
+        yield from confirm_unread(core, name, partial(is_gone, name))
 
 
 def _request(core: Core, member: Membership, ttl: float) -> Request:

@@ -14,6 +14,7 @@ from acker.inspect.topology import health, history
 from acker.ledger.calls import idempotence
 from acker.ledger.calls.core import Core
 from acker.ledger.client import open_ledger
+from acker.ledger.outcomes.members import Membership, claim, leave
 from acker.ledger.settings import topologies
 from acker.ledger.settings.config import member_name
 from acker.ledger.slabs import registries
@@ -332,6 +333,29 @@ def test_a_spout_is_removed_with_all_its_members(url: str) -> None:
     ledger.run(remove_spout(ledger.core, "k"))
     [registry] = ledger.store.send([command("HGET", ledger.core.shards[0].clock, "spouts")])
     assert list(registries.names(registry).values()) == ["k2"]
+
+
+def test_outcomes_of_members_that_are_gone_keep_no_spout_from_its_removal(url: str) -> None:
+    ledger = opened(url, ackers=1)
+    ledger.register_spout("k")
+    gone, there = Membership.of("k", 60.0), Membership.of("k", 60.0)
+    for member in (gone, there):
+        ledger.run(claim(ledger.core, member))
+    assert {gone.name, there.name} == {"k", member_name("k", 2)}
+    trees = [Trees(2), Trees(3)]
+    for one, member in zip(trees, (gone, there), strict=True):
+        slab = NewSlab(one.anchors, one.values, one.message_ids)
+        ledger.run(idempotence.send(ledger.core, ledger.core.track([slab], member.name)))
+    ledger.run(leave(ledger.core, gone))
+    with pytest.raises(SpoutInUse, match="5 trees"):
+        ledger.run(remove_spout(ledger.core, "k"))
+    for one in trees:
+        one.complete(ledger)
+    with pytest.raises(SpoutInUse, match="3 trees"):  # a living member will confirm them
+        ledger.run(remove_spout(ledger.core, "k"))
+    ledger.run(leave(ledger.core, there))
+    ledger.run(remove_spout(ledger.core, "k"))
+    assert "k" not in ledger.core.spouts
 
 
 def test_a_spout_that_keeps_rows_or_dead_letters_is_not_removed(url: str) -> None:
