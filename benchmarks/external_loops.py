@@ -91,7 +91,9 @@ class Loops:
         for message in messages:
             row = items.extract(message.headers())
             headers = words.inject(None, row)
-            self.producer.produce(self.to, message.value(), headers=headers, on_delivery=words.delivered)
+            self.producer.produce(
+                self.to, message.value(), headers=headers, on_delivery=words.reports(headers)
+            )
             items.ack(row)
         self.producer.poll(0)
 
@@ -100,7 +102,9 @@ class Loops:
         rows = items.extract_many([message.headers() for message in messages])
         for message, stamp in zip(messages, words.stamps(rows), strict=True):
             headers: list[Any] = [(HEADER, stamp)]
-            self.producer.produce(self.to, message.value(), headers=headers, on_delivery=words.delivered)
+            self.producer.produce(
+                self.to, message.value(), headers=headers, on_delivery=words.reports(headers)
+            )
         items.ack(rows)
         self.producer.poll(0)
 

@@ -81,7 +81,7 @@ def spout(places: Places) -> None:
                     headers = sentences.inject([("line", record.message_id.encode())], record.tuple)
                     producer.produce(
                         places.prefix + SENTENCES, record.value, headers=headers,
-                        on_delivery=sentences.delivered,
+                        on_delivery=sentences.reports(headers),
                     )  # fmt: skip
                 producer.flush()
                 topology.flush()
@@ -98,7 +98,9 @@ def split(places: Places) -> None:
             line = header(row.message, "line")
             for place, word in enumerate((row.message.value() or b"").split()):
                 headers = words.inject([("line", line), ("place", b"%d" % place)], row)
-                producer.produce(places.prefix + WORDS, word, headers=headers, on_delivery=words.delivered)
+                producer.produce(
+                    places.prefix + WORDS, word, headers=headers, on_delivery=words.reports(headers)
+                )
             sentences.ack(row)
 
 

@@ -42,7 +42,7 @@ class Transport:
         ...             continue
         ...         for word in row.message.value().split():
         ...             headers = words.inject(row.message.headers(), row)
-        ...             producer.produce("words", word, headers=headers, on_delivery=words.delivered)
+        ...             producer.produce("words", word, headers=headers, on_delivery=words.reports(headers))
         ...         lines.ack(row)
         >>> transport = Transport(seed=1, duplicated=0.5, delayed=0.5, reordered=0.5)
         >>> lines = transport.stamped(topology, "lines", "split", [b"the quick fox", b""])

@@ -5,7 +5,7 @@ stamped together.
 """
 
 import secrets
-from asyncio import Future
+from asyncio import isfuture
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from acker.collectors.external.exchange import Exchange
 from acker.collectors.external.row import Row
 from acker.collectors.tuples import Tuple, ending
-from acker.errors import TupleError, ValidationError, shown
+from acker.errors import AckerError, TupleError, ValidationError, shown
 from acker.ledger.slabs.causes import Cause
 from acker.streams.log import segments
 from acker.streams.staging.external.rows import carriers
@@ -115,27 +115,43 @@ class Outgoing:
         return texts
 
     def delivered(self, error: Any, message: Any) -> None:
-        """Takes the client's word on a row, as a delivery callback of confluent-kafka.
+        """Takes the client's word on a row by the headers of its message, which few clients report.
+
+        A row that could not be delivered fails its own records with the next flush, and no others. For
+        confluent-kafka and aiokafka, whose reports have no headers, use `reports`.
+
+        Raises:
+            AckerError: A row was not delivered, and its message has no headers: nobody knows which row it is.
+        """
+        if error is None or self._seal is None:
+            return
+        headers = message.headers()
+        if headers is None:
+            raise AckerError(
+                f"a row of {self.stream} was not delivered ({shown(error)}), and its report has no headers: "
+                "give the client on_delivery=outgoing.reports(headers), with the headers of the row"
+            )
+        self._undelivered(headers, f"a row of {self.stream} was not delivered: {shown(error)}")
+
+    def reports(self, headers: Any) -> Callable[..., None]:
+        """Makes a callback for the delivery of a row, for confluent-kafka's producer or aiokafka's future.
 
         A row that could not be delivered fails its own records with the next flush, and no others.
-        """
-        if error is not None:
-            self._undelivered(message.headers(), f"a row of {self.stream} was not delivered: {shown(error)}")
-
-    def reports(self, headers: Any) -> Callable[[Future[Any]], None]:
-        """Makes a callback for the future of a delivery, as of aiokafka: does what `delivered` does.
 
         Args:
             headers: The headers that `inject` has made for the row.
 
         Examples:
-            >>> async def send(producer, words, headers):
+            >>> def send(producer, words, headers):
+            ...     producer.produce("words", b"fox", headers=headers, on_delivery=words.reports(headers))
+            >>> async def send_async(producer, words, headers):
             ...     future = await producer.send("words", b"fox", headers=headers)
             ...     future.add_done_callback(words.reports(headers))
         """
 
-        def report(future: Future[Any]) -> None:
-            error = "cancelled" if future.cancelled() else future.exception()
+        def report(error: Any, _: Any = None) -> None:
+            if isfuture(error):
+                error = "cancelled" if error.cancelled() else error.exception()
             if error is not None:
                 self._undelivered(headers, f"a row of {self.stream} was not delivered: {shown(error)}")
 

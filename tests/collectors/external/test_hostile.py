@@ -1,4 +1,4 @@
-"""What a message carries is no stamp, or nobody's: its row is untracked and counted, and no key is made."""
+"""Headers without a stamp of the stream: their rows are untracked and counted, and no key is made."""
 
 from typing import Any
 

@@ -62,7 +62,7 @@ def step(topology: Topology, consumer: MemoryConsumer, producer: MemoryProducer)
     lines, words = topology.incoming("lines", subscription="s"), topology.outgoing("words", segment_rows=1)
     for row in lines.consume(consumer, producers=[producer], rows=3, seconds=0.05):
         headers = words.inject(row.message.headers(), row)
-        producer.produce("words", row.message.value(), headers=headers, on_delivery=words.delivered)
+        producer.produce("words", row.message.value(), headers=headers, on_delivery=words.reports(headers))
         lines.ack(row)
 
 
