@@ -18,7 +18,7 @@ from api.settings.settings import Settings
 from api.settings.tokens import Scope as TokenScope
 from api.settings.tokens import Token
 
-_HEALTH = frozenset({"/healthz", "/readyz"})
+_HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 _ACCESS, _CALLS = "/api/v1/access", "/api/v1/drpc"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CLIENTS = 10_000

@@ -26,7 +26,7 @@ async def running(service: Service, live: Live) -> AsyncIterator[None]:
     tasks: list[asyncio.Task[None]] = [asyncio.create_task(live.run(), name="live")]
     threads = Threads()
     if settings.ticker:
-        ticker = AsyncTicker(service.store, hooks=HOOKS)
+        ticker = AsyncTicker(service.own_store, hooks=HOOKS)
         tasks.append(asyncio.create_task(ticker.run(asyncio.Event()), name="ticker"))
         # These are made for threads; they have connections of their own.
         store = Store(settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster)

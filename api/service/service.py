@@ -39,8 +39,12 @@ class Service:
         self.store = AsyncStore(
             settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster
         )
+        self.own_store = AsyncStore(
+            settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster
+        )
+        """The same store by connections that no request of a client takes: for ticks, history and health."""
         self.callers = Callers(settings)
-        self._ledgers: dict[str, AsyncLedger] = {}
+        self._ledgers: dict[tuple[str, bool], AsyncLedger] = {}
         self._at_work: dict[str, AtWork] = {}
         self._health: dict[str, tuple[float, Health]] = {}
         self._histories: OrderedDict[str, dict[Window, list[Reading]]] = OrderedDict()
@@ -50,10 +54,11 @@ class Service:
 
     async def __aexit__(self, *_: object) -> None:
         await self.store.aclose()
+        await self.own_store.aclose()
 
     async def ping(self) -> None:
         """Returns when the store answers; StoreUnavailable where it does not."""
-        await self.store.send([Request(keys.TOPOLOGIES, ["PING"])])
+        await self.own_store.send([Request(keys.TOPOLOGIES, ["PING"])])
 
     def history(self, name: str) -> dict[Window, list[Reading]]:
         """Readings of a topology's history, for `history.window` to go on from."""
@@ -105,18 +110,24 @@ class Service:
 
         return [outcome for outcome in await asyncio.gather(*map(read_one, names)) if outcome is not None]
 
-    async def ledger(self, name: str) -> AsyncLedger:
-        """The ledger of a topology, as stored now; UnknownTopology where there is none."""
+    async def ledger(self, name: str, *, background: bool = False) -> AsyncLedger:
+        """The ledger of a topology, as stored now; UnknownTopology where there is none.
+
+        background: True for what the service does by itself, over its own connections.
+        """
         try:
-            stored = await async_ledger.open_ledger(self.store, name, create=False)
+            stored = await async_ledger.open_ledger(
+                self.own_store if background else self.store, name, create=False
+            )
         except UnknownTopology:
-            self._ledgers.pop(name, None)
+            for place in (False, True):
+                self._ledgers.pop((name, place), None)
             self._at_work.pop(name, None)
             self._health.pop(name, None)
             raise
-        ledger = self._ledgers.get(name)
+        ledger = self._ledgers.get((name, background))
         if ledger is None or ledger.config != stored.config:
-            ledger = self._ledgers[name] = stored
+            ledger = self._ledgers[name, background] = stored
         ledger.core.spouts = stored.core.spouts
         return ledger
 

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from acker.inspect.topology import history
 from acker.inspect.topology.history import STEPS, WINDOWS, Reading
@@ -21,7 +21,7 @@ PING_SECONDS = 10.0
 _PAGES = 20
 
 
-async def follow(live: Live, ledger: AsyncLedger, after: int | None, seconds: float) -> AsyncIterator[bytes]:
+async def follow(live: Live, ledger: AsyncLedger, after: int | None, seconds: float) -> AsyncGenerator[bytes]:
     """Events of a topology: those after the time `after` (ms) first, or only the newest sample.
 
     It ends after about `seconds`, when the client does not keep up, or when the service stops.

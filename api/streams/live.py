@@ -7,8 +7,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from itertools import pairwise
 from typing import Annotated
 
@@ -67,20 +67,33 @@ class Subscriber:
 
 
 class CountedStream(StreamingResponse):
-    """Server-sent events, as long as its client has a place for them. Raises Refused before it begins."""
+    """Server-sent events, as long as its client has a place for them.
 
-    def __init__(self, live: "Live", client: str, events: AsyncIterator[bytes]) -> None:
+    Raises Refused, or the error of the store, before it begins: its first events are there by then.
+    """
+
+    def __init__(self, live: "Live", client: str, events: AsyncGenerator[bytes]) -> None:
         super().__init__(
             events,
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
-        self._live, self._client = live, client
+        self._live, self._client, self._events = live, client, events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends it."""
         with self._live.place(self._client):
-            await super().__call__(scope, receive, send)
+            async with aclosing(self._events):
+                first = await anext(self._events, None)
+                if first is not None:
+                    self.body_iterator = _from_first(first, self._events)
+                await super().__call__(scope, receive, send)
+
+
+async def _from_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for part in rest:
+        yield part
 
 
 class _Watched:
@@ -182,7 +195,7 @@ class Live:
     async def beat(self) -> None:
         """Takes a reading of every topology, and sends it to the watchers."""
         if self._service.settings.history:
-            names = await async_ledger.names(self._service.store)
+            names = await async_ledger.names(self._service.own_store)
         else:
             names = list(self._watched)
         self._troubles = {name: trouble for name, trouble in self._troubles.items() if name in names}
@@ -197,7 +210,7 @@ class Live:
     async def _visit(self, name: str) -> None:
         async with self._turns:
             try:
-                ledger = await self._service.ledger(name)
+                ledger = await self._service.ledger(name, background=True)
                 if self._service.settings.history:
                     at = await ledger.run(history.record(ledger.core))
                     if at is not None:

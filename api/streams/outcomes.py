@@ -6,11 +6,11 @@ Nothing is kept here that outlives a connection, and nothing counts as delivered
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 from fastapi.sse import format_sse_event
 
-from acker.errors import AckerError
+from acker.errors import AckerError, UnknownSpout
 from acker.inspect.trees import outcome_pages
 from acker.inspect.trees.outcome_pages import EntryOutcomes, OutcomesPage
 from acker.ledger.async_ledger import AsyncLedger
@@ -108,16 +108,17 @@ class Seen:
 
 async def follow(
     service: Service, live: Live, topology: str, spout: str, last_event_id: str
-) -> AsyncIterator[bytes]:
-    """The outcomes of a spout that are not confirmed, then new ones.
+) -> AsyncGenerator[bytes]:
+    """The outcomes of a spout that are not confirmed, then new ones. The first look may raise AckerError.
 
     It ends after `ACKER_STREAM_SECONDS`, when the service stops, when the store is away, and when the
     topology or the spout is removed.
     """
     deadline = time.monotonic() + service.settings.stream_seconds * random.SystemRandom().uniform(0.9, 1.0)
     spoke_at, pause = time.monotonic(), _FIRST_PAUSE
-    yield b": hello\n\n"
     reading = _Reading(service, topology, spout, last_event_id)
+    await reading.begin()
+    yield b": hello\n\n"
     while not live.closed and time.monotonic() < deadline:
         try:
             async for part in reading.look():
@@ -142,17 +143,26 @@ class _Reading:
         self._counted: tuple[int, ...] = ()
         self._looked_at = 0.0
 
+    async def begin(self) -> None:
+        """Opens the topology, and counts outcomes once. Raises AckerError."""
+        ledger = await self._open()
+        await ledger.run(outcome_pages.lengths(ledger.core, self._spout))
+
+    async def _open(self) -> AsyncLedger:
+        ledger = await self._service.ledger(self._topology)
+        if self._spout not in ledger.core.spouts:
+            raise UnknownSpout(f"topology {self._topology!r} no longer has a spout {self._spout!r}")
+        if self._ledger is None:
+            again = min(AGAIN_SECONDS, ledger.config.message_timeout)
+            self._seen = Seen(self._last_event_id, again)
+        self._ledger, self._counted, self._looked_at = ledger, (), time.monotonic()
+        return ledger
+
     async def look(self) -> AsyncIterator[bytes]:
         """Events of what is new, if anything is. Raises AckerError."""
-        now = time.monotonic()
-        if self._ledger is None or now - self._looked_at >= _LOOK_SECONDS:
-            ledger = await self._service.ledger(self._topology)
-            if self._spout not in ledger.core.spouts:
-                raise AckerError(f"topology {self._topology!r} no longer has a spout {self._spout!r}")
-            if self._ledger is None:
-                again = min(AGAIN_SECONDS, ledger.config.message_timeout)
-                self._seen = Seen(self._last_event_id, again)
-            self._ledger, self._counted, self._looked_at = ledger, (), now
+        if self._ledger is None or time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            await self._open()
+        assert self._ledger is not None
         counted = await self._ledger.run(outcome_pages.lengths(self._ledger.core, self._spout))
         if counted == self._counted:
             return

@@ -284,3 +284,18 @@ def test_what_cannot_be_read_of_one_topology_ends_the_events_of_no_other(
     with stream(live) as events:
         for _ in range(3):  # the first may have been taken before
             until(events, "sample")
+
+
+def test_a_stream_that_cannot_be_served_is_refused_before_it_begins(
+    client: httpx.Client, ledger: Ledger, valkey_raw: Any
+) -> None:
+    ledger.register_spout("s")
+    outcomes = ledger.core.shards[0].outcomes("s")
+    for key, path in (
+        (keys.history("words", 1), EVENTS),
+        (outcomes, "/topologies/words/spouts/s/outcomes/events"),
+    ):
+        valkey_raw.set(key, "no stream")
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()["type"]) == (502, "urn:acker:store-error"), path
+        valkey_raw.delete(key)

@@ -5,17 +5,23 @@ import itertools
 import json
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+import redis
 
+from acker.inspect.topology import history
+from acker.inspect.topology.history import Reading
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.store.client import Store
+from acker.store.client import CONNECTIONS, Store
 from tests.helpers.builders.ledgers import Trees, confirm_all
 from tests.helpers.faces import patient
-from tests.helpers.faces.api import OPERATE, TOKENS
+from tests.helpers.faces.api import OPERATE, TOKENS, calling, serving
 from tests.helpers.faces.serve import running
+from tests.helpers.servers.durability import replica_of
+from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
 
 PAGES = ("", "/stats", "/stats?window=all", "/trees?limit=50", "/trees?message_id=message%201", "/outcomes")
@@ -133,3 +139,43 @@ def test_a_busy_service_answers_all_and_counts_exactly(valkey_url: str) -> None:
         assert counters["expired"] == counters["late"] == counters["orphaned"] == 0
     confirm_all(ledger)
     confirm_all(ledger, "other")
+
+
+def test_clients_that_wait_hold_up_neither_ticks_nor_history_nor_readiness(new_server: NewServer) -> None:
+    server = new_server("valkey")
+    replica = replica_of(new_server, server, "valkey")
+    store = Store(server.url)
+    slow = open_ledger(store, "slow", ackers=1, wait_replicas=1)
+    words = open_ledger(store, "words", ackers=1, message_timeout=1.0)
+    settings = {"tokens": TOKENS, "timeout": 60.0, "writes_per_second": 1000}
+    with (
+        redis.Redis.from_url(server.url) as raw,
+        redis.Redis.from_url(replica.url) as second,
+        serving(server.url, **settings) as address,  # type: ignore[arg-type]
+        calling(address) as client,
+        ThreadPoolExecutor(CONNECTIONS + 10) as threads,
+    ):
+
+        def track(anchor: int) -> int:
+            message = {"type": "track", "spout": "s", "anchor": str(anchor), "value": "7"}
+            return client.post("/topologies/slow/messages", json={"messages": [message]}).status_code
+
+        def waiting() -> bool:
+            """True while clients have all the connections that there are for them."""
+            return bool(raw.info("clients")["blocked_clients"] >= CONNECTIONS)
+
+        def progress() -> tuple[int, int]:
+            [reading] = words.run(history.latest(words.core, 1)) or [Reading(0)]
+            return reading.at, words.counters()["rotations"]
+
+        second.replicaof("NO", "ONE")
+        anchors = [int(ids.new_anchors(1)[0]) for _ in range(CONNECTIONS + 10)]
+        tracks = [threads.submit(track, anchor) for anchor in anchors]
+        wait_until(waiting)
+        before = progress()
+        assert patient.get(f"{address}/readyz").status_code == 200
+        wait_until(lambda: all(now > then for now, then in zip(progress(), before, strict=True)))
+        assert waiting(), "they went on while clients waited"
+        second.replicaof("127.0.0.1", server.port)
+        assert {each.result() for each in tracks} == {200}
+    assert slow.counters()["tracked"] == CONNECTIONS + 10

@@ -233,7 +233,8 @@ def test_it_keeps_answering_while_the_store_is_away(new_server: Callable[..., Em
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:acker:store-unavailable")
         assert answer.headers["retry-after"] == "1"
         assert answer.headers["content-type"] == "application/problem+json"
-        assert patient.get(f"{address}/healthz").status_code == 200
+        open_paths = ("/healthz", "/livez", "/t/words")
+        assert [patient.get(address + open_path).status_code for open_path in open_paths] == [200] * 3
         with ThreadPoolExecutor() as threads:
             found = threads.map(status, ("/trees", "/stats", "/outcomes", "/events"))
             assert list(found) == [503] * 4

@@ -26,6 +26,12 @@ async def get_health() -> Alive:
     return Alive(status="ok")
 
 
+@router.get("/livez")
+async def get_liveness() -> Alive:
+    """Answers if the process lives, as /healthz does. It needs no store."""
+    return Alive(status="ok")
+
+
 @router.get("/readyz", responses=_AWAY)
 async def get_readiness(service: ServiceDep) -> Alive:
     """Answers if the store answers."""
