@@ -266,7 +266,7 @@ class Spout:
         return self._prefix + b"times"
 
     def rows(self, roots_id: str, kind: str = "rows") -> bytes:
-        """String: the rows of roots. It has a time to live until they are kept; "staged-rows" have one."""
+        """String: the rows of roots. It has a time to live until they are kept; "staged_rows" have one."""
         return self._prefix + f"{kind}:{roots_id}".encode()
 
     def declared(self) -> list[bytes]:

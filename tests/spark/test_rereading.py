@@ -53,7 +53,7 @@ def test_what_a_bolt_fails_is_read_again_from_its_source(pipeline: Pipeline) -> 
 
     assert [row[0] for row in run()] == sorted(lines)
     with redis.Redis.from_url(pipeline.url) as client:
-        assert not list(client.scan_iter("*staged-rows*"))  # the store has ids only
+        assert not list(client.scan_iter("*staged_rows*"))  # the store has ids only
     settle_all(Stepped(acked=90, replayed=9, dead=1))
     failed = sorted(f"line {n}" for n in range(7, 100, 10))
     assert asked.read()[0] == failed

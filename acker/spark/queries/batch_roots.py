@@ -111,7 +111,7 @@ class Tracker(Shipped):
         if chosen.decode() != stored:
             spout = keys.Spout(core.config.name, self.how.spout)
             names = [name for piece in staged for name in roots.staged_keys(core, piece)]
-            self.ledger.run(_drop([*names, *(spout.rows(piece.id, "staged-rows") for piece in staged)]))
+            self.ledger.run(_drop([*names, *(spout.rows(piece.id, "staged_rows") for piece in staged)]))
         for piece in STAGED.load(chosen):
             yield from self._rows(piece)
 

@@ -317,7 +317,7 @@ def _stage_rows(
         spout_keys = keys.Spout(core.config.name, options.spout)
         kept = scripts.stage_rows(spout_keys.rows(roots.id), staging.ttl, payload)
         if keeps_ids and twice:
-            requests.append(scripts.stage_rows(spout_keys.rows(roots.id, "staged-rows"), staging.ttl, whole))
+            requests.append(scripts.stage_rows(spout_keys.rows(roots.id, "staged_rows"), staging.ttl, whole))
         requests += [scripts.stage(key, staging.ttl, {"section": "1"}) for _, key, _ in further(core, roots)]
         staged_roots = [roots.slabs(section) for section in range(1, roots.sections + 1)] if line else []
         if staged_roots and not gathers.all_differ(staged_roots[0]):
@@ -349,7 +349,7 @@ def staged_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
     if not roots.keeps_ids:
         return (yield from rows_of(core, roots))
     spout_keys = keys.Spout(core.config.name, roots.how.spout)
-    [payload] = yield [command("GET", spout_keys.rows(roots.id, "staged-rows"))]
+    [payload] = yield [command("GET", spout_keys.rows(roots.id, "staged_rows"))]
     return None if payload is None else decode(payload, roots)
 
 

@@ -31,7 +31,7 @@ def keep_rows(
     drops the rows that were staged beside their ids.
     """
     names = [spout.rows(roots_id), spout.removals, spout.paused]
-    names += [spout.rows(roots_id, "staged-rows")] if staged else []
+    names += [spout.rows(roots_id, "staged_rows")] if staged else []
     words: list[Word] = [roots_id, record, rows, limit, trees, slabs, *seen]
     return script("keep_rows", [*spout.declared(), *names], words, settings.wait)
 
