@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from acker.errors import MissingRights, SchemaMismatch, ValidationError, shown
 from acker.ledger.loops import Threads
@@ -21,7 +20,7 @@ from acker.spark.bolts.observing import ObservingCollector
 from acker.spark.options.options import TRACK, Options, ledger_of, of_step, texts
 from acker.spark.queries.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.queries.observed_rows import ObservedTracker
-from acker.spark.records.once import quoted
+from acker.spark.records.content_hash import content_hash
 from acker.spark.runtime.arrow import map_in_arrow
 from acker.spark.runtime.versions import arrow_schema, spark_schema
 from acker.spark.source import rereading
@@ -109,8 +108,7 @@ def track(
     register(spark)
     ledger = options.ledger()
     how, wanted = _checked(rows, options)
-    hashes = F.xxhash64(*(_hashable(field.name, field.dataType) for field in rows.schema))
-    hashed = rows.withColumns({HASH: hashes, PARTITION: F.spark_partition_id()})
+    hashed = rows.withColumns({HASH: content_hash(rows, "track"), PARTITION: F.spark_partition_id()})
     if rows.isStreaming:
         hashed = hashed.withColumn(BATCH_TIME, F.unix_millis(F.current_timestamp()))
     try:
@@ -192,22 +190,6 @@ _READING = (
     *("after_loss", "url", "topology", "cluster", "timeout"),
     *("max_rows", "max_bytes", "max_segments", "partitions"),
 )
-
-
-def _hashable(name: str, kind: DataType) -> Column:
-    if any(shape in kind.json() for shape in ("geometry(", "geography(")):
-        raise ValidationError(
-            f"track: column {name}: got {kind.simpleString()}, which Spark cannot hash: give it st_asbinary"
-        )
-    return F.to_json(F.struct(quoted(name))) if _has_no_hash(kind) else quoted(name)
-
-
-def _has_no_hash(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_has_no_hash(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return _has_no_hash(kind.elementType)
-    return isinstance(kind, (MapType, VariantType))
 
 
 def outcomes(

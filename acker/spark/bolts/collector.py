@@ -1,8 +1,7 @@
 """The collector of a bolt: its calls take effect with the batch's commit, once, or not at all.
 
 Terms: a tree is all that comes of one record; an anchor is the number of a tree; a slab is the trees that one
-call tracked together; a segment is some thousand rows of a stream, stored and acked as one piece; staged rows
-are stored, but nobody sees them before a commit.
+call tracked together; a segment is some thousand rows of a stream; staged rows wait for a commit.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from acker.ledger.settings.config import check_name, check_reason
 from acker.ledger.settings.settings import check_number
 from acker.ledger.slabs.causes import ending
 from acker.spark.bolts.batch_work import with_anchors
-from acker.spark.bolts.external_work import ExternalWork
+from acker.spark.bolts.newest_rows import NewestRows
 from acker.spark.external.sending import SEGMENT_ROWS, Inputs
 from acker.spark.external.sinks import Sink, Write, sink_of
 from acker.spark.records import once
@@ -39,8 +38,8 @@ HORIZON = 86400.0
 EFFECTS = 10_000_000
 
 
-class Collector(ExternalWork):
-    """The calls of a bolt on its batch: emit, fail, map, hold, once. They take effect after the bolt returns.
+class Collector(NewestRows):
+    """The calls of a bolt on its batch, as emit, fail and map. They take effect after the bolt returns.
 
     Every call evaluates its DataFrame at once. If several calls share a DataFrame that is not deterministic,
     or costly, `persist` it. (If Spark reports that the query of a batch of streams is not deterministic, the

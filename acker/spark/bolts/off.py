@@ -9,7 +9,7 @@ Terms: a tree is all that comes of one record.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -72,7 +72,7 @@ class OffCollector(Collector):
         return refusal(call, stream)
 
     def _pass_over(self, kept: DataFrame) -> None:
-        """Logs the failed records among the results of `map`."""
+        """Logs the failed records among the results of `map` and `newest`."""
         [failed] = kept.select(F.count(FAILED).alias("count"), F.first(FAILED, True).alias("cause")).collect()
         if failed["count"]:
             _log.error(
@@ -180,7 +180,11 @@ class OffCollector(Collector):
         if isinstance(schema, str):
             schema = self.spark.createDataFrame([], schema).schema
         mapper = RecordMapper(Calls.make(function, concurrency, timeout), schema, rows.schema)
-        kept = map_in_arrow(rows, mapper, mapper.whole).persist(StorageLevel.MEMORY_AND_DISK)
+        return self._kept(map_in_arrow(rows, mapper, mapper.whole))
+
+    def _kept(self, rows: DataFrame, **options: Any) -> DataFrame:
+        """Keeps the rows of one run of each task: failed ones are passed over, the others are returned."""
+        kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
         self._cached.append(kept)
         self._pass_over(kept)
         return kept.filter(F.col(FAILED).isNull()).drop(FAILED, RUN)

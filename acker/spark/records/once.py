@@ -75,15 +75,20 @@ class _LookUp(Shipped):
             )
 
 
+def parts_of(key: Key, call: str) -> list[Column]:
+    """Returns the columns of a key. Raises ValidationError for none."""
+    parts = [key] if isinstance(key, (str, Column)) else list(key)
+    if not parts:
+        raise ValidationError(f"{call}: expected a key, got none")
+    return [F.col(part) if isinstance(part, str) else part for part in parts]
+
+
 def digest(rows: DataFrame, step: str, key: Key) -> Column:
     """Returns the digest of rows' keys, 16 bytes: MD5 of step and key as JSON; null if a part is null.
 
     Keys that Spark calls equal have one digest (`acker.spark.records.key_columns`).
     """
-    parts = [key] if isinstance(key, (str, Column)) else list(key)
-    if not parts:
-        raise ValidationError("once: expected a key, got none")
-    columns = [F.col(part) if isinstance(part, str) else part for part in parts]
+    columns = parts_of(key, "once")
     named = [column.alias(f"k{place}") for place, column in enumerate(columns)]
     kinds = [field.dataType for field in rows.select(*named).schema]
     named = [

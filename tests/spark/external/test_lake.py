@@ -197,9 +197,8 @@ def test_a_table_that_is_merged_by_id_and_version_has_each_record_once_and_its_n
             raise RuntimeError("killed before the merge")
         flaky = "id = '3' and version = 1" if "failed" not in steps.read() else "false"
         collector.fail(batch.filter(flaky), "not now")
-        good = batch.filter(f"not ({flaky})").drop("_acker")
-        newest = F.max_by(F.struct("version", "amount"), "version").alias("newest")
-        good.groupBy("id").agg(newest).select("id", "newest.*").createOrReplaceTempView("latest")
+        newest = collector.newest(batch.filter(f"not ({flaky})"), "id", "version")
+        newest.select("id", "version", "amount").createOrReplaceTempView("latest")
         batch.sparkSession.sql(MERGE.format(gold))
         if steps.note("merged") == 3:
             raise RuntimeError("killed before the commit")
