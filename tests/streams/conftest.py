@@ -5,6 +5,7 @@ import pytest
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import Stream
+from tests.helpers.builders.kept_rows import Keeping
 
 
 @pytest.fixture
@@ -20,3 +21,9 @@ def lines(ledger: Ledger) -> Stream:
     stream.subscribe("a")
     stream.subscribe("b")
     return stream
+
+
+@pytest.fixture(params=["rows", "ids"])
+def keeping(request: pytest.FixtureRequest) -> Keeping:
+    """Spouts that keep their rows, and then such that keep ids."""
+    return Keeping(request.param)

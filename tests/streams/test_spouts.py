@@ -1,4 +1,4 @@
-"""Spouts that keep their rows in the store, on real servers: what is tracked, reported and refused."""
+"""Spouts that keep their rows, or ids, on real servers: what is tracked, reported and refused."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped, emit_recorded
 from acker.streams.staging.staging import Staging
-from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.helpers.builders.kept_rows import HOW, Keeping, consume, fail, letters, lines, pending, rows
 from tests.helpers.builders.ledgers import confirm_all
 from tests.helpers.builders.streaming import counters
 from tests.helpers.models.leaks import assert_settled
@@ -34,18 +34,20 @@ def ledger(url: str) -> Ledger:
     return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
 
 
-def test_rows_are_tracked_emitted_and_forgotten_when_acked(ledger: Ledger, raw: "redis.Redis") -> None:
-    tracked = StreamSpout(ledger, HOW).write(lines(1250))
+def test_rows_are_tracked_emitted_and_forgotten_when_acked(
+    ledger: Ledger, keeping: Keeping, raw: "redis.Redis"
+) -> None:
+    tracked = keeping.write(ledger, lines(1250))
     found = rows(ledger)
     assert [row["id"] for row in found] == list(range(1250))
     assert {row["attempt"] for row in found} == {1}
     assert [row["_acker"] for row in found] == [int(anchor) for one in tracked for anchor in one.anchors()]
     assert counters(ledger) == {"tracked": 1250}
     assert pending(ledger) == {"pending": 1250, "acked": 0, "replayed": 0, "dead": 0}
-    assert settler.settle(ledger) == Stepped()
+    assert keeping.settle(ledger) == Stepped()
     consume(ledger)
     assert counters(ledger) == {"tracked": 1250, "acked": 1250}
-    assert settler.settle(ledger) == Stepped(acked=1250)
+    assert keeping.settle(ledger) == Stepped(acked=1250)
     assert pending(ledger) == {"pending": 0, "acked": 1250, "replayed": 0, "dead": 0}
     assert not list(raw.scan_iter(b"*rows:*"))
     assert_settled(raw)
@@ -83,23 +85,23 @@ def test_a_slab_that_is_somebody_elses_or_unreadable_ends_the_commit_before_anyt
     assert len(rows(ledger)) == 250
 
 
-def test_rows_may_have_a_slab_each(url: str, raw: "redis.Redis") -> None:
+def test_rows_may_have_a_slab_each(url: str, keeping: Keeping, raw: "redis.Redis") -> None:
     ledger = open_ledger(Store(url), "alone", ackers=3, slab_limit=1)
-    made = StreamSpout(ledger, HOW).write(lines(2500))
+    made = keeping.write(ledger, lines(2500))
     found = rows(ledger)
     assert [row["_acker"] for row in found] == [int(anchor) for one in made for anchor in one.anchors()]
     assert max(row["_acker"] for row in found) < 0
     fail(ledger, lambda row: row["id"] % 10 == 0)
     assert counters(ledger) == {"tracked": 2500, "acked": 2250, "failed": 250, "late": 250}
-    assert settler.settle(ledger) == Stepped(acked=2250, replayed=250)
+    assert keeping.settle(ledger) == Stepped(acked=2250, replayed=250)
     consume(ledger)
-    assert settler.settle(ledger) == Stepped(acked=250)
+    assert keeping.settle(ledger) == Stepped(acked=250)
     assert pending(ledger) == {"pending": 0, "acked": 2500, "replayed": 250, "dead": 0}
     assert_settled(raw)
 
 
-def test_outcomes_are_reported_again_until_they_are_taken(ledger: Ledger) -> None:
-    StreamSpout(ledger, HOW).write(lines(20))
+def test_outcomes_are_reported_again_until_they_are_taken(ledger: Ledger, keeping: Keeping) -> None:
+    keeping.write(ledger, lines(20))
     fail(ledger, lambda row: row["id"] == 7, "seven")
     reported: list[dict[str, Any]] = []
 
@@ -108,15 +110,15 @@ def test_outcomes_are_reported_again_until_they_are_taken(ledger: Ledger) -> Non
 
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            settler.settle(ledger, on_outcomes=breaks)
-    settler.settle(ledger, on_outcomes=lambda table: reported.extend(table.to_pylist()))
+            keeping.settle(ledger, on_outcomes=breaks)
+    keeping.settle(ledger, on_outcomes=lambda table: reported.extend(table.to_pylist()))
     assert len(reported) == 20
     [bad] = [row for row in reported if row["status"] != "acked"]
     assert (bad["message_id"], bad["status"], bad["reason"], bad["attempt"], bad["final"]) == (
         b"7", "failed", "seven", 1, False,
     )  # fmt: skip
     assert all(row["final"] and 0 <= row["latency"] < 60 for row in reported if row["status"] == "acked")
-    settler.settle(ledger, on_outcomes=breaks)
+    keeping.settle(ledger, on_outcomes=breaks)
 
 
 def test_outcomes_are_reported_again_where_their_function_has_left_its_work_undone(ledger: Ledger) -> None:
@@ -154,35 +156,34 @@ def test_outcomes_that_somebody_asks_for_are_left_to_who_asks(ledger: Ledger) ->
     assert settler.settle(ledger) == Stepped(acked=10)
 
 
-def test_no_more_rows_are_pending_than_allowed(ledger: Ledger) -> None:
+def test_no_more_rows_are_pending_than_allowed(ledger: Ledger, keeping: Keeping) -> None:
     how = SpoutOptions("s", "lines", "id", max_spout_pending=100)
-    spout = StreamSpout(ledger, how)
     with pytest.raises(
         ValidationError, match=r"101 rows or more can never be tracked.*max_spout_pending = 100"
     ):
-        spout.write(lines(101))
-    spout.write(lines(60))
+        keeping.write(ledger, lines(101), how)
+    keeping.write(ledger, lines(60), how)
     with pytest.raises(SpoutPendingFull, match="too many rows without outcome for 60 more"):
-        spout.write(lines(60), timeout=0)
+        keeping.write(ledger, lines(60), how, timeout=0)
     assert counters(ledger) == {"tracked": 60}
     consume(ledger)
-    spout.write(lines(60), timeout=5)  # settles by itself
+    keeping.write(ledger, lines(60), how, timeout=5)  # settles by itself
     assert counters(ledger) == {"tracked": 120, "acked": 60}
 
 
-def test_a_write_waits_below_the_high_water_mark(url: str) -> None:
+def test_a_write_waits_below_the_high_water_mark(url: str, keeping: Keeping) -> None:
     ledger = open_ledger(Store(url), "small", ackers=1, high_water_mark=100, slab_limit=10)
-    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id"))
+    how = SpoutOptions("s", "lines", "id")
     with pytest.raises(ValidationError, match=r"can never be tracked.*high-water mark of 100"):
-        spout.write(lines(101))
-    spout.write(lines(80))
+        keeping.write(ledger, lines(101), how)
+    keeping.write(ledger, lines(80), how)
     with pytest.raises(TrackRejected, match="over its high-water mark of 100"):
-        spout.write(lines(40), timeout=0)
+        keeping.write(ledger, lines(40), how, timeout=0)
     fail(ledger, lambda row: True)
     # Replays take the places of what they replay, though there is no room for them beside.
-    assert settler.settle(ledger) == Stepped(replayed=80)
+    assert keeping.settle(ledger) == Stepped(replayed=80)
     consume(ledger)
-    spout.write(lines(40), timeout=5)
+    keeping.write(ledger, lines(40), how, timeout=5)
     consume(ledger)
 
 
@@ -210,18 +211,20 @@ def test_rows_that_cannot_be_tracked_are_refused(ledger: Ledger, how: SpoutOptio
 NAMES = ["a", None, "ü" * 600, "", "z" * 1024]
 
 
-def test_a_row_without_a_good_message_id_is_a_dead_letter(ledger: Ledger, raw: "redis.Redis") -> None:
+def test_a_row_without_a_good_message_id_is_a_dead_letter(
+    ledger: Ledger, keeping: Keeping, raw: "redis.Redis"
+) -> None:
     table = lines(5).append_column("name", pa.array(NAMES, pa.string()))
-    StreamSpout(ledger, SpoutOptions("s", "lines", "name", attempts=3, attempt="attempt")).write(table)
+    keeping.write(ledger, table, SpoutOptions("s", "lines", "name", attempts=3, attempt="attempt"))
     assert [row["name"] for row in rows(ledger)] == ["a", "", "z" * 1024]
     assert counters(ledger) == {"tracked": 5, "failed": 2}
     reported: list[dict[str, Any]] = []
-    assert settler.settle(ledger, on_outcomes=lambda found: reported.extend(found.to_pylist())) == Stepped(
+    assert keeping.settle(ledger, on_outcomes=lambda found: reported.extend(found.to_pylist())) == Stepped(
         dead=2
     )
     assert all(row["final"] and row["status"] == "failed" for row in reported)
     consume(ledger)
-    assert settler.settle(ledger, "s") == Stepped(acked=3)
+    assert keeping.settle(ledger, "s") == Stepped(acked=3)
     none, long = letters(ledger)
     expected = "message_id: expected at most 1,024 bytes, got"
     assert (none.message_id, none.reason) == (b"", f"{expected} null in column 'name'")
@@ -234,6 +237,7 @@ def test_a_row_without_a_good_message_id_is_a_dead_letter(ledger: Ledger, raw: "
     with pytest.raises(ValidationError, match="cannot be replayed: its message id is null or too long"):
         ledger.run(dead_letters.replay(ledger.core, long.id))
     assert letters(ledger) == [none, long]
+    assert keeping.asked == [], "they are kept with their rows"
     assert not list(raw.scan_iter(b"*rows:*"))
     assert_settled(raw)
 

@@ -22,7 +22,7 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.helpers.builders.kept_rows import HOW, Keeping, consume, fail, letters, lines, pending, rows
 from tests.helpers.builders.streaming import counters
 from tests.helpers.models.leaks import assert_settled
 
@@ -34,21 +34,23 @@ def ledger(url: str) -> Ledger:
     return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
 
 
-def test_what_failed_is_tried_again_then_becomes_a_dead_letter(ledger: Ledger, raw: "redis.Redis") -> None:
-    StreamSpout(ledger, HOW).write(lines(1000))
+def test_what_failed_is_tried_again_then_becomes_a_dead_letter(
+    ledger: Ledger, keeping: Keeping, raw: "redis.Redis"
+) -> None:
+    keeping.write(ledger, lines(1000))
     fail(ledger, lambda row: row["id"] % 10 == 0)
-    assert settler.settle(ledger) == Stepped(acked=900, replayed=100)
+    assert keeping.settle(ledger) == Stepped(acked=900, replayed=100)
     again = rows(ledger)
     assert [(row["id"], row["line"], row["attempt"]) for row in again] == [
         (n, f"line {n}", 2) for n in range(0, 1000, 10)
     ]
     assert pending(ledger)["pending"] == 100
     fail(ledger, lambda row: row["id"] % 20 == 0, "still bad")
-    assert settler.settle(ledger) == Stepped(acked=50, replayed=50)
+    assert keeping.settle(ledger) == Stepped(acked=50, replayed=50)
     assert {row["attempt"] for row in rows(ledger)} == {3}
     for _ in range(3):
         ledger.tick(force=True)
-    assert settler.settle(ledger) == Stepped(dead=50)
+    assert keeping.settle(ledger) == Stepped(dead=50)
     consume(ledger)
     dead = letters(ledger)
     assert [letter.message_id for letter in dead] == [b"%d" % n for n in range(0, 1000, 20)]

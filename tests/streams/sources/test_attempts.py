@@ -30,7 +30,7 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import backoff, replays, settler
 from acker.streams.spouts.replays import Stepped
-from tests.helpers.builders.kept_rows import HOW, consume, letters, lines, pending, rows
+from tests.helpers.builders.kept_rows import HOW, Keeping, consume, letters, lines, pending, rows
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.models.ledger_state import read_all
 
@@ -63,18 +63,20 @@ def expire(ledger: Ledger) -> None:
     consume(ledger)
 
 
-def test_a_dead_letter_keeps_every_attempt_and_the_last_reason(ledger: Ledger, raw: "redis.Redis") -> None:
-    StreamSpout(ledger, HOW).write(lines(3))
+def test_a_dead_letter_keeps_every_attempt_and_the_last_reason(
+    ledger: Ledger, keeping: Keeping, raw: "redis.Redis"
+) -> None:
+    keeping.write(ledger, lines(3))
     fail_all(ledger, lambda n: Cause(f"malformed {n}", "validate"))
-    settler.settle(ledger)
+    keeping.settle(ledger)
     fail_all(ledger, lambda n: Cause(f"error 500 {n}", "price", batch=17))
     reported: list[dict[str, Any]] = []
-    settler.settle(ledger, on_outcomes=lambda table: reported.extend(table.to_pylist()))
+    keeping.settle(ledger, on_outcomes=lambda table: reported.extend(table.to_pylist()))
     assert [(row["step"], row["batch"]) for row in reported] == [("price", 17)] * 3
     assert [(row["id"], row["attempt"]) for row in rows(ledger)] == [(0, 3), (1, 3), (2, 3)]
     assert attempts.COLUMN not in rows(ledger)[0]
     expire(ledger)
-    assert settler.settle(ledger, on_outcomes=reported.append) == Stepped(dead=3)
+    assert keeping.settle(ledger, on_outcomes=reported.append) == Stepped(dead=3)
     waited = "not acked within the message timeout of 30 s"
     for n, letter in enumerate(letters(ledger)):
         assert (letter.status, letter.reason, letter.step, letter.batch, letter.attempts) == (
@@ -104,10 +106,12 @@ def test_a_dead_letter_that_is_replayed_begins_anew(ledger: Ledger) -> None:
     assert [(one.number, one.reason) for one in again.history] == [(1, "still bad")]
 
 
-def test_rows_failed_for_good_are_dead_letters_and_others_are_tried_again(ledger: Ledger) -> None:
-    StreamSpout(ledger, HOW).write(lines(10))
+def test_rows_failed_for_good_are_dead_letters_and_others_are_tried_again(
+    ledger: Ledger, keeping: Keeping
+) -> None:
+    keeping.write(ledger, lines(10))
     fail_all(ledger, lambda n: Cause("bad", "split", retry=n % 2 == 0))
-    assert settler.settle(ledger) == Stepped(replayed=5, dead=5)
+    assert keeping.settle(ledger) == Stepped(replayed=5, dead=5)
     assert {row["id"] for row in rows(ledger)} == {0, 2, 4, 6, 8}
     assert {
         (letter.row["id"], letter.reason, letter.step, letter.attempts) for letter in letters(ledger)
@@ -115,15 +119,15 @@ def test_rows_failed_for_good_are_dead_letters_and_others_are_tried_again(ledger
     assert pending(ledger) == {"pending": 5, "acked": 0, "replayed": 5, "dead": 5}
 
 
-def test_the_first_fail_of_a_tree_decides_whether_it_is_tried_again(ledger: Ledger) -> None:
-    StreamSpout(ledger, HOW).write(lines(2))
+def test_the_first_fail_of_a_tree_decides_whether_it_is_tried_again(ledger: Ledger, keeping: Keeping) -> None:
+    keeping.write(ledger, lines(2))
     [first, second] = [row["_acker"] for row in rows(ledger)]
     ledger.fail([first], "for good", retry=False)
     ledger.fail([first], "not for good")
     ledger.fail([second], "not for good")
     ledger.fail([second], "for good", retry=False)
     consume(ledger)
-    assert settler.settle(ledger) == Stepped(replayed=1, dead=1)
+    assert keeping.settle(ledger) == Stepped(replayed=1, dead=1)
     assert [letter.reason for letter in letters(ledger)] == ["for good"]
 
 
@@ -173,15 +177,17 @@ def test_rows_with_the_column_of_attempts_are_refused(ledger: Ledger) -> None:
     assert StreamReader(ledger, "lines").ack_all() == 0
 
 
-def test_a_row_waits_for_its_next_attempt_and_holds_nothing_up_that_comes_behind(ledger: Ledger) -> None:
+def test_a_row_waits_for_its_next_attempt_and_holds_nothing_up_that_comes_behind(
+    ledger: Ledger, keeping: Keeping
+) -> None:
     how = SpoutOptions("s", "lines", "id", attempts=2, backoff=3600.0)
-    StreamSpout(ledger, how).write(lines(250))
+    keeping.write(ledger, lines(250), how)
     fail_all(ledger, lambda n: Cause(f"busy {n}", retry=n != 7))  # an entry of its own for each
-    StreamSpout(ledger, how).write(lines(50, first=300))
+    keeping.write(ledger, lines(50, first=300), how)
     consume(ledger)
-    assert settler.settle(ledger) == Stepped(acked=50, dead=1)
+    assert keeping.settle(ledger) == Stepped(acked=50, dead=1)
     assert pending(ledger) == {"pending": 249, "acked": 50, "replayed": 0, "dead": 1}
-    assert settler.settle(ledger) == Stepped()
+    assert keeping.settle(ledger) == Stepped()
     assert rows(ledger) == []
 
 
@@ -207,19 +213,20 @@ def test_nothing_is_held_up_by_more_than_a_step_looks_at_that_waits(
     assert settling.step() == 50
 
 
-def test_a_settler_finds_passed_rows_when_due(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_settler_finds_passed_rows_when_due(
+    ledger: Ledger, keeping: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outcomes, "READ_ENTRIES", 10)
     monkeypatch.setattr(replays, "STEP_LOOK", 40)
     monkeypatch.setattr(replays, "STEP_REPLAYS", 7)
-    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(100))
+    keeping.write(ledger, lines(100), SpoutOptions("s", "lines", "id", attempts=2, backoff=0.4))
     fail_all(ledger, lambda n: Cause(f"busy {n}"))
-    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=3600.0)).write(
-        lines(20, first=200)
-    )
+    keeping.write(ledger, lines(20, first=200), SpoutOptions("s", "lines", "id", attempts=2, backoff=3600.0))
     fail_all(ledger, lambda n: Cause(f"busy {n}"))
     first, others = settler.Settler(ledger.store, ["t"]), settler.Settler(ledger.store, ["t"])
     deadline = time.monotonic() + 30
     while pending(ledger)["replayed"] < 100 and time.monotonic() < deadline:
+        keeping.reread(ledger)
         first.step()
         others.step()
     assert sorted(row["id"] for row in rows(ledger)) == list(range(100))
@@ -228,8 +235,10 @@ def test_a_settler_finds_passed_rows_when_due(ledger: Ledger, monkeypatch: pytes
     assert pending(ledger) == {"pending": 20, "acked": 100, "replayed": 100, "dead": 0}
 
 
-def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledger: Ledger) -> None:
-    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(5))
+def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(
+    ledger: Ledger, keeping: Keeping
+) -> None:
+    keeping.write(ledger, lines(5), SpoutOptions("s", "lines", "id", attempts=2, backoff=0.4))
     fail_all(ledger, lambda _: Cause("busy"))
     ended = {
         entry.confirmation: entry.at
@@ -238,12 +247,12 @@ def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledge
     }
     replayed, deadline = 0, time.monotonic() + 30
     while replayed < 5 and time.monotonic() < deadline:
-        replayed += settler.settle(ledger).replayed
+        replayed += keeping.settle(ledger).replayed
     [(seconds, micros)] = ledger.store.send([Request(keys.Spout("t", "s").kept, ["TIME"])])
     assert replayed == 5
     assert int(seconds) + int(micros) / 1e6 >= max(ended.values()) + 0.2
     fail_all(ledger, lambda _: Cause("still busy"))
-    assert settler.settle(ledger) == Stepped(dead=5)  # what is not tried again does not wait
+    assert keeping.settle(ledger) == Stepped(dead=5)  # what is not tried again does not wait
 
 
 # Without a server

@@ -1,4 +1,4 @@
-"""Spouts that keep their rows in the store: what is cut, overtaken or lost is made up for, once."""
+"""Spouts that keep their rows, or ids, in the store: what is cut, overtaken or lost is made up for, once."""
 
 from typing import Any
 
@@ -12,11 +12,9 @@ from acker.streams.commits import commit, publishing
 from acker.streams.commits.contents import Commit
 from acker.streams.sources import kept_rows
 from acker.streams.sources.spout_options import SpoutOptions
-from acker.streams.spout import StreamSpout
-from acker.streams.spouts import lost_trees, replays, settler
+from acker.streams.spouts import lost_trees, settler
 from acker.streams.spouts.replays import Stepped
-from acker.streams.staging.staging import Staging
-from tests.helpers.builders.kept_rows import HOW, consume, lines, pending, rows
+from tests.helpers.builders.kept_rows import HOW, Keeping, consume, lines, pending, rows
 from tests.helpers.builders.streaming import counters
 from tests.helpers.faults.cuts import as_in_a_cluster
 from tests.helpers.models.leaks import kind_of
@@ -30,21 +28,23 @@ def ledger(url: str) -> Ledger:
 
 
 def test_a_spout_is_found_also_by_who_opens_the_topology_after_the_store_lost_everything(
-    ledger: Ledger, raw: "redis.Redis", url: str
+    ledger: Ledger, keeping: Keeping, raw: "redis.Redis", url: str
 ) -> None:
     ledger.register_spout("other")
-    StreamSpout(ledger, HOW).write(lines(5))
+    keeping.write(ledger, lines(5))
     raw.flushall()
     opened = open_ledger(Store(url), "t", ackers=3, slab_limit=100)
-    StreamSpout(ledger, HOW).write(lines(10))
+    keeping.write(ledger, lines(10))
     consume(opened)
     assert settler.settle(opened) == Stepped(acked=10)
 
 
-def test_a_spout_tells_an_empty_store_its_settings(ledger: Ledger, raw: "redis.Redis", url: str) -> None:
+def test_a_spout_tells_an_empty_store_its_settings(
+    ledger: Ledger, keeping: Keeping, raw: "redis.Redis", url: str
+) -> None:
     ledger.register_spout("other")
     raw.flushall()
-    StreamSpout(ledger, HOW).write(lines(10))
+    keeping.write(ledger, lines(10))
     opened = open_ledger(Store(url), "t", create=False)
     assert opened.config == ledger.config
     assert opened.core.spouts == ledger.core.spouts
@@ -53,9 +53,9 @@ def test_a_spout_tells_an_empty_store_its_settings(ledger: Ledger, raw: "redis.R
     assert settler.settle(opened) == Stepped(acked=10)
 
 
-def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
+def test_rows_that_are_settled_again_count_once(ledger: Ledger, keeping: Keeping) -> None:
     """Outcomes of some trees of a slab are settled, but not confirmed before the process dies."""
-    StreamSpout(ledger, HOW).write(lines(50))
+    keeping.write(ledger, lines(50))
     ledger.fail([row["_acker"] for row in rows(ledger) if row["id"] % 5 == 0])
     entries = ledger.run(OutcomeReader(ledger.core, "s").read())
     with pytest.MonkeyPatch.context() as patch:
@@ -66,11 +66,9 @@ def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
     assert pending(ledger) == {"pending": 40, "acked": 0, "replayed": 10, "dead": 0}
 
 
-def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger) -> None:
-    tracked, staged = ledger.run(
-        replays.emit_recorded(ledger.core, SpoutOptions("s", "lines", "id", attempts=1), Staging("lines"),
-                              lines(200).to_batches())
-    )  # fmt: skip
+def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger, keeping: Keeping) -> None:
+    how = SpoutOptions("s", "lines", "id", attempts=1)
+    tracked, staged = keeping.emit(ledger, lines(200), how)
     work = Commit((staged,), tracked)
     with pytest.MonkeyPatch.context() as patch:
         as_in_a_cluster(patch)
@@ -79,11 +77,11 @@ def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger) -> None
             ledger.run(commit.commit(ledger.core, "w", 0, work))
     first_slab = tracked[0].anchors()[:100]
     ledger.fail(first_slab, "meanwhile")
-    assert settler.settle(ledger) == Stepped(dead=100)
+    assert keeping.settle(ledger) == Stepped(dead=100)
     ledger.run(commit.finish(ledger.core, "w", 0))
     consume(ledger)
     assert counters(ledger)["tracked"] == 200
-    assert settler.settle(ledger) == Stepped(acked=100)
+    assert keeping.settle(ledger) == Stepped(acked=100)
 
 
 def _cut(*_: Any, **__: Any) -> Any:
@@ -91,9 +89,9 @@ def _cut(*_: Any, **__: Any) -> Any:
 
 
 def test_trees_that_the_ledger_lost_are_failed_and_tried_again(
-    ledger: Ledger, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, keeping: Keeping, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    StreamSpout(ledger, HOW).write(lines(250))
+    keeping.write(ledger, lines(250))
     anchors = [row["_acker"] for row in rows(ledger)]
     assert settler.recover(ledger) == 0
     monkeypatch.setattr(lost_trees, "AFTER", 0.0)
@@ -104,17 +102,17 @@ def test_trees_that_the_ledger_lost_are_failed_and_tried_again(
     ledger.update(anchors[:1], [1])  # what comes for a tree that is lost waits for it
     assert settler.recover(ledger) == 250
     assert settler.recover(ledger) == 0
-    assert settler.settle(ledger) == Stepped(replayed=250)
+    assert keeping.settle(ledger) == Stepped(replayed=250)
     assert pending(ledger)["pending"] == 250
     again = [row for row in rows(ledger) if row["attempt"] == 2]
     assert sorted(row["id"] for row in again) == list(range(250))
 
 
-def test_rows_of_a_lost_commit_are_tried_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_lost_commit_are_tried_again(
+    ledger: Ledger, keeping: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lost_trees, "AFTER", 0.0)
-    tracked, staged = ledger.run(
-        replays.emit_recorded(ledger.core, HOW, Staging("lines"), lines(5).to_batches())
-    )
+    tracked, staged = keeping.emit(ledger, lines(5))
     with pytest.MonkeyPatch.context() as patch:
         as_in_a_cluster(patch)
         patch.setattr("acker.streams.sources.tracking.track_calls", _cut)
@@ -122,5 +120,5 @@ def test_rows_of_a_lost_commit_are_tried_again(ledger: Ledger, monkeypatch: pyte
             ledger.run(commit.commit(ledger.core, "w", 0, Commit((staged,), tracked)))
     assert (pending(ledger)["pending"], counters(ledger)) == (5, {})
     assert settler.recover(ledger, "s") == 5
-    assert settler.settle(ledger) == Stepped(replayed=5)
+    assert keeping.settle(ledger) == Stepped(replayed=5)
     assert [row["attempt"] for row in rows(ledger)] == [2] * 5

@@ -264,12 +264,3 @@ def test_a_commit_that_another_process_finishes_buries_what_is_gone(
     assert [row["id"] for row in rows(ledger)] == [4]
     assert [letter.message_id for letter in letters(ledger)] == [b"5"]
     assert pending(ledger) == {"pending": 1, "acked": 8, "replayed": 1, "dead": 1}
-
-
-def test_a_row_without_an_id_is_kept_whole(ledger: Ledger, source: Source, reader: Rereader) -> None:
-    bad = pa.table({"id": pa.array([None], pa.int64()), "line": ["a"], "offset": [0]})
-    StreamSpout(ledger, HOW, ids=["id"]).write(bad)
-    assert reader.step() == 0
-    assert settler.settle(ledger) == Stepped(dead=1)
-    assert [letter.row["line"] for letter in letters(ledger)] == ["a"]
-    assert source.asked == []
