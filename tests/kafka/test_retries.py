@@ -1,10 +1,9 @@
 """The queue of retries against a model that sorts a list."""
 
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from acker.kafka.failed.retries import Retry, RetryQueue, delay
+from acker.kafka.failed.retries import Retry, RetryQueue
 
 PLACES = st.tuples(st.tuples(st.sampled_from("ab"), st.integers(0, 1)), st.integers(0, 5))
 
@@ -49,11 +48,3 @@ class Queue(RuleBasedStateMachine):
 
 
 TestQueue = Queue.TestCase
-
-
-@given(st.floats(0.001, 60), st.floats(0.001, 600), st.integers(1, 1_000), st.floats(0, 1))
-def test_a_delay_doubles_up_to_the_longest(
-    backoff: float, longest: float, failures: int, share: float
-) -> None:
-    whole = min(longest, backoff * 2.0 ** min(failures - 1, 64))
-    assert whole / 2 <= delay(backoff, longest, failures, lambda: share) <= whole

@@ -142,7 +142,7 @@ def test_a_failed_record_that_retention_deleted_is_a_dead_letter_without_a_row_s
     assert [record.message.offset() for record in records[6:]] == [5], "the other one is tried again"
     [letter] = letters_of(topology)
     assert (letter.message_id.decode(), letter.attempts) == (f"{topic}/0@1", 1)
-    assert letter.reason == "once; its topic no longer has the record"
+    assert letter.reason == "gone from its source, after: once"
     assert (letter.row["offset"], letter.row["key"], letter.row["value"]) == (1, None, None)
     assert real_broker.committed(group, topic) == 6
 

@@ -27,7 +27,7 @@ from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
 from acker.streams.dead_letters.dead_letters import count
 from acker.streams.log import schemas
-from acker.streams.sources import attempts, roots
+from acker.streams.sources import attempts, rereads, roots
 from acker.streams.sources.attempts import Attempt
 from acker.streams.sources.spout_options import MOST_ATTEMPTS, SpoutOptions, replays_stream
 from acker.streams.spouts import settler
@@ -51,8 +51,6 @@ _LATEST = 253_402_300_799_999
 _TOGETHER = 16 << 20
 """Bytes of rows after which further rows are stored by a commit of their own."""
 _log = logging.getLogger(__name__)
-GONE = "; its topic no longer has the record"
-_NOT_KEPT = "; its row is not kept: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ def bury(
             if len(some) > 1:
                 waiting += [replace(letter, size=_TOGETHER) for letter in some]  # each alone
             elif some[0].size:
-                waiting.append(_without_row(some[0].retry, _NOT_KEPT + text_of(error)))
+                waiting.append(_without_row(some[0].retry, _not_kept(error)))
             else:
                 trouble.append(error)
             continue
@@ -167,7 +165,7 @@ def _bury(
 def _letter(retry: Retry, message: Message | None) -> _Letter:
     """A letter of a record: without a row where its topic has lost it, or where it cannot be a row."""
     if message is None:  # a message without a value is false
-        return _without_row(retry, GONE)
+        return _without_row(retry, rereads.gone)
     row = _place(retry)
     try:
         row |= {
@@ -178,12 +176,18 @@ def _letter(retry: Retry, message: Message | None) -> _Letter:
         }
         size = pa.Table.from_pylist([row], ROWS).nbytes
     except Exception as error:  # noqa: BLE001 - of the client or Arrow, as for a header whose key is no text
-        return _without_row(retry, _NOT_KEPT + text_of(error))
+        return _without_row(retry, _not_kept(error))
     return _Letter(retry, row, size, *_end(retry))
 
 
-def _without_row(retry: Retry, why: str) -> _Letter:
-    return _Letter(retry, _place(retry), 0, *_end(retry, why))
+def _without_row(retry: Retry, said: Callable[[str], str]) -> _Letter:
+    """A letter whose reason `said` makes of the reason of the record's last attempt."""
+    return _Letter(retry, _place(retry), 0, *_end(retry, said))
+
+
+def _not_kept(error: Exception) -> Callable[[str], str]:
+    why = bounded_reason(f"its row is not kept: {text_of(error)}", 300)
+    return lambda reason: f"{reason}; {why}"
 
 
 def _place(retry: Retry) -> dict[str, Any]:
@@ -192,10 +196,10 @@ def _place(retry: Retry) -> dict[str, Any]:
     return {"message_id": name, "topic": topic, "partition": partition, "offset": retry.offset}
 
 
-def _end(retry: Retry, why: str = "") -> tuple[int, str]:
-    """The number of a record's attempts, and the cause of its end, with a further reason."""
+def _end(retry: Retry, said: Callable[[str], str] = str) -> tuple[int, str]:
+    """The number of a record's attempts, and the cause of its end."""
     last = retry.history[-1] if retry.history else Attempt(1, "rejected", "", "", -1, 0.0)
-    reason = bounded_reason(last.reason or last.status, 700) + bounded_reason(why, 300)
+    reason = said(bounded_reason(last.reason or last.status, 700))
     return min(last.number, MOST_ATTEMPTS), Cause(reason, last.step, False, last.batch).text()
 
 

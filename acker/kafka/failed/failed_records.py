@@ -1,6 +1,7 @@
 """Failed records of a spout: they wait, are read again, and are dead letters after their last attempt."""
 
 import logging
+import random
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,13 +13,14 @@ from acker.collectors.outcome import Outcome
 from acker.errors import AckerError
 from acker.kafka.failed import dead_letters
 from acker.kafka.failed.reader import Reader
-from acker.kafka.failed.retries import Partition, Retry, RetryQueue, delay, next_number
+from acker.kafka.failed.retries import Partition, Retry, RetryQueue, next_number
 from acker.kafka.intake import Piece, Read
 from acker.kafka.options import KafkaOptions, reader_settings
 from acker.kafka.partitions import Partitions
 from acker.ledger.client import Ledger
 from acker.streams.sources import attempts
 from acker.streams.sources.attempts import Attempt
+from acker.streams.spouts import backoff
 
 _READING = 1.0
 """Seconds of a poll in which failed records are read again."""
@@ -88,7 +90,8 @@ class FailedRecords:
             final = attempt.number >= options.attempts or not outcome.retry
             piece.assigned.attempts[offset], piece.assigned.noted = history, False
         retry = Retry(piece.assigned.partition, offset, int(piece.marks[place]), history, final)
-        wait = 0.0 if final else delay(options.backoff, options.max_backoff, max(1, next_number(history) - 1))
+        failures, share = max(1, next_number(history) - 1), random.random()
+        wait = 0.0 if final else backoff.wait(options.backoff, options.max_backoff, failures, share)
         self._waiting.add(retry, time.monotonic() + wait)
         return counts
 

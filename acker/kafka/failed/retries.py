@@ -5,8 +5,7 @@ history of their attempts, but no row.
 """
 
 import heapq
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from acker.streams.sources.attempts import History
@@ -34,11 +33,6 @@ class Retry:
 def next_number(history: History) -> int:
     """The number of the attempt that follows."""
     return history[-1].number + 1 if history else 1
-
-
-def delay(backoff: float, longest: float, failures: int, share: Callable[[], float] = random.random) -> float:
-    """Seconds until the attempt after `failures` (1 or more): doubled for each, half of it at random."""
-    return min(longest, backoff * 2.0 ** min(failures - 1, 64)) * (0.5 + share() / 2)
 
 
 @dataclass(order=True, slots=True)

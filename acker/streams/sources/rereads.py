@@ -196,6 +196,10 @@ def _gone(outcome: SlabOutcome, place: Place, state: np.ndarray) -> frozenset[in
     return frozenset(index for index in indexes if state[place.first + index] == kept_ids.GONE)
 
 
+def gone(reason: str) -> str:
+    """The reason of a dead letter whose row its source has no longer. reason: of its last tree."""
+    return f"{GONE}, after: {reason}" if reason else GONE
+
+
 def _said(cause: Cause) -> bytes:
-    reason = f"{GONE}, after: {cause.reason}" if cause.reason else GONE
-    return replace(cause, reason=reason, retry=False).encode()
+    return replace(cause, reason=gone(cause.reason), retry=False).encode()

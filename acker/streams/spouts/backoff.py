@@ -83,14 +83,18 @@ class SettleProgress:
 
 
 def delay(options: SpoutOptions, number: int, entry: Entry) -> float:
-    """Seconds from the outcome of an attempt to the next: half to all, at random, of a doubling wait."""
+    """Seconds from the outcome of an attempt to the next: at random, and the same in all processes."""
     if not options.backoff:
         return 0.0
-    most = min(options.max_backoff, options.backoff * 2.0 ** min(number - 1, 64))
     digest = hashlib.sha1(
         b"%d %s" % (entry.confirmation.shard, entry.confirmation.id), usedforsecurity=False
     ).digest()
-    return most * (0.5 + int.from_bytes(digest[:8], "big") / _FRACTION / 2)
+    return wait(options.backoff, options.max_backoff, number, int.from_bytes(digest[:8], "big") / _FRACTION)
+
+
+def wait(backoff: float, longest: float, failures: int, share: float) -> float:
+    """Seconds until the attempt after `failures` (1 or more): doubled by each. share: 0 to 1, of its half."""
+    return min(longest, backoff * 2.0 ** min(failures - 1, 64)) * (0.5 + share / 2)
 
 
 def due(entries: Sequence[Entry], by_slab: Mapping[bytes, KeptSlab], now: float) -> tuple[list[Entry], float]:

@@ -258,11 +258,19 @@ def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(
 # Without a server
 
 
-@given(number=st.integers(1, 1000), shard=st.integers(0, 64), sequence=st.integers(0, 2**63))
-def test_a_wait_is_doubled_each_time_up_to_its_limit(number: int, shard: int, sequence: int) -> None:
+@given(
+    st.floats(0.001, 60),
+    st.floats(0.001, 600),
+    st.integers(1, 1_000),
+    st.integers(0, 64),
+    st.integers(0, 2**63),
+)
+def test_a_wait_is_doubled_each_time_up_to_its_limit(
+    first: float, longest: float, number: int, shard: int, sequence: int
+) -> None:
     entry = Entry(Confirmation(shard, b"%d-0" % sequence, b""), "failed", 0.0, ())
-    options = SpoutOptions("s", "lines", "id", attempts=1000, backoff=2.0, max_backoff=60.0)
-    whole = min(60.0, 2.0 * 2.0 ** (number - 1))
+    options = SpoutOptions("s", "lines", "id", attempts=1000, backoff=first, max_backoff=longest)
+    whole = min(longest, first * 2.0 ** min(number - 1, 64))
     assert whole / 2 <= backoff.delay(options, number, entry) <= whole
     assert backoff.delay(options, number, entry) == backoff.delay(options, number, replace(entry, at=5.0))
     assert backoff.delay(replace(options, backoff=0.0), number, entry) == 0.0
