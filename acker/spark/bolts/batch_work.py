@@ -48,10 +48,18 @@ class BatchWork:
         batch: The batch, or the job.
         key: The key of a job.
         job: True for a job.
+        ledger: The ledger of the topology, if the caller has opened it.
     """
 
     def __init__(
-        self, spark: SparkSession, options: Options, batch: MicroBatch, key: str = "", *, job: bool = False
+        self,
+        spark: SparkSession,
+        options: Options,
+        batch: MicroBatch,
+        key: str = "",
+        *,
+        job: bool = False,
+        ledger: Ledger | None = None,
     ) -> None:
         self.spark = spark
         self.batch_id = batch.number
@@ -66,7 +74,7 @@ class BatchWork:
         self.holds: set[str] = set()
         self.tracked: list[DataFrame] = []
         self._subscription = options.subscription
-        self._ledger: Ledger = options.ledger()
+        self._ledger: Ledger = options.ledger() if ledger is None else ledger
         number = -1 if job else batch.number
         self._how = replace(options.staging(), step=options.stream, batch=number)
         self._batch = batch

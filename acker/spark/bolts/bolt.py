@@ -17,16 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
-from acker.ledger.steps import step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.spark.bolts import bolt_function, committing, observing, off, plain_writes
+from acker.spark.bolts.batch_end import BatchEnd
 from acker.spark.bolts.collector import Collector
 from acker.spark.bolts.off import OffCollector
 from acker.spark.options import options
 from acker.spark.queries import (
     batch_inputs,
     conflicts,
-    lateness,
     microbatches,
     plan_check,
     stopping,
@@ -40,7 +39,6 @@ from acker.streams.log.segments import ANCHORS
 from acker.streams.log.subscriptions import Range
 from acker.streams.sources.roots import Roots
 from acker.streams.spouts import settler
-from acker.streams.staging.late import Late
 
 
 class Bolt(Shipped):
@@ -94,19 +92,20 @@ class Bolt(Shipped):
         core, begun = ledger.core, time.monotonic()
         _check_first(ledger, at, self.name)
         last = _last(ledger, at)
-        store_loss.check_commits(ledger, at, last, self._options.after_loss)
+        checking = functools.partial(store_loss.checking, core, at, last, self._options.after_loss)
+        _, stored, by = committing.begin(ledger, self.name, at, checking, at.number)
         if last is None and at.number:
             conflicts.warn_of_renamed_bolt(ledger, at, self.name)
         reads = BatchInputs(ledger, batch, at, self._root)
         finish = functools.partial(commits.finish, core, at.query, at.number, reads.origin)
         sleep = stopping.sleep_of(batch.sparkSession, at, self._root)
-        if not settler.with_room(ledger, lambda: ledger.run(finish()), sleep=sleep):
+        if not stored or not settler.with_room(ledger, lambda: ledger.run(finish()), sleep=sleep):
             reads.check_topology(self.name)
             verdict = plan_check.of_batch(batch.sparkSession, at, self._root)
             if verdict is not None:
                 plan_check.check(ledger, verdict, reads.ranges)
             plain_writes.watch(batch.sparkSession, at.run, self.name)
-            collector = self._collector(batch.sparkSession, at)
+            collector = self._collector(batch.sparkSession, at, ledger)
             with committing.discarding(ledger, collector), reads.same_rows():
                 failed = committing.failure(
                     collector,
@@ -123,28 +122,23 @@ class Bolt(Shipped):
                 plan_check.check_inputs(ledger, verdict, inputs, stateless=self._options.stateless)
                 self._check_read(inputs)
             hint = "" if reads.anchored else _NO_COLUMN
-            by = ledger.run(step_totals.mark(core, self.name, at.number))
             work = replace(
                 committing.commit_of(ledger, collector, at, inputs, failed, hint), origin=reads.origin, by=by
             )
-            late = list[Late]()
-            commit = functools.partial(commits.commit, core, at.query, at.number, work, late.append)
-            if settler.with_room(ledger, lambda: ledger.run(commit()), sleep=sleep):
-                seconds = round(time.monotonic() - begun, 3)
-                acks = lateness.report(ledger, f"bolt {self.name!r}, batch {at.number}", late, seconds)
-                step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
-                step = replace(step, seconds=seconds, late=acks)
-                others = verdict.others if verdict else ()
-                external = [received.stream for received in collector.received]
-                committing.register(ledger, batch.sparkSession, step, work, others, external)
-                if work.roots():
+            step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
+            end = BatchEnd(ledger, batch.sparkSession, collector, step, work, begun)
+            end.others, end.sleep = verdict.others if verdict else (), sleep
+            if not work.roots():  # else the notes of the batch are used once more
+                end.forgetting = lambda: [batch_inputs.forgetting(core, at)]
+            mine = end.commit(f"bolt {self.name!r}, batch {at.number}", at.query, at.number)
+            if work.roots():
+                if mine:
+                    spouts = (roots.how.spout for roots in work.roots())
                     store_loss.mark(ledger, at)
-                    conflicts.warn_of_tracking_queries(
-                        ledger, at, (roots.how.spout for roots in work.roots())
-                    )
-            collector.sends.forget()
-            collector.transactions.forget()
-        batch_inputs.forget(ledger, at)
+                    conflicts.warn_of_tracking_queries(ledger, at, spouts)
+                batch_inputs.forget(ledger, at)
+        else:
+            batch_inputs.forget(ledger, at)
         _note_done(ledger, at, self.name)
 
     def work(self, batch: DataFrame, collector: Collector) -> object:
@@ -157,8 +151,8 @@ class Bolt(Shipped):
         rows = collector.receive(batch, self.receives) if self.receives else batch
         return self.function(rows, collector)
 
-    def _collector(self, spark: SparkSession, at: MicroBatch) -> Collector:
-        return Collector(spark, self._options, at)
+    def _collector(self, spark: SparkSession, at: MicroBatch, ledger: Ledger) -> Collector:
+        return Collector(spark, self._options, at, ledger=ledger)
 
     def _check_read(self, inputs: tuple[Range | Roots, ...]) -> None:
         """Raises AckerError if the batch has other rows than the bolt takes: a plain bolt takes any."""

@@ -3,26 +3,65 @@
 Terms: staged rows are stored, but nobody sees them before a commit.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from typing import Any, TypeVar
 
 from pyspark.errors import PythonException
-from pyspark.sql import SparkSession
 
-from acker.errors import AckerError, FailedException, PermanentFailure, text_of
+from acker.errors import (
+    AckerError,
+    FailedException,
+    PermanentFailure,
+    StoreError,
+    StoreUnavailable,
+    text_of,
+)
+from acker.ledger.calls.marks import Mark
 from acker.ledger.client import Ledger
 from acker.ledger.slabs.causes import Cause, said_by
-from acker.ledger.steps import step_registry
-from acker.ledger.steps.step_registry import Step
+from acker.ledger.steps import step_totals
 from acker.spark.bolts.collector import Collector
 from acker.spark.external import receiving
 from acker.spark.queries import batch_roots
 from acker.spark.queries.microbatches import MicroBatch
-from acker.streams.commits import anchoring, holding
+from acker.store.operation import Operation, abreast
+from acker.streams.commits import anchoring, holding, record
 from acker.streams.commits.contents import Commit
 from acker.streams.log.subscriptions import Range
 from acker.streams.sources.roots import Roots
+
+T = TypeVar("T")
+
+
+def begin(
+    ledger: Ledger, step: str, at: MicroBatch, looking: Callable[[], Operation[T]], batch: int
+) -> tuple[T, bool, Mark | None]:
+    """Looks at a batch before its function, by one exchange with the store.
+
+    Args:
+        ledger: The ledger.
+        step: The name of the step.
+        at: The batch, or the job.
+        looking: Makes an operation whose error comes before all others.
+        batch: The number for the step's mark, -1 for none.
+
+    Returns:
+        The result of that operation, True if a commit of the batch is stored, and the mark of its step.
+    """
+    core = ledger.core
+
+    def asked() -> list[Operation[Any]]:
+        marking = step_totals.mark(core, step, batch)
+        return [looking(), record.is_stored(core, at.query, at.number), marking]
+
+    try:
+        looked, stored, by = ledger.run(abreast(asked()))
+    except StoreUnavailable:
+        raise
+    except StoreError:  # alone a mark that the store refuses is None: the work matters more
+        looked, stored, by = [ledger.run(one) for one in asked()]
+    return looked, stored, by
 
 
 @contextmanager
@@ -105,28 +144,3 @@ def commit_of(
     ledger.run(holding.discard(ledger.core, Commit(tuple(collector.staged))))
     received, failing = collector.receipt(failed)
     return Commit(failing, inputs, failed, received=received)
-
-
-def register(
-    ledger: Ledger,
-    spark: SparkSession,
-    step: Step,
-    commit: Commit,
-    others: tuple[str, ...] = (),
-    reads: Iterable[str] = (),
-) -> None:
-    """Registers a step and its spouts. others: other sources that the query reads. reads: external streams.
-
-    See acker/ledger/steps/step_registry.py.
-    """
-    step = replace(
-        step,
-        application_id=spark.conf.get("spark.app.id") or "",
-        application=spark.conf.get("spark.app.name") or "",
-        reads=tuple({*(claimed.stream for claimed in commit.ranges()), *reads}),
-        emits=tuple({*(stream for stream, _ in commit.segments()), *(one.stream for one in commit.sent)}),
-    )
-    ledger.run(step_registry.register(ledger.core, step))
-    for spout in sorted({claimed.how.spout for claimed in commit.roots()}):
-        own = replace(step, name=spout, kind="spout", reads=others, emits=(), seconds=0.0, late=0)
-        ledger.run(step_registry.register(ledger.core, own))

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType
 
 from acker.errors import AckerError, ValidationError
+from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs.causes import texts
 from acker.spark.bolts.batch_work import BatchWork, with_anchors
@@ -43,6 +44,7 @@ class ExternalWork(BatchWork):
         batch: The batch, or the job.
         key: The key of a job.
         job: True for a job.
+        ledger: The ledger of the topology, if the caller has opened it.
 
     Attributes:
         transactions: The named writes of the batch to tables.
@@ -51,9 +53,16 @@ class ExternalWork(BatchWork):
     _noted = True
 
     def __init__(
-        self, spark: SparkSession, options: Options, batch: MicroBatch, key: str = "", *, job: bool = False
+        self,
+        spark: SparkSession,
+        options: Options,
+        batch: MicroBatch,
+        key: str = "",
+        *,
+        job: bool = False,
+        ledger: Ledger | None = None,
     ) -> None:
-        super().__init__(spark, options, batch, key, job=job)
+        super().__init__(spark, options, batch, key, job=job, ledger=ledger)
         self.sends = Sends(self._ledger, batch)
         self.received: list[Received] = []
         self.given: list[DataFrame] = []

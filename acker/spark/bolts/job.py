@@ -14,18 +14,17 @@ from pyspark.sql import SparkSession
 
 from acker.errors import AckerError, FailedException
 from acker.ledger.settings.config import check_name
-from acker.ledger.steps import step_totals
 from acker.ledger.steps.step_registry import Step
 from acker.spark.bolts import committing, observing, off
+from acker.spark.bolts.batch_end import BatchEnd
 from acker.spark.bolts.collector import AT_WORK, Collector
 from acker.spark.bolts.off import OffCollector
 from acker.spark.options import options
-from acker.spark.queries import batch_roots, lateness, microbatches
+from acker.spark.queries import batch_roots, microbatches
 from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import commit as commits
 from acker.streams.commits import record
 from acker.streams.spouts import settler
-from acker.streams.staging.late import Late
 
 
 @contextmanager
@@ -79,11 +78,12 @@ def job(
                 AT_WORK.reset(outer)
         return
     ledger = parsed.ledger()
-    collector = Collector(spark, parsed, at, writer.replace(":", "@"), job=True)
+    collector = Collector(spark, parsed, at, writer.replace(":", "@"), job=True, ledger=ledger)
     finish = functools.partial(commits.finish, ledger.core, writer, 0)
     begun = time.monotonic()
-    before = ledger.run(record.find_run(ledger.core, writer))
-    collector.committed = settler.with_room(ledger, lambda: ledger.run(finish()))
+    looking = functools.partial(record.find_run, ledger.core, writer)
+    before, stored, by = committing.begin(ledger, name, at, looking, -1)
+    collector.committed = stored and settler.with_room(ledger, lambda: ledger.run(finish()))
     failed = None
     with committing.discarding(ledger, collector):
         outer = AT_WORK.set(collector)
@@ -99,23 +99,15 @@ def job(
         if failed is not None:
             collector.evaluate_tracked()
         tracked = batch_roots.registered(ledger, at)
-    work = replace(
-        committing.commit_of(ledger, collector, at, tracked, failed),
-        by=ledger.run(step_totals.mark(ledger.core, name)),
-    )
+    work = replace(committing.commit_of(ledger, collector, at, tracked, failed), by=by)
     rows = sum(segment.rows for _, segment in work.segments())
-    late = list[Late]()
-    commit = functools.partial(commits.commit, ledger.core, writer, 0, work, late.append)
-    if settler.with_room(ledger, lambda: ledger.run(commit())):
-        seconds = round(time.monotonic() - begun, 3)
-        acks = lateness.report(ledger, f"job {name!r}", late, seconds)
-        step = Step(name, "job", seconds=seconds, late=acks)
-        committing.register(ledger, spark, step, work, reads=[one.stream for one in collector.received])
-        if run is not None:
-            ledger.run(record.note_run(ledger.core, writer, spark.conf.get("spark.app.id") or "", rows))
-    collector.sends.forget()
+    end = BatchEnd(ledger, spark, collector, Step(name, "job"), work, begun)
+    if run is not None:
+        application = spark.conf.get("spark.app.id") or ""
+        end.noting = lambda: [record.note_run(ledger.core, writer, application, rows)]
     if tracked:
-        batch_roots.end(ledger, at)
+        end.forgetting = lambda: [batch_roots.ending(ledger.core, at)]
+    end.commit(f"job {name!r}", writer, 0)
     if before is not None:
         record.tell_run(
             f"run {run!r} of job {name!r}", before, rows, kept=bool(collector.taken) or bool(failed)

@@ -7,7 +7,7 @@ again, whose sink may leave out what it has written before, has them from there.
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pyspark import StorageLevel
@@ -150,13 +150,10 @@ class Sends:
         return text != run, before, persist is not None
 
     def digest(self, spark: SparkSession) -> str:
-        """A digest of the inputs of the batch; "" if another run cannot have the same.
-
-        Rows that the batch tracks get new trees in each run.
-        """
+        """A digest of the inputs of the batch, except rows that it tracks; "" if Spark does not tell them."""
         taken, received, job = self.inputs
         origin = None if job else batch_inputs.origin_of(spark, self.batch)
-        if (origin is None and not job) or batch_roots.sources(self.ledger, self.batch):
+        if origin is None and not job:
             return ""
         return verdicts.digest(
             () if origin is None else (sorted(origin.ranges), origin.others),
@@ -167,26 +164,32 @@ class Sends:
     def note(self, stream: str, part: str, written: Written) -> Operation[None]:
         """Holds segments that were sent, and notes them. Raises AckerError if one is gone.
 
-        Then the note counts as none: `begin` looks for its segments.
+        Then the note counts as none: `begin` looks for its segments. Rows that the batch tracks get new trees
+        in each run, so no other run has the same inputs then.
         """
         core = self.ledger.core
-        key = keys.external(core.config.name, "sent", self.batch.query)
-        noting = (
-            command("HSET", key, self._field(stream, part), written.dump()),
-            command("EXPIRE", key, HOLD_TTL),
-        )
-        if not (yield from sending.hold(core, written.sent, *noting)):
+        key, name = keys.external(core.config.name, "sent", self.batch.query), self._field(stream, part)
+        noting = command("HSET", key, name, written.dump()), command("EXPIRE", key, HOLD_TTL)
+        asked: list[Operation[Any]] = [
+            sending.hold(core, written.sent, *noting),
+            batch_roots.read_sources(core, self.batch),
+        ]
+        held, tracked = yield from abreast(asked)
+        if tracked and written.inputs:
+            yield [command("HSET", key, name, replace(written, inputs="").dump())]
+        if not held:
             raise AckerError(
                 f"stream {stream!r}: stamps were made over {core.config.stamp_ttl:,} s before their write "
                 "ended, or the store has lost them: nothing of the batch takes effect. Raise the setting "
                 "stamp_ttl of the topology if a write takes so long"
             )
 
-    def forget(self) -> None:
+    def forgetting(self) -> Operation[None]:
         """Deletes the notes of a batch that is committed, and of batches before it."""
         key, names = keys.external(self.ledger.core.config.name, "sent", self.batch.query), list(self._noted)
-        for at in range(0, len(names), _TOGETHER):
-            self.ledger.store.send([command("HDEL", key, *names[at : at + _TOGETHER])])
+        parts = [names[at : at + _TOGETHER] for at in range(0, len(names), _TOGETHER)]
+        if parts:
+            yield [command("HDEL", key, *part) for part in parts]
 
 
 @dataclass(slots=True)
@@ -246,6 +249,8 @@ class Write:
             ledger.store.send([command("HSET", stream_keys.subscriptions, PERSIST, 1)])
             raise
         inputs = self.sends.digest(self.rows.sparkSession)
+        if before is not None and batch_roots.sources(ledger, self.sends.batch):
+            inputs = ""  # no other run has the trees of rows that it tracks
         chosen = verdicts.choose(
             whole=self._is_whole(writer, by_partition, seen),
             begun=begun,

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.drpc.linear_drpc import LinearDRPC
 from acker.drpc.registry import Description
 from acker.errors import AckerError, ValidationError
+from acker.ledger.client import Ledger
 from acker.ledger.settings.suggestions import meant
 from acker.spark.bolts import bolt_function
 from acker.spark.bolts.bolt import Bolt
@@ -144,8 +145,8 @@ class StepBolt(Bolt):
                 "rows lie in the store"
             )
 
-    def _collector(self, spark: SparkSession, at: MicroBatch) -> Collector:
-        return StepCollector(spark, self._options, at, self._description, self._place)
+    def _collector(self, spark: SparkSession, at: MicroBatch, ledger: Ledger) -> Collector:
+        return StepCollector(spark, self._options, at, ledger, self._description, self._place)
 
     def _check_read(self, inputs: Sequence[Range | Roots]) -> None:
         stream = self._description.stream(self._place)

@@ -6,6 +6,7 @@ from pyspark.sql.types import StructType
 from acker.drpc import registry
 from acker.drpc.registry import Description
 from acker.errors import ValidationError
+from acker.ledger.client import Ledger
 from acker.spark.bolts.collector import Collector
 from acker.spark.external.sending import SEGMENT_ROWS
 from acker.spark.external.sinks import Sink, Write
@@ -28,14 +29,21 @@ class StepCollector(Collector):
         spark: The session of the batch.
         options: The options of the step.
         batch: The batch.
+        ledger: The ledger of the topology.
         description: The function.
         place: The number of the step, from 0.
     """
 
     def __init__(
-        self, spark: SparkSession, options: Options, batch: MicroBatch, description: Description, place: int
+        self,
+        spark: SparkSession,
+        options: Options,
+        batch: MicroBatch,
+        ledger: Ledger,
+        description: Description,
+        place: int,
     ) -> None:
-        super().__init__(spark, options, batch)
+        super().__init__(spark, options, batch, ledger=ledger)
         self._description, self._place = description, place
         # For each batch: FunctionConflict ends a query of another version.
         self._ledger.run(registry.check(description))

@@ -26,7 +26,7 @@ from acker.ledger.client import Ledger
 from acker.spark.queries import batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, abreast, command
 from acker.streams.commits import record
 from acker.streams.commits.origins import Origin, range_key
 from acker.streams.commits.record import RECORD_TTL
@@ -74,13 +74,22 @@ def ranges(core: Core, batch: MicroBatch) -> Operation[tuple[Range, ...]]:
 
 def noted(ledger: Ledger, batch: MicroBatch) -> tuple[Range | Roots, ...]:
     """Returns the ranges and roots that tasks of a batch have recorded."""
-    return (*ledger.run(ranges(ledger.core, batch)), *batch_roots.registered(ledger, batch))
+    asked: list[Operation[Any]] = [
+        ranges(ledger.core, batch),
+        batch_roots.read_registered(ledger.core, batch),
+    ]
+    read, tracked = ledger.run(abreast(asked))
+    return (*read, *tracked)
 
 
 def forget(ledger: Ledger, batch: MicroBatch) -> None:
     """Deletes the records of a batch."""
-    ledger.store.send([command("UNLINK", _key(ledger.core, batch))])
-    batch_roots.forget(ledger, batch)
+    ledger.run(forgetting(ledger.core, batch))
+
+
+def forgetting(core: Core, batch: MicroBatch) -> Operation[None]:
+    """Deletes the records of a batch."""
+    yield [command("UNLINK", _key(core, batch)), batch_roots.forget_request(core, batch)]
 
 
 def unread(ledger: Ledger, batch: MicroBatch) -> str:

@@ -16,12 +16,13 @@ import redis
 from pyspark import TaskContext
 
 from acker.errors import AckerError, StagingExpired
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.spark.queries import microbatches, plan_check
 from acker.spark.queries.microbatches import TRACKS, MicroBatch
 from acker.spark.runtime.pickling import Shipped
 from acker.store import keys, records
-from acker.store.operation import Operation, Reply, command
+from acker.store.operation import Operation, Reply, Request, command
 from acker.store.records import Codec
 from acker.store.replies import pairs
 from acker.streams.commits import origins
@@ -95,7 +96,7 @@ class Tracker(Shipped):
         staged = self.ledger.run(roots.stage(core, self.how, self.staging, rows, self.ids))
         if self.job is None:
             staged = tuple(replace(piece, origin=(batch.query, batch.number)) for piece in staged)
-        key = _key(self.ledger, batch)
+        key = _key(core, batch)
         stored = STAGED.dump(staged)
         task = context.stageId(), context.partitionId(), context.taskAttemptId()
         requests = [
@@ -179,7 +180,12 @@ def registered(ledger: Ledger, batch: MicroBatch) -> tuple[Roots, ...]:
 
     Raises UnreadableRecord.
     """
-    [found] = ledger.store.send([command("HGETALL", _key(ledger, batch))])
+    return ledger.run(read_registered(ledger.core, batch))
+
+
+def read_registered(core: Core, batch: MicroBatch) -> Operation[tuple[Roots, ...]]:
+    """Reads the roots of a batch, with the errors of `registered`."""
+    [found] = yield [command("HGETALL", _key(core, batch))]
     return parse_registered(batch, found)
 
 
@@ -187,7 +193,7 @@ def untracked(ledger: Ledger, batch: MicroBatch, staged: Sequence[Staged]) -> bo
     """Return True if rows of a batch went on untracked; asks the store only for rows without a tree."""
     if not any(one.treeless for one in staged):
         return False
-    [found] = ledger.store.send([command("HEXISTS", _key(ledger, batch), _UNTRACKED)])
+    [found] = ledger.store.send([command("HEXISTS", _key(ledger.core, batch), _UNTRACKED)])
     return bool(found)
 
 
@@ -214,26 +220,31 @@ def _roots_of(batch: MicroBatch, fields: Mapping[str, str]) -> Iterator[Roots]:
 
 def sources(ledger: Ledger, batch: MicroBatch) -> set[str]:
     """Returns the calls of `track` whose rows a batch has read."""
-    [found] = ledger.store.send([command("HKEYS", _key(ledger, batch))])
+    return ledger.run(read_sources(ledger.core, batch))
+
+
+def read_sources(core: Core, batch: MicroBatch) -> Operation[set[str]]:
+    """Reads the calls of `track` whose rows a batch has read."""
+    [found] = yield [command("HKEYS", _key(core, batch))]
     return {name.decode().partition("|")[0] for name in found if b"|" in name}
 
 
 def time_of(ledger: Ledger, batch: MicroBatch) -> str:
     """Returns the time of a batch of tracked rows for its origin; "" if its tasks have recorded none."""
-    [found] = ledger.store.send([command("HGET", _key(ledger, batch), _TIME)])
+    [found] = ledger.store.send([command("HGET", _key(ledger.core, batch), _TIME)])
     return "" if found is None else origins.time_identity(found.decode())
 
 
-def forget(ledger: Ledger, batch: MicroBatch) -> None:
-    """Deletes the records of a batch."""
-    ledger.store.send([command("UNLINK", _key(ledger, batch))])
+def forget_request(core: Core, batch: MicroBatch) -> Request:
+    """The request that deletes the records of a batch."""
+    return command("UNLINK", _key(core, batch))
 
 
-def end(ledger: Ledger, job: MicroBatch) -> None:
+def ending(core: Core, job: MicroBatch) -> Operation[None]:
     """Records that a job is committed: a later evaluation of its rows gets an error."""
-    key = _key(ledger, job)
-    ledger.store.send([command("HSET", key, _ENDED, 1), command("EXPIRE", key, RECORD_TTL)])
+    key = _key(core, job)
+    yield [command("HSET", key, _ENDED, 1), command("EXPIRE", key, RECORD_TTL)]
 
 
-def _key(ledger: Ledger, batch: MicroBatch) -> bytes:
-    return keys.tracked(ledger.config.name, batch.query, batch.run, batch.number)
+def _key(core: Core, batch: MicroBatch) -> bytes:
+    return keys.tracked(core.config.name, batch.query, batch.run, batch.number)

@@ -11,11 +11,12 @@ import time
 from typing import Any
 
 from acker.errors import StoreLost
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.ledger.settings import topologies
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
-from acker.store.operation import command
+from acker.store.operation import Operation, command
 from acker.streams.sources import roots
 from acker.streams.sources.spout_options import replays_stream
 
@@ -84,6 +85,13 @@ class Losses:
 def check_commits(
     ledger: Ledger, at: MicroBatch, last: int | None, after_loss: str, spout: bool = False
 ) -> None:
+    """Raises StoreLost as `checking` does."""
+    ledger.run(checking(ledger.core, at, last, after_loss, spout))
+
+
+def checking(
+    core: Core, at: MicroBatch, last: int | None, after_loss: str, spout: bool = False
+) -> Operation[None]:
     """Raises StoreLost if the store lacks the previous commit of a spout's query.
 
     last: the batch that was committed before this one, if known. spout: True if the query is a spout in any
@@ -92,16 +100,16 @@ def check_commits(
     before = at.number - 1 if last is None else last
     if before < 0 or after_loss == "go on":
         return
-    [(committed, marked)] = ledger.store.send(
-        [command("HMGET", keys.commits(ledger.config.name, at.query), "last", "spout")]
-    )
+    [(committed, marked)] = yield [
+        command("HMGET", keys.commits(core.config.name, at.query), "last", "spout")
+    ]
     if committed is None and not spout:
         return
     if committed is not None and (int(committed) >= before or not (spout or marked)):
         return
     first = 0 if committed is None else int(committed) + 1
     raise StoreLost(
-        f"topology {ledger.config.name!r} has no commit of batch {before:,} of query {at.query}"
+        f"topology {core.config.name!r} has no commit of batch {before:,} of query {at.query}"
         f"{'' if committed is None else f', its last is of batch {int(committed):,}'}: the store has "
         f"lost it, or was rolled back, and rows of batches {first:,} to {before:,} that waited are nowhere "
         f"else; or these batches had another sink, or are older than 29 days. {_HOW}"

@@ -47,7 +47,10 @@ class AtHand:
     settling: Settling | None = None
     """The outcomes that the commit settles."""
     afterwards: Sequence[Operation[Any]] = ()
-    """Operations to run when the commit is complete, side by side with its own last ones."""
+    """Operations to run when the commit is complete, side by side with its own last ones.
+
+    They begin when its late acks were reported.
+    """
     later: list[Operation[Any]] | None = None
     """Gets these operations, so that the caller runs them with its next request; None: the commit runs them.
     """

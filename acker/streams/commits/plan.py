@@ -374,9 +374,10 @@ class Plan:
         if at_hand.later is not None:
             at_hand.later += [noting, *left]
             return
-        came_late, *_ = yield from abreast([noting, *left])
+        came_late = yield from noting  # it asks nothing where nothing is late
         if came_late is not None and on_late is not None:
             on_late(came_late)
+        yield from abreast(left)
 
 
 STEPS = (

@@ -165,6 +165,6 @@ def test_a_commit_forgets_the_notes_of_its_batch_and_of_earlier_ones(ledger: Led
         delta.txn(_Collector(ledger, number=number), "sink")
     collector = _Collector(ledger, number=4)
     delta.txn(collector, "other")
-    collector.transactions.forget()
+    ledger.run(collector.transactions.forgetting())
     [left] = ledger.store.send([command("HKEYS", keys.external("t", "txn", "q"))])
     assert sorted(left) == [b"5:sink", b"life"]

@@ -122,5 +122,5 @@ def test_sources_are_apart(batch: Batch) -> None:
     assert batch.task(1, 0, 10, "x", "a", source="one") == "a"
     assert batch.task(1, 0, 10, "x", "b", source="two") == "b"
     assert batch.registered() == ["a", "b"]
-    batch_roots.forget(batch.ledger, AT)
+    batch.ledger.store.send([batch_roots.forget_request(batch.ledger.core, AT)])
     assert batch.registered() == []

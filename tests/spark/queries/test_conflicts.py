@@ -98,7 +98,7 @@ def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None
     key = keys.tracked("t", query, "run", number)
     ledger.store.send([spouts_lua.register_roots(key, 600, source, (1, 0, 10), "x", "[]", 0)])
     warn_of_tracking_queries(ledger, at, ["lines"])
-    batch_roots.forget(ledger, at)
+    ledger.store.send([batch_roots.forget_request(ledger.core, at)])
 
 
 @shared_subscriptions

@@ -75,7 +75,7 @@ def test_what_tasks_noted_and_cannot_be_read_is_a_typed_error(
 ) -> None:
     batch, read = MicroBatch("q", 3, "run"), Range("lines", 0, "only", 0, 7)
     batch_inputs.note(ledger, batch, read)
-    batch_roots.end(ledger, batch)
+    ledger.run(batch_roots.ending(ledger.core, batch))
     assert batch_inputs.noted(ledger, batch) == (read,)
     tracked = keys.tracked("t", batch.query, batch.run, batch.number)
     valkey_raw.hset(tracked, mapping=broken)  # type: ignore[arg-type]

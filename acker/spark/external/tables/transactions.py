@@ -130,15 +130,16 @@ class Transactions:
                 "because that run, or this one, failed or held others: the records of the batch are replayed"
             )
 
-    def forget(self) -> None:
+    def forgetting(self) -> Operation[None]:
         """Deletes the notes of a batch that is committed, and of batches before it."""
         if not self.names or self._ledger is None:
             return
         key = self._key()
-        [found] = self._ledger.store.send([command("HKEYS", key)])
+        [found] = yield [command("HKEYS", key)]
         over = [field for field in found if field != LIFE and _number(field) <= self._batch.number]
-        for at in range(0, len(over), _TOGETHER):
-            self._ledger.store.send([command("HDEL", key, *over[at : at + _TOGETHER])])
+        parts = [over[at : at + _TOGETHER] for at in range(0, len(over), _TOGETHER)]
+        if parts:
+            yield [command("HDEL", key, *part) for part in parts]
 
     def _note(self, name: str, facts: bytes) -> Operation[tuple[str, bool]]:
         """Notes that a write begins; returns the life of the query, and if an earlier run has begun it."""
