@@ -163,8 +163,9 @@ def test_no_more_rows_are_pending_than_allowed(ledger: Ledger, keeping: Keeping)
     ):
         keeping.write(ledger, lines(101), how)
     keeping.write(ledger, lines(60), how)
-    with pytest.raises(SpoutPendingFull, match="too many rows without outcome for 60 more"):
+    with pytest.raises(SpoutPendingFull, match="too many rows without outcome for 60 more") as refused:
         keeping.write(ledger, lines(60), how, timeout=0)
+    assert ("keep='ids'" in str(refused.value)) == (keeping.kind == "rows")
     assert counters(ledger) == {"tracked": 60}
     consume(ledger)
     keeping.write(ledger, lines(60), how, timeout=5)  # settles by itself

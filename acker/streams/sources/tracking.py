@@ -38,6 +38,12 @@ from acker.streams.staging import traced
 _TRACK = 64
 _NO_LIMIT = (1 << 53) - 1
 
+_WAY_OUT = (
+    ". Raise it as far as the store has memory. If the source can be asked again, keep='ids' takes less "
+    "for each row (docs/spark/spouts.md, Keep ids)"
+)
+"""The end of an error: what a spout that keeps its rows can do where it may not keep more."""
+
 
 def check_room(core: Core, members: Iterable[Roots]) -> None:
     """Raises ValidationError if one commit could never track so many roots."""
@@ -78,9 +84,10 @@ def check_kept(core: Core, roots: Roots, reply: Reply) -> None:
     if isinstance(reply, bytes):
         raise SpoutPaused(pauses.refusal(core.config.name, roots.how.spout, reply))
     if int(reply) < 0:
+        way_out = "" if roots.keeps_ids else _WAY_OUT
         raise SpoutPendingFull(
             f"spout {roots.how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
-            f"max_spout_pending is {roots.how.max_spout_pending or 0:,}"
+            f"max_spout_pending is {roots.how.max_spout_pending or 0:,}{way_out}"
         )
 
 
