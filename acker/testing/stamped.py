@@ -1,5 +1,6 @@
 """Stamped rows for a test, and what became of their records."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 Value: TypeAlias = bytes | str | tuple[bytes | str, list[tuple[str, bytes]]]
 """A row for a test: its value, or a pair of its value and its headers."""
+_ROW = re.compile(r" \(row '[^']*'\)$")
 
 
 class Sending(Protocol):
@@ -31,7 +33,7 @@ class FailedRow:
 
     Attributes:
         value: The row.
-        reason: The step's reason, or the cause of an expiration.
+        reason: The step's reason, without the name of the row, or the cause of an expiration.
     """
 
     value: bytes
@@ -87,7 +89,7 @@ class Stamped:
     def failed(self) -> list[FailedRow]:
         """The rows whose records the step has failed, or which were not delivered, or have expired."""
         return [
-            FailedRow(self._values[place], one.reason)
+            FailedRow(self._values[place], _ROW.sub("", one.reason))
             for place, one in self._ended()
             if one.status != "acked"
         ]

@@ -14,6 +14,7 @@ from acker.collectors.external.row import Row
 from acker.errors import BufferFull, StreamLost, TupleError, UnknownSubscription, shown
 from acker.ledger import ids
 from acker.ledger.slabs import causes
+from acker.ledger.slabs.causes import Cause
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs, whole
@@ -85,7 +86,7 @@ class Receiver:
 
         Args:
             rows: A row, or several.
-            reason: At most 1 KiB.
+            reason: At most 1 KiB. The name of each row (`extract(where=)`) is added, as far as it fits.
             retry: False where another attempt is of no use.
 
         Raises:
@@ -97,9 +98,12 @@ class Receiver:
             self._exchange.check_whole()
             with self._exchange.lock:
                 self._check(row, "failed")
+                of_row = cause
+                if row.where and row.anchors:
+                    of_row = Cause(f"{reason} (row {shown(row.where)})", self.subscription, retry).encode()
                 for worked, anchors in self._worked(row):
                     worked.positions.add(row.position)
-                    worked.fails.setdefault(row.position, (anchors, cause))
+                    worked.fails.setdefault(row.position, (anchors, of_row))
                 self._end(row, "failed")
 
     def _check(self, row: Any, doing: str) -> None:

@@ -7,6 +7,7 @@ from acker.collectors.external import exchange
 from acker.collectors.modes.observing_spout import open_spout
 from acker.collectors.tuples import TupleVector
 from acker.errors import BufferFull, StreamKindError, TupleError, ValidationError
+from acker.ledger.slabs.causes import Cause
 from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.log import subscriptions
 from tests.helpers.builders.collectors import Make, reported, statuses
@@ -88,6 +89,22 @@ def test_a_row_that_fails_fails_its_record_alone(make: Make) -> None:
     assert [(one.message_id, one.status, one.reason) for one in outcomes] == [
         (b"m0", "acked", ""), (b"m1", "failed", "no such word"), (b"m2", "acked", ""),
     ]  # fmt: skip
+
+
+def test_why_names_the_message_of_a_row_that_has_failed(make: Make) -> None:
+    made, step = make(), make()
+    items = step.incoming("items", subscription="count")
+    headers = source(made, 2)
+    made.flush()
+    rows = [items.extract(one, f"items/3@{number}") for number, one in enumerate(headers)]
+    items.fail(rows[0], "no such word", retry=False)
+    items.fail(rows[1], "x" * 1024)
+    anchors = [row.anchors[0] for row in rows]
+    step.flush()
+    ended = made.why(anchors[0]).ended
+    assert ended is not None
+    assert ended.cause == Cause("no such word (row 'items/3@0')", "count", retry=False)
+    assert made.why(anchors[1]).rest.startswith("it has failed: xxx")
 
 
 def test_a_spout_hears_of_records_in_their_order_in_whichever_order_their_rows_failed(make: Make) -> None:
