@@ -16,7 +16,7 @@ from acker.cli.shared.group import add, group
 from acker.cli.shared.options import JsonBefore, TimeoutBefore, UrlBefore
 from acker.cli.shared.output import one_line
 from acker.cli.shared.statuses import Status, status_of
-from acker.cli.topology import activity, health, pauses, topologies
+from acker.cli.topology import activity, chart_marks, health, pauses, topologies
 from acker.errors import AckerError
 
 # Typer carries its own copy of click since some version.
@@ -53,6 +53,7 @@ add(app, "discard", redrive.discard)
 add(app, "pause", pauses.pause)
 add(app, "resume", pauses.resume)
 add(app, "activity", activity.activity)
+add(app, "mark", chart_marks.mark)
 add(app, "remove", topologies.remove)
 app.add_typer(functions.app, name="drpc")
 add(app, "tick", tick.tick)

@@ -52,7 +52,12 @@ def note_health(
     return script("note_health", own, [len(changed), len(noted), *fields, *gone])
 
 
-def note_activity(topology: str, most: int, call: str, run: str, count: int, write: str) -> Request:
-    """Notes a write in the activity of a topology; pieces of one run are one entry."""
-    own = [keys.config(topology), keys.activity(topology)]
+def note_activity(
+    topology: str, most: int, call: str, run: str, count: int, write: str, key: Sequence[bytes] = ()
+) -> Request:
+    """Notes a write in the activity of a topology; pieces of one run are one entry.
+
+    key: the record of an idempotency key, if there is one: under it one entry is noted.
+    """
+    own = [keys.config(topology), keys.activity(topology), *key]
     return script("note_activity", own, [most, call, run, count, write])

@@ -48,7 +48,7 @@ SpoutOutcomes = answer(
 )
 SpoutOutcomesPage = answer(outcome_pages.OutcomesPage, "SpoutOutcomesPage")
 
-answer(activity.Activity)
+Activity = answer(activity.Activity)
 Activities = answer(activity.ActivityPage, "Activities")
 
 answer(attempts.Attempt, status=_FAILED)

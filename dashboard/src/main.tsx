@@ -5,6 +5,7 @@ import { createBrowserRouter, RouterProvider } from "react-router";
 import { PATH, Problem } from "./api/client";
 import { Layout } from "./components/page/Layout";
 import "./style.css";
+import "./views/charts/charts.css";
 import "./views/graph/graph.css";
 import { ActivityView } from "./views/activity/ActivityView";
 import { Broken } from "./views/Broken";

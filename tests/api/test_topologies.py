@@ -239,3 +239,19 @@ async def test_a_service_beats_on_beside_an_unreadable_topology(valkey_url: str,
         async with Service(Settings(url=SecretStr(valkey_url))) as service:
             await Live(service).beat()
     assert words.run(history.latest(words.core, 1))
+
+
+def test_a_mark_is_set_once_under_its_key(client: httpx.Client, address: str, ledger: Ledger) -> None:
+    path, key = f"/topologies/{ledger.config.name}", {"Idempotency-Key": "release-1.4.2"}
+    answers = [client.post(f"{path}/marks", json={"text": "deploy 1.4.2"}, headers=key) for _ in range(2)]
+    assert {answer.status_code for answer in answers} == {200}
+    [entry] = client.get(f"{path}/activity").json()["activity"]
+    assert [answer.json() for answer in answers] == [entry, entry]
+    assert (entry["action"], entry["reason"], entry["proved"]) == ("mark", "deploy 1.4.2", True)
+    other = client.post(f"{path}/marks", json={"text": "deploy 1.4.3"}, headers=key)
+    assert (other.status_code, other.json()["type"]) == (409, "urn:acker:key-conflict")
+    for text in ("", " ", "x" * 201, 1):
+        assert client.post(f"{path}/marks", json={"text": text}).status_code == 422
+    assert client.post("/topologies/none/marks", json={"text": "deploy"}).status_code == 404
+    with calling(address, READ) as reader:
+        assert reader.post(f"{path}/marks", json={"text": "deploy"}).status_code == 403

@@ -59,6 +59,20 @@ def test_a_replay_of_all_is_one_entry_with_its_filter_and_its_sum(acker: Acker, 
     assert entry["calls"] >= 2
 
 
+def test_a_mark_is_an_entry_of_the_activity(acker: Acker, ledger: Ledger) -> None:
+    assert ledger.config.name == "words"
+    marked = good(acker("mark", "words", "deploy 1.4.2", "--json"))
+    assert isinstance(marked, dict)
+    author = f"{getpass.getuser()}@{socket.gethostname()}"
+    assert (marked["action"], marked["reason"], marked["who"]) == ("mark", "deploy 1.4.2", author)
+    assert "text: expected 1 to 200 characters" in one_error(acker("mark", "words", " "), 2)
+    one_error(acker("mark", "words", "x" * 201), 2)
+    assert acker("mark", "words", "x" * 200).out.startswith("marked at 20")
+    found = good(acker("activity", "words", "--action", "mark", "--json"))
+    assert isinstance(found, dict)
+    assert found["activity"][1:] == [marked]
+
+
 def test_a_paused_spout_is_muted_health_and_activity_until_it_is_resumed(
     acker: Acker, ledger: Ledger
 ) -> None:

@@ -177,6 +177,10 @@ TABLE: dict[str, tuple[str, dict[str, Status]]] = {
             "words --action sing": USAGE,
         },
     ),
+    "mark": (
+        "words deploy",
+        {"words deploy": DONE, "none deploy": MISSING, "words": USAGE, "words too many": USAGE},
+    ),
     "pause": (
         "words s",
         {"words s": DONE, "words none": MISSING, "none s": MISSING, "words s.observed": USAGE},

@@ -6,7 +6,7 @@ entry that cannot be written is logged, and holds up no write.
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias, get_args
 
@@ -28,7 +28,7 @@ PAGE = 200
 Action: TypeAlias = Literal[
     "create", "configure", "remove", "rotate-keys", "set-thresholds", "mute", "unmute", "fail", "reset",
     "replay", "discard", "declare-subscription", "rename-subscription", "remove-subscription", "give-back",
-    "remove-spout", "pause-spout", "resume-spout", "cancel-call", "remove-function",
+    "remove-spout", "pause-spout", "resume-spout", "cancel-call", "remove-function", "mark",
 ]  # fmt: skip
 ACTIONS: tuple[Action, ...] = get_args(Action)
 Via: TypeAlias = Literal["rest", "cli"]
@@ -125,27 +125,32 @@ class Noting:
 def note(core: Core, noted: Noting) -> Operation[None]:
     """Adds a write to the activity of a topology. What cannot be written is logged, and left out."""
     try:
-        write = Write(
-            _cut(noted.who, _WHO),
-            noted.proved,
-            noted.via,
-            noted.action,
-            {
-                _cut(name, _NAME): _cut(_text(value), _VALUE)
-                for name, value in [*noted.target.items()][:_PAIRS]
-            },
-            _cut(noted.reason, _REASON),
-            _cut(noted.result, _RESULT),
-            noted.done,
-        )
-        call = secrets.token_hex(8)
-        name = core.config.name
-        yield [scripts.note_activity(name, MOST, call, noted.run, noted.count, write.dump())]
+        yield from add(core, noted)
     except AckerError as error:
         _log.error(
             "%s: %s of %d by %s was carried out, and is not in the activity: %s",
             core.config.name, noted.action, noted.count, noted.who, error,
         )  # fmt: skip
+
+
+def add(core: Core, noted: Noting, key: Sequence[bytes] = ()) -> Operation[str]:
+    """Adds a write to the activity of a topology; returns the entry's id, "" if the topology is gone.
+
+    key: the record of an idempotency key: a further call under it returns the id of the first one's entry.
+    """
+    write = Write(
+        _cut(noted.who, _WHO),
+        noted.proved,
+        noted.via,
+        noted.action,
+        {_cut(name, _NAME): _cut(_text(value), _VALUE) for name, value in [*noted.target.items()][:_PAIRS]},
+        _cut(noted.reason, _REASON),
+        _cut(noted.result, _RESULT),
+        noted.done,
+    )
+    call, name = secrets.token_hex(8), core.config.name
+    [entry] = yield [scripts.note_activity(name, MOST, call, noted.run, noted.count, write.dump(), key)]
+    return bytes(entry).decode()
 
 
 def page(

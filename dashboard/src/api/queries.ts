@@ -52,18 +52,6 @@ export const topologyQuery = (topology: string) =>
       data(client.GET("/api/v1/topologies/{topology}", { params: { path: { topology } }, signal })),
   });
 
-export const statsQuery = (topology: string, window: "10m" | "3h" | "1d" | "all", step?: number) =>
-  queryOptions({
-    queryKey: ["stats", topology, window, step ?? null],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/topologies/{topology}/stats", {
-          params: { path: { topology }, query: { window, ...(step === undefined ? {} : { step }) } },
-          signal,
-        }),
-      ),
-  });
-
 /** The graph as `seen` makes it of the one that was read and of what was seen before. */
 export const graphQuery = <Seen>(
   topology: string,
@@ -221,25 +209,6 @@ export const outcomeGroupsQuery = (topology: string, filter: Record<string, stri
     placeholderData: keepPreviousData,
   });
 
-/** Reads pages of the activity. */
-export const readActivity =
-  (topology: string, filter: Record<string, string>): ReadPage<Schemas["Activity"]> =>
-  async (cursor, limit) => {
-    const page = await data(
-      client.GET("/api/v1/topologies/{topology}/activity", {
-        params: { path: { topology }, query: query(filter, cursor, limit) },
-      }),
-    );
-    return { rows: page.activity, cursor: page.cursor };
-  };
-
-export const activityQuery = (
-  topology: string,
-  filter: Record<string, string>,
-  cursor: string,
-  limit: number,
-) => paged(["activity", topology, filter, cursor, limit], readActivity(topology, filter), cursor, limit);
-
 /** Reads pages of dead letters. */
 export const readDeadLetters =
   (topology: string, asked: Partial<Schemas["Matching"]>): ReadPage<Schemas["DeadLetter"]> =>
@@ -343,6 +312,8 @@ const renew =
 export const renewTrees = renew("trees", "tree", "topology", "outcomes", "activity");
 /** After a part of a topology was removed. */
 export const renewTopology = renew("topology", "trees", "outcomes", "activity");
+/** After a mark was set on the charts of a topology. */
+export const renewMarks = renew("activity");
 /** After dead letters of a topology were replayed or discarded. */
 export const renewDeadLetters = renew(
   "dead-letters",
@@ -358,7 +329,7 @@ export const renewRecords = renew("records", "tree");
 /** After a call of a function was cancelled. */
 export const renewCalls = renew("call", "calls", "function");
 
-function paged<Row>(queryKey: readonly unknown[], read: ReadPage<Row>, cursor: string, limit: number) {
+export function paged<Row>(queryKey: readonly unknown[], read: ReadPage<Row>, cursor: string, limit: number) {
   return queryOptions<Page<Row>>({
     queryKey,
     queryFn: () => collect(read, limit, cursor === "" ? undefined : cursor),
@@ -366,7 +337,7 @@ function paged<Row>(queryKey: readonly unknown[], read: ReadPage<Row>, cursor: s
   });
 }
 
-function query(filter: Record<string, string>, cursor: string | undefined, limit: number) {
+export function query(filter: Record<string, string>, cursor: string | undefined, limit: number) {
   return { ...conditions(filter), limit, ...(cursor === undefined ? {} : { cursor }) };
 }
 

@@ -566,6 +566,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/marks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Set Mark
+         * @description Sets a mark on the charts of a topology, at the present time: a deploy, or what else explains a bend.
+         *
+         *     It is an entry of the activity. Where the answer is lost, send the same again under the same key: one
+         *     mark is set.
+         */
+        post: operations["set_mark"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/messages": {
         parameters: {
             query?: never;
@@ -3065,6 +3088,18 @@ export interface components {
         Lines: {
             /** Lines */
             lines: components["schemas"]["LineState"][];
+        };
+        /**
+         * MarkBody
+         * @description A mark on charts.
+         */
+        MarkBody: {
+            /**
+             * Text
+             * @description Not blanks alone.
+             * @example deploy 1.4.2
+             */
+            text: string;
         };
         /**
          * Matching
@@ -7671,7 +7706,7 @@ export interface operations {
             query?: {
                 /** @description Of the page before. */
                 cursor?: string | null;
-                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "pause-spout" | "resume-spout" | "cancel-call" | "remove-function") | null;
+                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "pause-spout" | "resume-spout" | "cancel-call" | "remove-function" | "mark") | null;
                 /** @description A part of the author. */
                 who?: string;
                 limit?: number;
@@ -7823,7 +7858,7 @@ export interface operations {
     export_activity: {
         parameters: {
             query?: {
-                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "pause-spout" | "resume-spout" | "cancel-call" | "remove-function") | null;
+                action?: ("create" | "configure" | "remove" | "rotate-keys" | "set-thresholds" | "mute" | "unmute" | "fail" | "reset" | "replay" | "discard" | "declare-subscription" | "rename-subscription" | "remove-subscription" | "give-back" | "remove-spout" | "pause-spout" | "resume-spout" | "cancel-call" | "remove-function" | "mark") | null;
                 /** @description A part of the author. */
                 who?: string;
             };
@@ -10543,6 +10578,211 @@ export interface operations {
                      *       "status": 404,
                      *       "title": "Not Found",
                      *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    set_mark: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the call, for an hour: sent again with the same content, it takes effect once. */
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MarkBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Activity"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It contradicts the stored state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It contradicts the stored state.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

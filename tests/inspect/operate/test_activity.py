@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from acker.errors import MissingRights, ValidationError
-from acker.inspect.operate import activity
+from acker.errors import KeyConflict, MissingRights, StoreError, UnknownTopology, ValidationError
+from acker.inspect.operate import activity, chart_marks
 from acker.inspect.operate.activity import Activity, ActivityPage, Noting
 from acker.ledger.client import Ledger
 from acker.ledger.fields import as_json
@@ -114,6 +114,30 @@ def test_a_topology_that_is_gone_has_no_activity(ledger: Ledger, raw: Any) -> No
     raw.delete(keys.config("t"))
     ledger.run(activity.note(ledger.core, write()))
     assert not raw.exists(keys.activity("t"))
+
+
+def test_a_mark_is_set_once_under_its_key_however_many_writes_come_between(ledger: Ledger) -> None:
+    def mark(text: str = "deploy 1.4.2", key: str | None = "k") -> Activity:
+        return ledger.run(chart_marks.mark(ledger.core, text, who="ann", proved=True, via="rest", key=key))
+
+    first = mark()
+    for _ in range(20):  # the script looks at the latest 16 entries for a call that comes again
+        ledger.run(activity.note(ledger.core, write()))
+    assert mark() == first
+    with pytest.raises(KeyConflict):
+        mark("deploy 1.4.3")
+    assert mark(key="other").id > first.id
+    assert [entry.reason for entry in read(ledger, action="mark").activity] == ["deploy 1.4.2"] * 2
+
+
+def test_a_mark_that_cannot_be_kept_is_an_error(ledger: Ledger, raw: Any) -> None:
+    marking = {"who": "ann", "proved": True, "via": "rest"}
+    raw.set(keys.activity("t"), "of another kind")
+    with pytest.raises(StoreError):
+        ledger.run(chart_marks.mark(ledger.core, "deploy", **marking))  # type: ignore[arg-type]
+    raw.delete(keys.activity("t"), keys.config("t"))
+    with pytest.raises(UnknownTopology):
+        ledger.run(chart_marks.mark(ledger.core, "deploy", **marking))  # type: ignore[arg-type]
 
 
 def test_only_what_was_begun_is_worth_a_note() -> None:

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
 import { useParams } from "react-router";
-import { activityQuery, readActivity } from "../../api/queries";
+import { activityQuery, readActivity } from "../../api/history";
 import { Choice, Entry } from "../../components/Fields";
 import { Empty, Loaded } from "../../components/Notice";
 import { RefreshControl } from "../../components/page/RefreshControl";

@@ -1,7 +1,7 @@
 /** What was done last, beside the button that would do it again. */
 
 import { useQuery } from "@tanstack/react-query";
-import { activityQuery } from "../../api/queries";
+import { activityQuery } from "../../api/history";
 import { Reason } from "../../components/Text";
 import { useNow } from "../../hooks/now";
 import { inWords, latest, type Activity } from "./activity";

@@ -27,6 +27,7 @@ export const ACTIONS = [
   "rotate-keys",
   "cancel-call",
   "remove-function",
+  "mark",
 ] as const;
 
 /** Characters after which the service cuts a value of a target; the last one is "…" then. */

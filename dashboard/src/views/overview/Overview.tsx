@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import type { Schemas } from "../../api/client";
-import { statsQuery, topologiesQuery } from "../../api/queries";
+import { statsQuery } from "../../api/history";
+import { topologiesQuery } from "../../api/queries";
 import { HealthBadge } from "../../components/Health";
 import { Mark, type Kind } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";

@@ -6,11 +6,12 @@ import { HealthBadge, TroubleLine, Troubles, Vitals } from "../../components/Hea
 import { Loaded } from "../../components/Notice";
 import { RefreshControl } from "../../components/page/RefreshControl";
 import { useRefresh } from "../../hooks/refresh";
-import { SPANS, useStats, WINDOWS } from "./stats";
 import { oneOf, useUrl } from "../../hooks/url";
 import { compact, count, duration } from "../../lib/format";
 import { COUNTS } from "../../lib/series";
-import { Charts } from "./Charts";
+import { Charts } from "../charts/Charts";
+import { useMarks } from "../charts/Marks";
+import { SPANS, useStats, WINDOWS } from "../charts/stats";
 import { Graph } from "../graph/Graph";
 import { Parts } from "./Parts";
 import { Removal } from "./Removal";
@@ -25,6 +26,7 @@ export function Topology() {
   const [url, change] = useUrl(DEFAULTS);
   const window = oneOf(url.window, WINDOWS);
   const { stats, connection } = useStats(topology, window, refresh);
+  const marks = useMarks(topology, SPANS[window], refresh.paused);
   const state = useQuery({
     ...topologyQuery(topology),
     refetchInterval: refresh.interval,
@@ -74,7 +76,7 @@ export function Topology() {
             {stats.data && (
               <>
                 <Totals of={stats.data} window={WINDOW_NAMES[window]} />
-                <Charts stats={stats.data} span={SPANS[window]} />
+                <Charts stats={stats.data} span={SPANS[window]} marks={marks} />
               </>
             )}
           </Loaded>

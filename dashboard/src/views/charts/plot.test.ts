@@ -3,7 +3,7 @@ import { expect, test, vi } from "vitest";
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: () => undefined }));
 
 test("each line of a stack stands on the sum of those before it", async () => {
-  const { stack } = await import("./Chart");
+  const { stack } = await import("./plot");
   expect(
     stack([
       [1, 2, null],

@@ -1,5 +1,8 @@
 import { useMemo } from "react";
-import { Chart, type Line } from "./Chart";
+import { Chart } from "./Chart";
+import { Marks } from "./Marks";
+import type { ChartMark } from "./marks";
+import type { Line } from "./plot";
 import { compact, duration } from "../../lib/format";
 import { BUCKETS, counted, PERCENTILES, rates, type Stats } from "../../lib/series";
 
@@ -16,46 +19,55 @@ const PER_STEP: Record<number, string> = {
   3600: "each hour",
 };
 
-/** The charts of a window. */
-export function Charts({ stats, span }: { stats: Stats; span: number }) {
+/** The charts of a window, and the marks on them. */
+export function Charts({ stats, span, marks }: { stats: Stats; span: number; marks: readonly ChartMark[] }) {
   const at = useMemo(() => stats.at.map((one) => Date.parse(one) / 1000), [stats.at]);
   const lines = useMemo(() => chartLines(stats), [stats]);
   const each = PER_STEP[stats.step] ?? `each ${stats.step} s`;
   if (at.length === 0) return <div className="notice empty">Nothing was counted in this window.</div>;
-  const common = { at, span };
+  const common = { at, span, marks };
   return (
-    <div className="charts">
-      <Chart {...common} title="Throughput" unit="trees a second" lines={lines.throughput} format={compact} />
-      <Chart
-        {...common}
-        title="In flight by bucket"
-        unit="trees"
-        lines={lines.buckets}
-        format={compact}
-        stacked
-      />
-      <Chart
-        {...common}
-        title="Expirations"
-        unit={`trees, ${each}`}
-        lines={lines.expirations}
-        format={compact}
-      />
-      <Chart
-        {...common}
-        title="Complete latency"
-        unit="from track to ack"
-        lines={lines.latency}
-        format={duration}
-      />
-      <Chart
-        {...common}
-        title="Late, orphaned, duplicate"
-        unit={each}
-        lines={lines.strays}
-        format={compact}
-      />
-    </div>
+    <>
+      <div className="charts">
+        <Chart
+          {...common}
+          title="Throughput"
+          unit="trees a second"
+          lines={lines.throughput}
+          format={compact}
+        />
+        <Chart
+          {...common}
+          title="In flight by bucket"
+          unit="trees"
+          lines={lines.buckets}
+          format={compact}
+          stacked
+        />
+        <Chart
+          {...common}
+          title="Expirations"
+          unit={`trees, ${each}`}
+          lines={lines.expirations}
+          format={compact}
+        />
+        <Chart
+          {...common}
+          title="Complete latency"
+          unit="from track to ack"
+          lines={lines.latency}
+          format={duration}
+        />
+        <Chart
+          {...common}
+          title="Late, orphaned, duplicate"
+          unit={each}
+          lines={lines.strays}
+          format={compact}
+        />
+      </div>
+      <Marks of={marks.filter((mark) => mark.at >= (at.at(-1) ?? 0) - span)} topology={stats.topology} />
+    </>
   );
 }
 

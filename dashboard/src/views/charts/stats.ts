@@ -2,7 +2,7 @@
 
 import { useQuery, useQueryClient, type UseQueryResult } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef } from "react";
-import { statsQuery } from "../../api/queries";
+import { statsQuery } from "../../api/history";
 import type { ServerEvent } from "../../api/sse";
 import { append, type Sample, type Stats } from "../../lib/series";
 import { useEvents, type Connection } from "../../hooks/events";
