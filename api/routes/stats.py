@@ -1,18 +1,21 @@
 """History: series of counters."""
 
 import math
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 from fastapi import APIRouter, Query
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.responses import Response
 
 from acker.inspect.topology import history
+from acker.inspect.topology.history import Range, Reading
 from acker.inspect.topology.series import Series, series
+from acker.ledger.calls.core import Core
 from acker.ledger.outcomes.latency_histogram import Latency
 from acker.ledger.trees.buckets import BUCKETS
-from api.fields import Model
+from acker.store.operation import Operation
+from api.fields import Instant, Model
 from api.models.stats import COUNTED, LatencySeries, Stats, Window, WindowTotals
 from api.problems import declared
 from api.service.service import LedgerDep, ServiceDep
@@ -25,7 +28,13 @@ _DEFAULT_STEPS: dict[Window, int] = {"all": 3600}
 class StatsQuery(Model):
     """A piece of the history, and its resolution."""
 
-    window: Window = "10m"
+    window: Window | None = Field(default=None, description="Without it and `span`: 10m.")
+    span: Annotated[float, Field(ge=60, le=30 * 86_400)] | None = Field(
+        default=None,
+        description="In place of `window`: the seconds of any range. Its points are as near as what is kept "
+        f"allows, {history.MOST_POINTS:,} at most.",
+    )
+    until: Instant | None = Field(default=None, description="The end of `span`; without it the present.")
     step: (
         Annotated[
             int,
@@ -39,23 +48,29 @@ class StatsQuery(Model):
         | None
     ) = None
 
+    @model_validator(mode="after")
+    def _is_one_range(self) -> Self:
+        if self.span is None and self.until is not None:
+            raise ValueError("until: expected span, too, of which it is the end")
+        if self.span is not None and self.window is not None:
+            raise ValueError("span: expected no window beside it")
+        return self
+
 
 @router.get("/stats", responses=declared(404), response_model=Stats)
 async def get_stats(
     service: ServiceDep, ledger: LedgerDep, query: Annotated[StatsQuery, Query()]
 ) -> Response:
-    """Series of exact counts, trees in flight and latencies over a window."""
-    least = history.STEPS[query.window]
-    step = max(least, query.step or _DEFAULT_STEPS.get(query.window, least))
-    known = service.history(ledger.config.name)
-    points = series(await ledger.run(history.window(ledger.core, query.window, step, known)))
+    """Series of exact counts, trees in flight and latencies over a window, or over any other range."""
+    chosen = await ledger.run(_read(ledger.core, query, service.history(ledger.config.name)))
+    points = series(chosen.readings)
     # The store adds and subtracts what a call changed; between two calls a gauge may be a little off.
     gauges = {name: np.maximum(0, points.gauges[name]).astype(int) for name in (*BUCKETS, "outstanding")}
     p50, p95, p99 = points.percentiles(0.5, 0.95, 0.99)
     stats = Stats.model_construct(
         topology=ledger.config.name,
-        window=query.window,
-        step=step,
+        window=chosen.window,
+        step=chosen.step,
         totals=WindowTotals(
             **{name: int(points.counts[name].sum()) for name in COUNTED} | {"latency": _latency(points)}
         ),
@@ -69,6 +84,16 @@ async def get_stats(
     )
     # Thousands of points that are known to be right need not be looked at one by one.
     return Response(stats.model_dump_json(), media_type="application/json")
+
+
+def _read(core: Core, query: StatsQuery, cache: dict[Window, list[Reading]]) -> Operation[Range]:
+    if query.span is not None:
+        until = None if query.until is None else query.until.timestamp()
+        return (yield from history.span(core, query.span, until, query.step or 1, cache))
+    window = query.window or "10m"
+    least = history.STEPS[window]
+    step = max(least, query.step or _DEFAULT_STEPS.get(window, least))
+    return Range(window, step, (yield from history.window(core, window, step, cache)))
 
 
 def _latency(points: Series) -> Latency:

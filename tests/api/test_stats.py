@@ -39,6 +39,11 @@ def test_the_history_is_written_by_itself_and_adds_up_across_restarts(valkey_url
             assert found["seconds"][0] is None
         seconds = [at[:19] for at in client.get("/topologies/words/stats").json()["at"]]
         assert len(set(seconds)) == len(seconds)
+        recent = client.get("/topologies/words/stats", params={"span": 900, "step": 60}).json()
+        assert (recent["window"], recent["step"], recent["totals"]["tracked"]) == ("3h", 60, 120)
+        year: dict[str, str | int] = {"span": 900, "until": "2026-01-01T00:00:00Z"}
+        old = client.get("/topologies/words/stats", params=year).json()
+        assert (old["window"], old["at"], old["totals"]["tracked"]) == ("all", [], 0)
 
 
 @pytest.mark.parametrize("window", ["10m", "3h", "1d", "all"])
@@ -48,3 +53,13 @@ def test_a_topology_may_have_no_history(client: httpx.Client, valkey_url: str, w
     assert stats["at"] == stats["tracked"] == stats["latency"]["p50"] == []
     assert stats["step"] == {"10m": 7, "3h": 10, "1d": 60, "all": 600}[window]
     assert stats["totals"]["tracked"] == 0
+
+
+def test_a_range_that_contradicts_itself_is_refused(client: httpx.Client, valkey_url: str) -> None:
+    open_ledger(Store(valkey_url), "words", ackers=0)
+    wrong: list[dict[str, str]] = [
+        {"span": "59"}, {"span": "2592001"}, {"span": "900", "window": "3h"},
+        {"until": "2026-01-01T00:00:00Z"}, {"span": "900", "until": "noon"},
+    ]  # fmt: skip
+    for asked in wrong:
+        assert client.get("/topologies/words/stats", params=asked).status_code == 422, asked

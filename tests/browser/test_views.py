@@ -112,8 +112,10 @@ def test_charts_grow_with_live_samples_and_stop_when_paused(new_page: NewPage) -
 
 def test_windows_and_the_refresh_rate_are_in_the_url_and_undone_by_back(new_page: NewPage) -> None:
     page = new_page("/t/words")
-    for name, window in (("3 hours", "3h"), ("1 day", "1d"), ("All", "all")):
-        with page.expect_response(re.compile(f"window={window}")):
+    for name, window, asked in (
+        ("15 minutes", "15m", "span=900"), ("1 day", "1d", "window=1d"), ("All", "all", "window=all"),
+    ):  # fmt: skip
+        with page.expect_response(re.compile(asked)):
             page.get_by_role("button", name=name).click()
         expect(page).to_have_url(re.compile(f"window={window}"))
         expect(page.get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")

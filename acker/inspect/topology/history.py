@@ -11,7 +11,7 @@ import logging
 import math
 import secrets
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -34,6 +34,9 @@ SECONDS: Mapping[Window, int] = {"10m": 600, "3h": 3 * 3600, "1d": 86_400, "all"
 """The length of each window."""
 STEPS: Mapping[Window, int] = {"10m": 1, "3h": 10, "1d": 60, "all": 600}
 """Seconds between the readings that are kept for each window."""
+
+MOST_POINTS = 1_500
+"""Most points of a range."""
 
 GAUGES = (*BUCKETS, "waiting", "outstanding", "backlog", "high_water_use", "rotation_age")
 """The gauges of a reading, beside `COUNTED`.
@@ -113,7 +116,48 @@ def window(
         cache[name] = readings
     if not readings:
         return []
-    readings = readings + [reading for reading in _parse(newest) if reading.at > readings[-1].at]
+    newest = [reading for reading in _parse(newest) if reading.at > readings[-1].at]
+    return _thinned(readings + newest, step)
+
+
+class Range(NamedTuple):
+    """A range of the history: the window that holds it, the seconds between its points, and its readings."""
+
+    window: Window
+    step: int
+    readings: list[Reading]
+
+
+def span(
+    core: Core,
+    seconds: float,
+    until: float | None = None,
+    step: int = 1,
+    cache: dict[Window, list[Reading]] | None = None,
+) -> Operation[Range]:
+    """Reads a range of the history from the finest window that holds it, `MOST_POINTS` points or fewer.
+
+    Args:
+        core: The topology.
+        seconds: The length of the range.
+        until: Its end (Unix seconds, by the store's clock); by default the present.
+        step: Least seconds between two readings.
+        cache: As of `window`.
+    """
+    [instant] = yield [Request(keys.config(core.config.name), ["TIME"])]
+    now = milliseconds(instant)
+    end = now if until is None else min(now, int(1000 * until))
+    start = end - int(1000 * seconds)
+    name = next((one for one in WINDOWS if 1000 * SECONDS[one] >= now - start), WINDOWS[-1])
+    step = max(step, STEPS[name], math.ceil(seconds / MOST_POINTS))
+    readings = yield from window(core, name, cache=cache)
+    first = bisect_left(readings, start, key=lambda reading: reading.at)
+    last = bisect_right(readings, end, key=lambda reading: reading.at)
+    return Range(name, step, _thinned(readings[max(0, first - 1) : last], step))
+
+
+def _thinned(readings: list[Reading], step: int) -> list[Reading]:
+    """Returns the first, the last, and of each `step` seconds in between the last reading."""
     slots = np.array([reading.at for reading in readings]) // (step * 1000)
     return list(compress(readings, [True, *(slots[1:-1] != slots[2:]).tolist(), True]))
 

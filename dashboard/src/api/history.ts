@@ -5,16 +5,39 @@ import { collect, type ReadPage } from "../lib/pages";
 import { client, data, type Schemas } from "./client";
 import { paged, query } from "./queries";
 
-export const statsQuery = (topology: string, window: "10m" | "3h" | "1d" | "all", step?: number) =>
+/** Ranges up to the present that the service knows by name. */
+const WINDOWS = ["10m", "3h", "1d", "all"] as const;
+
+/** Seconds that the history is kept, and between two of its oldest readings. */
+const KEPT = 30 * 86_400;
+const LONGEST_STEP = 1800;
+
+/** A range of the history: `span` seconds up to `until` (Unix seconds), or up to the present. */
+export interface StatsRange {
+  name: string;
+  span: number;
+  until: number | null;
+}
+
+/** Series over a range, or over as much time `shift` seconds before it. */
+export const statsQuery = (topology: string, range: StatsRange, step?: number, shift = 0) =>
   queryOptions({
-    queryKey: ["stats", topology, window, step ?? null],
-    queryFn: ({ signal }) =>
-      data(
+    queryKey: ["stats", topology, range.name, range.until ?? "", step ?? "", shift],
+    queryFn: ({ signal }) => {
+      const { name, span, until } = range;
+      const window = WINDOWS.find((one) => one === name && until === null && shift === 0);
+      const end = until ?? (shift > 0 ? Date.now() / 1000 : null);
+      // The last point of what is long ago ends some minutes later.
+      const more = shift > 0 ? LONGEST_STEP : 0;
+      const ending = end === null ? {} : { until: new Date((end - shift + more) * 1000).toISOString() };
+      const asked = window ? { window } : { span: Math.min(KEPT, span + more), ...ending };
+      return data(
         client.GET("/api/v1/topologies/{topology}/stats", {
-          params: { path: { topology }, query: { window, ...(step === undefined ? {} : { step }) } },
+          params: { path: { topology }, query: { ...asked, ...(step === undefined ? {} : { step }) } },
           signal,
         }),
-      ),
+      );
+    },
   });
 
 /** Reads pages of the activity. */
@@ -40,12 +63,12 @@ export const activityQuery = (
 const MOST_PAGES = 6;
 const MOST_ENTRIES = 1000;
 
-/** The writes since a moment, in ms: the latest first. */
-export const activitySinceQuery = (topology: string, span: number) =>
+/** The writes since the beginning of a range: the latest first. */
+export const activityOfQuery = (topology: string, { name, span, until }: StatsRange) =>
   queryOptions({
-    queryKey: ["activity", topology, "span", span],
+    queryKey: ["activity", topology, "range", name, until ?? ""],
     queryFn: async () => {
-      const since = Date.now() - span * 1000;
+      const since = (until === null ? Date.now() : until * 1000) - span * 1000;
       const read = readActivity(topology, {});
       const all = await collect<Schemas["Activity"]>(
         async (cursor, limit) => {

@@ -881,7 +881,7 @@ export interface paths {
         };
         /**
          * Get Stats
-         * @description Series of exact counts, trees in flight and latencies over a window.
+         * @description Series of exact counts, trees in flight and latencies over a window, or over any range of the history.
          */
         get: operations["get_stats"];
         put?: never;
@@ -13420,7 +13420,12 @@ export interface operations {
     get_stats: {
         parameters: {
             query?: {
-                window?: "10m" | "3h" | "1d" | "all";
+                /** @description Without it and `span`: 10m. */
+                window?: ("10m" | "3h" | "1d" | "all") | null;
+                /** @description In place of `window`: the seconds of any range. Its points are as near as what is kept allows, 1,500 at most. */
+                span?: number | null;
+                /** @description The end of `span`; without it the present. */
+                until?: string | null;
                 step?: number | null;
             };
             header?: never;

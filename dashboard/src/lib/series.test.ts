@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { append, counted, rates, type Sample, type Stats } from "./series";
+import { append, before, counted, rates, type Sample, type Stats } from "./series";
 
 const instant = (second: number) => new Date(second * 1000).toISOString();
 
@@ -83,4 +83,11 @@ test("a gap is noticed: the window is to be read anew", () => {
 test("rates are per second, and nothing where it is not known how long a point lasted", () => {
   expect(rates([10, 20, 5], [null, 10, 1])).toEqual([null, 2, 5]);
   expect(counted([10, 20], [null, 10])).toEqual([null, 20]);
+});
+
+test("the same hours of a day ago stand at the moments of today, where they are known", () => {
+  const old = { at: [100, 110, 130].map(instant), seconds: [null, 10, 5] };
+  const day = 86_400;
+  const moments = [95, 100, 101, 110, 112, 126, 130, 131].map((second) => second + day);
+  expect(before(moments, old, [1, 2, 3], day)).toEqual([null, null, 2, 2, null, 3, 3, null]);
 });

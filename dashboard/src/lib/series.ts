@@ -84,3 +84,23 @@ export function rates(counts: readonly number[], seconds: readonly (number | nul
 export function counted(counts: readonly number[], seconds: readonly (number | null)[]): (number | null)[] {
   return counts.map((count, index) => (seconds[index] == null ? null : count));
 }
+
+/**
+ * Values of a range some seconds before, at the moments of this one: of the point that was under way then, null where
+ * there was none.
+ */
+export function before(
+  at: readonly number[],
+  stats: Pick<Stats, "at" | "seconds">,
+  values: readonly (number | null)[],
+  shift: number,
+): (number | null)[] {
+  const ends = stats.at.map((one) => Date.parse(one) / 1000);
+  let index = 0;
+  return at.map((moment) => {
+    const then = moment - shift;
+    while (index < ends.length && (ends[index] ?? 0) < then) index += 1;
+    const [end, lasted] = [ends[index], stats.seconds[index]];
+    return end !== undefined && lasted != null && then > end - lasted ? (values[index] ?? null) : null;
+  });
+}

@@ -215,6 +215,30 @@ def test_a_window_holds_no_more_than_itself(ledger: Ledger, raw: Any) -> None:
     assert counts(ledger, "3h")["tracked"] == [5, 6, 7]
 
 
+def test_a_range_is_read_from_the_finest_window_that_holds_it(ledger: Ledger, raw: Any) -> None:
+    for trees, seconds in ((5, 900), (6, 200), (7, 0)):
+        Trees(trees).track(ledger)
+        record(ledger, raw)
+        age(raw, seconds)
+    now = raw.time()[0]
+    for asked, window, step, tracked in (
+        ((300,), "10m", 1, [6, 7]),
+        ((1200,), "3h", 10, [5, 6, 7]),
+        ((150, now - 100), "10m", 1, [6]),
+        ((900, now - 1000), "3h", 10, [5]),
+        ((60, now - 86_400), "all", 600, []),
+        ((7200, None, 3600), "3h", 3600, None),
+        ((30 * 86_400,), "all", 1728, None),
+    ):
+        piece = ledger.run(history.span(ledger.core, *asked))
+        assert (piece.window, piece.step) == (window, step), asked
+        if tracked is not None:
+            assert series(piece.readings).counts["tracked"].tolist() == tracked, asked
+    cache: dict[history.Window, list[history.Reading]] = {}
+    first = ledger.run(history.span(ledger.core, 1200, cache=cache))
+    assert ledger.run(history.span(ledger.core, 1200, cache=cache)) == first
+
+
 def test_a_topology_may_have_no_history(url: str, ledger: Ledger) -> None:
     assert counts(ledger)["tracked"] == []
     untracked = opened(url, "untracked", ackers=0)

@@ -9,6 +9,8 @@ interface Props extends Drawn {
   title: string;
   /** What the values are, said once beside the title. */
   unit: string;
+  /** Somebody has drawn a span on it: Unix seconds. */
+  zoom: (from: number, to: number) => void;
 }
 
 /** A place under the cursor: the index of its point, whether it is in the right half, and its marks. */
@@ -20,7 +22,7 @@ interface Place {
 
 /** A chart with a read-out: of the point under the cursor, else of the latest. Arrow keys move the cursor. */
 export function Chart(props: Props) {
-  const { title, unit, at, lines, format, span, marks, stacked = false } = props;
+  const { title, unit, at, lines, format, span, marks, stacked = false, before = null } = props;
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const latest = useRef(props);
@@ -33,7 +35,8 @@ export function Chart(props: Props) {
     latest.current = props;
   });
 
-  const names = lines.map((line) => line.label).join();
+  const shown = before === null ? lines : [...lines, before];
+  const names = shown.map((line) => line.label).join();
   useEffect(() => {
     const element = box.current;
     if (element === null) return;
@@ -41,6 +44,7 @@ export function Chart(props: Props) {
       element,
       () => latest.current,
       (self) => setCursor(placeOf(self, latest.current.marks)),
+      (from, to) => latest.current.zoom(from, to),
     );
     plot.current = chart;
     const observer = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: HEIGHT }));
@@ -54,7 +58,7 @@ export function Chart(props: Props) {
 
   useEffect(() => {
     plot.current?.setData(drawnData(latest.current));
-  }, [at, lines, stacked, marks]);
+  }, [at, lines, stacked, before, marks]);
 
   const index = cursor !== null && cursor.index < at.length ? cursor.index : at.length - 1;
   const moment = at[index];
@@ -77,10 +81,10 @@ export function Chart(props: Props) {
         </time>
       </figcaption>
       <ul className="legend">
-        {lines.map((line) => (
+        {shown.map((line) => (
           <li key={line.label}>
             <svg viewBox="0 0 22 8" className={`swatch colour-${line.colour}`} aria-hidden="true">
-              {stacked ? (
+              {stacked && line !== before ? (
                 <path className="area" d="M0 0h22v8H0z" />
               ) : (
                 <path d="M0 4h22" strokeDasharray={line.dash?.join(" ")} />
@@ -104,7 +108,7 @@ export function Chart(props: Props) {
             moment === undefined
               ? "no data"
               : [
-                  `${time(new Date(moment * 1000).toISOString())}: ${lines
+                  `${time(new Date(moment * 1000).toISOString())}: ${shown
                     .map((line) => `${line.label} ${format(line.values[index])}`)
                     .join(", ")}`,
                   ...said.map((mark) => `${time(new Date(mark.at * 1000).toISOString())} ${mark.text}`),

@@ -4,12 +4,13 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useId, useMemo, useState } from "react";
 import { Link } from "react-router";
 import { client, data } from "../../api/client";
-import { activitySinceQuery } from "../../api/history";
+import { activityOfQuery } from "../../api/history";
 import { renewMarks } from "../../api/queries";
 import { Confirm } from "../../components/Confirm";
 import { OperatorButton } from "../../components/Operator";
 import { instant, plural } from "../../lib/format";
 import { chartMarks, type ChartMark } from "./marks";
+import type { Range } from "./range";
 
 /** Seconds after which it is looked again. */
 const SECONDS = 10;
@@ -18,11 +19,11 @@ const LISTED = 20;
 /** Most characters of a mark: the service takes no more. */
 const LONGEST = 200;
 
-/** The marks of a topology over so many seconds. */
-export function useMarks(topology: string, span: number, paused: boolean): readonly ChartMark[] {
+/** The marks of a topology over a range of time. */
+export function useMarks(topology: string, range: Range, paused: boolean): readonly ChartMark[] {
   const found = useQuery({
-    ...activitySinceQuery(topology, span),
-    refetchInterval: paused ? false : SECONDS * 1000,
+    ...activityOfQuery(topology, range),
+    refetchInterval: paused || range.until !== null ? false : SECONDS * 1000,
   });
   return useMemo(() => chartMarks(found.data ?? []), [found.data]);
 }

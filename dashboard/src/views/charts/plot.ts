@@ -20,13 +20,17 @@ export interface Drawn {
   format: (value: number | null | undefined) => string;
   /** Seconds that the chart spans, up to the last point. */
   span: number;
+  /** Unix seconds at which it ends, if not with the last point. */
+  until: number | null;
   /** Whether the lines lie on top of each other, their sum being the height. */
   stacked?: boolean;
+  /** A paler line, which is not stacked: the same hours earlier. */
+  before?: Line | null;
   /** In the order of time. */
   marks: readonly ChartMark[];
 }
 
-export const HEIGHT = 170;
+export const HEIGHT = 176;
 /** Least pixels of the axis on the left, and those beside its longest label. */
 const AXIS = 46;
 const MARGIN = 14;
@@ -45,9 +49,9 @@ export function stack(lines: readonly (number | null)[][]): (number | null)[][] 
   });
 }
 
-export function drawnData({ at, lines, stacked }: Drawn): uPlot.AlignedData {
+export function drawnData({ at, lines, stacked, before }: Drawn): uPlot.AlignedData {
   const values = lines.map((line) => line.values);
-  return [at, ...(stacked ? stack(values) : values)];
+  return [at, ...(stacked ? stack(values) : values), ...(before ? [before.values] : [])];
 }
 
 /** A colour of the style sheet as the canvas understands it. */
@@ -60,23 +64,36 @@ function colour(element: Element, name: string): string {
   return found;
 }
 
-/** Draws into an element what `latest` gives then, and afterwards, when it is told of new data. */
-export function draw(element: HTMLElement, latest: () => Drawn, moved: (plot: uPlot) => void): uPlot {
+/**
+ * Draws into an element what `latest` gives then, and afterwards, when it is told of new data. `moved`: the cursor is
+ * elsewhere. `chosen`: somebody has drawn a span with the pointer, in Unix seconds.
+ */
+export function draw(
+  element: HTMLElement,
+  latest: () => Drawn,
+  moved: (plot: uPlot) => void,
+  chosen: (from: number, to: number) => void,
+): uPlot {
   const ink = colour(element, "faint");
   const grid = { stroke: colour(element, "line"), width: 1 };
-  const { lines, stacked } = latest();
+  const { lines, stacked, before } = latest();
   const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font: "11px system-ui, sans-serif" };
   return new uPlot(
     {
       width: element.clientWidth,
       height: HEIGHT,
       legend: { show: false },
-      cursor: { sync: { key: SYNC }, drag: { x: false, y: false }, points: { size: 6 } },
+      cursor: {
+        // What somebody draws on one chart is drawn once.
+        sync: { key: SYNC, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
+        drag: { x: true, y: false, setScale: false, dist: 8 },
+        points: { size: 6 },
+      },
       scales: {
         x: {
           range: () => {
-            const { at, span, marks } = latest();
-            const end = endOf(at, marks);
+            const { at, span, until, marks } = latest();
+            const end = until ?? endOf(at, marks);
             const begin = at[0] ?? end - span;
             // A history that is younger than the longest window is shown whole, not in a corner.
             return [span > 86_400 ? Math.min(begin, end - 3600) : end - span, end];
@@ -87,7 +104,7 @@ export function draw(element: HTMLElement, latest: () => Drawn, moved: (plot: uP
       axes: [
         {
           ...axis,
-          size: 30,
+          size: 36,
           space: 80,
           values: [
             [86_400, "{D} {MMM}", null, null, null, null, null, null, 1],
@@ -119,6 +136,9 @@ export function draw(element: HTMLElement, latest: () => Drawn, moved: (plot: uP
             spanGaps: false,
           };
         }),
+        ...(before
+          ? [{ stroke: colour(element, before.colour), width: 1.5, points: { show: false }, spanGaps: false }]
+          : []),
       ],
       ...(stacked
         ? {
@@ -130,6 +150,14 @@ export function draw(element: HTMLElement, latest: () => Drawn, moved: (plot: uP
         : {}),
       hooks: {
         setCursor: [moved],
+        setSelect: [
+          (plot) => {
+            const { left, width } = plot.select;
+            if (width <= 0) return;
+            chosen(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+            plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          },
+        ],
         draw: [(plot) => drawMarks(plot, latest().marks, (kind) => colour(element, kind))],
       },
     },

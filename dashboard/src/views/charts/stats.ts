@@ -1,4 +1,4 @@
-/** A window of history that grows with the live samples. */
+/** A range of history, which grows with the live samples where it is the latest ten minutes. */
 
 import { useQuery, useQueryClient, type UseQueryResult } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef } from "react";
@@ -7,21 +7,22 @@ import type { ServerEvent } from "../../api/sse";
 import { append, type Sample, type Stats } from "../../lib/series";
 import { useEvents, type Connection } from "../../hooks/events";
 import type { Refresh } from "../../hooks/refresh";
+import type { Range } from "./range";
 
-export const WINDOWS = ["10m", "3h", "1d", "all"] as const;
-export type Window = (typeof WINDOWS)[number];
+/** The range to which live samples are added: each of its points counts a second. */
+const LIVE = "10m";
+/** Points for which a range is read again once, and most seconds between two readings. */
+const POINTS = 1000;
+const SLOWEST = 600;
+/** Seconds between two readings of a range that is compared with. */
+const BEFORE_SECONDS = 60;
 
-/** Seconds that a window spans. */
-export const SPANS: Record<Window, number> = { "10m": 600, "3h": 10_800, "1d": 86_400, all: 30 * 86_400 };
-/** Seconds between two points of it, which is how often it is worth reading. */
-const STEPS: Record<Window, number> = { "10m": 1, "3h": 10, "1d": 60, all: 600 };
-
-/** Most samples that wait while the view is paused or slow; beyond, the window is read anew. */
+/** Most samples that wait while the view is held or slow; beyond, the range is read anew. */
 const MOST_WAITING = 600;
 
 export function useStats(
   topology: string,
-  window: Window,
+  range: Range,
   refresh: Refresh,
 ): { stats: UseQueryResult<Stats>; connection: Connection } {
   const queries = useQueryClient();
@@ -34,14 +35,17 @@ export function useStats(
       if (waiting.current.length > MOST_WAITING) waiting.current.shift();
     }, []),
   );
-  const grows = window === "10m" && connection === "live";
-  const slowest = Math.max(refresh.seconds, window === "10m" ? 2 : STEPS[window]) * 1000;
+  const { name, span, until } = range;
+  const live = name === LIVE && until === null;
+  const grows = live && connection === "live";
+  const each = live ? 2 : Math.min(SLOWEST, span / POINTS);
+  const still = refresh.paused || grows || until !== null;
   const stats = useQuery({
-    ...statsQuery(topology, window),
-    refetchInterval: refresh.paused || grows ? false : slowest,
-    staleTime: refresh.paused ? Infinity : 0,
+    ...statsQuery(topology, range),
+    refetchInterval: still ? false : Math.max(refresh.seconds, each) * 1000,
+    staleTime: refresh.paused || until !== null ? Infinity : 0,
   });
-  const { queryKey } = statsQuery(topology, window);
+  const { queryKey } = statsQuery(topology, range);
   const keyText = queryKey.join(" ");
   useEffect(() => {
     waiting.current = [];
@@ -50,18 +54,28 @@ export function useStats(
     if (refresh.paused || !grows) return;
     const take = () => {
       if (waiting.current.length === 0) return;
-      const { queryKey } = statsQuery(topology, window);
+      const { queryKey } = statsQuery(topology, { name, span, until });
       const before = queries.getQueryData(queryKey);
       if (before === undefined) return;
       const samples = waiting.current;
       waiting.current = [];
-      const after = append(before, samples, SPANS[window]);
+      const after = append(before, samples, span);
       if (after === null) void queries.invalidateQueries({ queryKey });
       else queries.setQueryData(queryKey, after);
     };
     take();
     const timer = setInterval(take, refresh.seconds * 1000);
     return () => clearInterval(timer);
-  }, [queries, topology, window, grows, refresh.paused, refresh.seconds]);
+  }, [queries, topology, name, span, until, grows, refresh.paused, refresh.seconds]);
   return { stats, connection };
+}
+
+/** The same hours some seconds before a range; undefined where nothing is compared, or it is not read yet. */
+export function useBefore(topology: string, range: Range, shift: number, paused: boolean): Stats | undefined {
+  const found = useQuery({
+    ...statsQuery(topology, range, undefined, shift),
+    enabled: shift > 0,
+    refetchInterval: paused || range.until !== null ? false : BEFORE_SECONDS * 1000,
+  });
+  return shift > 0 ? found.data : undefined;
 }

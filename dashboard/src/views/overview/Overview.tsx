@@ -20,6 +20,7 @@ import { inWords, LEVELS, place } from "../../lib/triage";
 const DEFAULTS = { cursor: "", name: "", state: "" };
 /** Seconds between two readings of a row's line, each of whose points counts ten. */
 const SPARKLINE_SECONDS = 10;
+const LATEST = { name: "10m", span: 600, until: null };
 
 type Summary = Schemas["TopologySummary"];
 type Row = Summary | Schemas["UnreadableTopology"];
@@ -173,7 +174,7 @@ function Look({ to, words }: { to: string; words: string }) {
 function Passing({ of, refresh, muted }: { of: Summary; refresh: Refresh; muted: string }) {
   const [line, seen] = useSeen<HTMLDivElement>();
   const stats = useQuery({
-    ...statsQuery(of.topology, "10m", SPARKLINE_SECONDS),
+    ...statsQuery(of.topology, LATEST, SPARKLINE_SECONDS),
     enabled: seen,
     refetchInterval: refresh.paused ? false : Math.max(SPARKLINE_SECONDS, refresh.seconds) * 1000,
   });
