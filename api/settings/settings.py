@@ -35,6 +35,8 @@ class Settings(BaseSettings):
     """Names under which the service may be called without tokens, beside the names of loopback."""
     proxies: str = ""
     """Addresses of proxies, separated by commas or spaces, that may report the address of their client."""
+    environment: Annotated[str, Field(max_length=40)] = ""
+    """The environment's name, as production or staging: the dashboard shows it."""
     ticker: bool = True
     """True to tick all topologies."""
     history: bool = True

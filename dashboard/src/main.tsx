@@ -12,6 +12,7 @@ import { Broken } from "./views/Broken";
 import { Call } from "./views/functions/Call";
 import { DeadLetters } from "./views/dead-letters/DeadLetters";
 import { Find } from "./views/find/Find";
+import { FindAll } from "./views/find/FindAll";
 import { FunctionView } from "./views/functions/Function";
 import { Functions } from "./views/functions/Functions";
 import { Letter } from "./views/dead-letters/DeadLetter";
@@ -61,6 +62,7 @@ const router = createBrowserRouter(
             { path: "t/:topology/dead-letters", Component: DeadLetters },
             { path: "t/:topology/dead-letters/:id", Component: Letter },
             { path: "t/:topology/activity", Component: ActivityView },
+            { path: "find", Component: FindAll },
             { path: "functions", Component: Functions },
             { path: "functions/:function", Component: FunctionView },
             { path: "functions/:function/:request", Component: Call },

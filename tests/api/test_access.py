@@ -20,6 +20,7 @@ def topology(valkey_url: str) -> None:
     open_ledger(Store(valkey_url), "words", ackers=1).update([1], [7])
 
 
+CALL = "callers-token-number-1"
 FAIL = "/topologies/words/fail"
 BODY = {"anchors": ["1"]}
 
@@ -52,6 +53,19 @@ def test_to_change_something_a_token_needs_the_scope_operate(address: str) -> No
         assert client.get("/topologies").status_code == 200
         assert client.post(FAIL, json=BODY).status_code == 200
         assert client.get("/access").json() == {"scope": "operate", "rows": True}
+
+
+def test_a_client_is_told_which_store_and_environment_it_is_and_as_whom_it_acts(valkey_url: str) -> None:
+    url = valkey_url.replace("redis://", "redis://default:no%20password@")
+    tokens = f"ann=operate:{OPERATE} call:{CALL}"
+    with serving(url, tokens=tokens, environment="production", ticker=False, history=False) as address:
+        with calling(address) as client:
+            assert client.get("/service").json() == {
+                "store": valkey_url, "environment": "production", "client": "ann", "proved": True,
+                "version": client.get("/openapi.json").json()["info"]["version"],
+            }  # fmt: skip
+        with calling(address, CALL) as caller:
+            assert caller.get("/service").status_code == 403
 
 
 def test_pages_of_other_sites_cannot_write(address: str, client: httpx.Client) -> None:

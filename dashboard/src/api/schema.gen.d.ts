@@ -138,6 +138,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/service": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Service
+         * @description Shows which store this is, of which environment, and as whom the client acts. It needs no store.
+         */
+        get: operations["get_service"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies": {
         parameters: {
             query?: never;
@@ -881,7 +901,7 @@ export interface paths {
         };
         /**
          * Get Stats
-         * @description Series of exact counts, trees in flight and latencies over a window, or over any range of the history.
+         * @description Series of exact counts, trees in flight and latencies over a window, or over any other range.
          */
         get: operations["get_stats"];
         put?: never;
@@ -4034,6 +4054,41 @@ export interface components {
             subscriptions: components["schemas"]["NumberedSubscription"][];
         };
         /**
+         * ServiceState
+         * @description A service: its store and its environment, and the author of what this client does.
+         */
+        ServiceState: {
+            /**
+             * Client
+             * @description Stands in the activity as the author: the token's name, or the first digits of its SHA-256; without tokens an address.
+             * @example ann
+             */
+            client: string;
+            /**
+             * Environment
+             * @description As `ACKER_ENVIRONMENT` says; empty without.
+             * @example production
+             */
+            environment: string;
+            /**
+             * Proved
+             * @description True where a token says so.
+             */
+            proved: boolean;
+            /**
+             * Store
+             * @description Its URL without user and password.
+             * @example redis://store:6379/0
+             */
+            store: string;
+            /**
+             * Version
+             * @description Of acker.
+             * @example 0.4.0
+             */
+            version: string;
+        };
+        /**
          * ShardState
          * @description A shard of the ledger.
          *
@@ -6757,6 +6812,134 @@ export interface operations {
                      *       "status": 404,
                      *       "title": "Not Found",
                      *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_service: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServiceState"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -6,7 +6,9 @@ import { getToken, setToken, useAccess } from "../../api/token";
 import { setTheme, THEMES, useTheme, type Theme } from "../../hooks/theme";
 import { useTopology } from "../../hooks/topology";
 import { compact } from "../../lib/format";
+import { About, Environment } from "./About";
 import { FindBox } from "./FindBox";
+import { Shortcuts } from "./Shortcuts";
 import { TokenForm } from "./TokenForm";
 
 const VIEWS = [
@@ -53,6 +55,7 @@ export function Layout() {
           <Link to="/" className="brand">
             <img src={`${PATH}/icon.svg`} alt="" width="22" height="22" /> acker
           </Link>
+          {access === "open" && <Environment />}
           {topology !== undefined && (
             <span className="where">
               <span aria-hidden="true">/</span> <Link to={`/t/${topology}`}>{topology}</Link>
@@ -72,7 +75,7 @@ export function Layout() {
             </span>
           )}
           <span className="spring" />
-          {topology !== undefined && access === "open" && <FindBox topology={topology} />}
+          {access === "open" && <FindBox topology={topology} />}
           {access === "open" && getToken() !== null && (
             <button
               type="button"
@@ -84,6 +87,7 @@ export function Layout() {
               Forget token
             </button>
           )}
+          {access === "open" && <Shortcuts topology={topology} />}
           <label className="theme">
             <span className="hidden">Theme</span>
             <select value={theme} onChange={(event) => setTheme(event.target.value as Theme)}>
@@ -95,6 +99,7 @@ export function Layout() {
             </select>
           </label>
         </div>
+        {access === "open" && <About />}
         {topology !== undefined && (
           <nav aria-label="Views of the topology" ref={views}>
             {VIEWS.map(([path, label]) => (

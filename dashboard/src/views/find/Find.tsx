@@ -35,6 +35,9 @@ export function Find() {
     <>
       <div className="title">
         <h1>Find a record</h1>
+        {id !== "" && (
+          <Link to={`/find?${new URLSearchParams({ id }).toString()}`}>Look in all topologies</Link>
+        )}
       </div>
       {id === "" && <Empty>Enter a message id, or the anchor of a tree, in the box above.</Empty>}
       {anchor !== null && (
