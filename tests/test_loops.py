@@ -31,6 +31,7 @@ from acker.store.client import Store
 from acker.store.loops import Heartbeats
 from acker.store.operation import Operation, Request
 from acker.streams import Stream
+from acker.streams.dead_letters.sending import LetterSender
 from acker.streams.spouts.rereading import Rereader
 from acker.streams.spouts.settler import Settler
 from api.background import background
@@ -166,6 +167,10 @@ LOOPS = {
     "rereading": Loops(
         lambda store: in_a_thread(Rereader(ledger(store), "s", lambda ids: ids).run),
         "acker.streams.spouts.rereading.Rereader",
+    ),
+    "sending": Loops(
+        lambda store: in_a_thread(LetterSender(ledger(store), "s", lambda letters: None).run),
+        "acker.streams.dead_letters.sending.LetterSender",
     ),
     "coordinating": Loops(
         lambda store: in_a_thread(Coordinating(store).run), "acker.lines.coordinate_all.Coordinating"

@@ -15,8 +15,10 @@ from acker.errors import MissingRights, SchemaMismatch, ValidationError, shown
 from acker.ledger.loops import Threads
 from acker.ledger.settings.config import OBSERVED, check_name
 from acker.lines.coordinate_all import Coordinating
+from acker.spark import letter_sink
 from acker.spark.bolts.collector import AT_WORK, Collector
 from acker.spark.bolts.observing import ObservingCollector
+from acker.spark.external.sinks import Sink, Write, sink_of
 from acker.spark.options.options import TRACK, Options, ledger_of, of_step, texts
 from acker.spark.queries.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.queries.observed_rows import ObservedTracker
@@ -44,6 +46,7 @@ def track(
     keep: str = "rows",
     reread: Reread | None = None,
     place: str | Sequence[str] = (),
+    dead_letters_to: Sink | Write | None = None,
     **settings: object,
 ) -> DataFrame:
     """Makes a DataFrame a spout: its rows get trees, and the column `_acker`.
@@ -82,6 +85,10 @@ def track(
         place: With keep="ids": the columns that tell where a row lies, for `reread`; `partition` and `offset`
             are always among them. A row must have a name and place of its own: rows of one name and place
             come again as the same row.
+        dead_letters_to: A sink, as of `collector.emit(..., to=...)`, that gets each dead letter of the spout
+            as well, at least once, and earlier ones first. A thread of this process writes them. The sink may
+            raise: then they wait in the store, and it is asked again (docs/spark/spouts.md, "Letters in a
+            topic or table").
         **settings: Options of the spout (`acker.streams.SpoutOptions`) and of the data source.
 
     Returns:
@@ -94,6 +101,7 @@ def track(
     given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
     options = of_step(replays_stream(spout), given, TRACK)
     ids = _id_columns(rows, options, keep, reread, place)
+    letter_to = None if dead_letters_to is None else sink_of(dead_letters_to, "dead_letters_to")
     if options.off:
         return _untracked(rows, options)
     collector = None if rows.isStreaming else AT_WORK.get()
@@ -124,6 +132,8 @@ def track(
     tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted, job, ids)
     if reread is not None:
         rereading.start(spark, ledger, how.spout, reread)
+    if letter_to is not None:
+        letter_sink.start(spark, ledger, how.spout, letter_to)
     if collector is not None:
         tracked = map_in_arrow(hashed, tracker, schema)
         collector.tracked.append(tracked)

@@ -45,7 +45,7 @@ class Facts:
     have any. damage: the presently unreadable records. since: the time at which each trouble was first
     recorded, in Unix seconds. mutes: the word of people for troubles. paces: of sources that were watched, ""
     for all spouts together. unread: for spouts whose source could not be read again lately, the reason.
-    paused: the pauses of spouts.
+    unsent: likewise, for spouts whose dead letters could not be sent. paused: the pauses of spouts.
     """
 
     config: TopologyConfig
@@ -62,4 +62,5 @@ class Facts:
     mutes: Mapping[str, Mute] = field(default_factory=dict)
     paces: Mapping[str, Pace] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
+    unsent: Mapping[str, str] = field(default_factory=dict)
     paused: tuple[PausedSpout, ...] = ()

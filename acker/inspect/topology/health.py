@@ -122,7 +122,7 @@ def set_thresholds(core: Core, changes: Mapping[str, float]) -> Operation[Thresh
     Raises ValidationError before anything has changed, and UnknownTopology where it was removed meanwhile.
     """
     [stored] = yield [command("HGETALL", keys.health(core.config.name))]
-    wanted = _stored(stored).thresholds.changed(changes)
+    wanted = _stored(stored, 0.0).thresholds.changed(changes)
     written = {f"threshold:{name}": repr(float(value)) for name, value in changes.items()}
     if changes and not (yield from _write(core, set_=written)):
         raise UnknownTopology.for_name(core.config.name, " any more")
@@ -187,11 +187,11 @@ class _Stored:
     since: dict[str, float] = field(default_factory=dict)
     mutes: dict[str, Mute] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
-    unread: dict[str, tuple[float, str]] = field(default_factory=dict)
+    waits: dict[str, dict[str, str]] = field(default_factory=lambda: {"unread": {}, "unsent": {}})
 
 
-def _stored(reply: Reply) -> _Stored:
-    """Returns thresholds, the begins of troubles, mutes, and paces; other values are passed over."""
+def _stored(reply: Reply, now: float) -> _Stored:
+    """Thresholds, begins of troubles, mutes, paces, and late reasons; other values are passed over."""
     stored = _Stored()
     limits: dict[str, float] = {}
     for key, value in pairs(reply).items():
@@ -200,9 +200,10 @@ def _stored(reply: Reply) -> _Stored:
             stored.mutes[name] = mute
         elif kind == "pace" and (pace := Pace.load(value)) is not None:
             stored.paces[name] = pace
-        elif kind == "unread":
+        elif kind in stored.waits:
             at, _, reason = value.decode("utf-8", "replace").partition(" ")
-            stored.unread[name] = int(at) / 1000 if at.isdecimal() else 0.0, reason
+            if at.isdecimal() and now - int(at) / 1000 < _LATELY:
+                stored.waits[kind][name] = reason
         try:
             limit = float(value)
         except ValueError:
@@ -257,7 +258,7 @@ def _read(core: Core, read: Totals) -> Operation[Facts]:
     key = keys.health(core.config.name)
     instant, reply = yield [Request(key, ["TIME"]), command("HGETALL", key)]
     at = _seconds(instant)
-    stored = _stored(reply)
+    stored = _stored(reply, at)
     streams: list[StreamTotals] = []
     damage = ""
     try:
@@ -290,7 +291,7 @@ def _read(core: Core, read: Totals) -> Operation[Facts]:
         since=stored.since,
         mutes=stored.mutes,
         paces=stored.paces,
-        unread={name: reason for name, (noted, reason) in stored.unread.items() if at - noted < _LATELY},
+        **stored.waits,
         paused=_paused(read, kept),
     )
 

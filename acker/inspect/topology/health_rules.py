@@ -211,6 +211,13 @@ def _unread(facts: Facts, _: float) -> Finding | None:
     return None
 
 
+def _unsent(facts: Facts, _: float) -> Finding | None:
+    for name, reason in sorted(facts.unsent.items()):
+        text = f"dead letters of spout {name} wait for their sink: {reason}"
+        return Finding(text, place=Place("spout", name))
+    return None
+
+
 def _silent(facts: Facts, limit: float) -> Finding | None:
     # The pace of all spouts together tells nothing while one of them is paused.
     resting = {pause.spout for pause in facts.paused} | ({""} if facts.paused else set())
@@ -344,6 +351,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("no-spout", "look", "silence", _no_spout, "Start the spout again: it gets what is not confirmed."),
     Rule("unread", "look", None, _unread, "Mend the source, or `reread`: these rows are asked for again."),
+    Rule("unsent", "look", None, _unsent, "Mend the sink of `dead_letters_to`: it is asked again."),
     Rule("silent", "look", "silent", _silent, "See that its process runs, and that its source has records."),
     Rule(
         "paused",

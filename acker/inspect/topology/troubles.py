@@ -19,6 +19,7 @@ Code: TypeAlias = Literal[
     "unheard",
     "no-spout",
     "unread",
+    "unsent",
     "silent",
     "paused",
     "dead-letters-full",

@@ -51,13 +51,13 @@ def sink(function: Write, *, skips: bool = True) -> Sink:
     return Sink(function, skips)
 
 
-def sink_of(to: "Sink | Write") -> Sink:
-    """A sink, from what `emit(to=...)` was given. Raises ValidationError."""
+def sink_of(to: "Sink | Write", name: str = "to") -> Sink:
+    """A sink, from what `emit(to=...)` was given, or an argument of another name. Raises ValidationError."""
     if isinstance(to, Sink):
         return to
     if not callable(to):
         raise ValidationError(
-            f"to: expected a function of a DataFrameWriter, or one of acker.spark, got {shown(to)}"
+            f"{name}: expected a function of a DataFrameWriter, or one of acker.spark, got {shown(to)}"
         )
     return Sink(to)
 

@@ -4,7 +4,7 @@ These classes only name the options. `acker.spark.options.options.Options` descr
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from pyspark.sql import DataFrame
 
@@ -81,11 +81,16 @@ class TrackOptions(_Spout, _Staging, _Batches, total=False):
 
 
 class TrackArguments(TrackOptions, total=False):
-    """Options of `track`, and its further arguments: they are no options of the data source."""
+    """Options of `track`, and its further arguments: they are no options of the data source.
+
+    dead_letters_to: A sink of `acker.spark.kafka.to` or `acker.spark.sink`, or a function of a
+        DataFrameWriter.
+    """
 
     keep: Literal["rows", "ids"]
     reread: Callable[[DataFrame], DataFrame] | None
     place: str | Sequence[str]
+    dead_letters_to: Any
 
 
 class ReadOptions(_Batches, total=False):

@@ -49,6 +49,7 @@ class SparkReread:
 
     def __call__(self, ids: pa.Table) -> pa.Table:
         """Returns the rows of ids. Raises what the function raises."""
+        see_added_jars(self.spark)
         # By a schema: Spark takes times without a zone for times of the session's zone.
         asked = self.spark.createDataFrame(ids, spark_schema(ids.schema))
         try:
@@ -164,7 +165,7 @@ def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> No
     function = SparkReread(spark, reread)
     with _lock:
         running = _running.get(key)
-        if running is None or running.removed or not _lives(running.reread):
+        if running is None or running.removed or not _lives(_session(running)):
             running = _running[key] = Rereader(ledger, spout, function)
             Threads().start(_run, key, running, name=f"acker reads rows of {spout} again")
         running.reread = function
@@ -177,28 +178,45 @@ def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> No
 
 
 def _run(key: tuple[str, str, str], rereader: Rereader) -> None:
-    rereader.run(_Stop(rereader))
+    rereader.run(SessionStop(lambda: _session(rereader), lambda: rereader.removed))
     with _lock:
         if _running.get(key) is rereader:
             del _running[key]
 
 
-class _Stop(threading.Event):
-    """An event that is set when the session of the function has ended, or the topology was removed."""
+def see_added_jars(spark: SparkSession) -> None:
+    """Lets this thread use the jars that the program gave the session by ADD JAR, in another thread."""
+    jvm = getattr(spark, "_jvm", None)  # none with Spark Connect, where the server has the jars
+    if jvm is not None:
+        loader = spark._jsparkSession.sharedState().jarClassLoader()
+        jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
 
-    def __init__(self, rereader: Rereader) -> None:
+
+def _session(rereader: Rereader) -> SparkSession:
+    assert isinstance(rereader.reread, SparkReread)
+    return rereader.reread.spark
+
+
+class SessionStop(threading.Event):
+    """An event that is set when a session has ended, or a topology was removed.
+
+    Args:
+        session: Returns the session.
+        is_removed: Returns True if the topology was removed.
+    """
+
+    def __init__(self, session: Callable[[], SparkSession], is_removed: Callable[[], bool]) -> None:
         super().__init__()
-        self._rereader = rereader
+        self._session = session
+        self._is_removed = is_removed
 
     def is_set(self) -> bool:
         """Returns True if the session has ended, or the topology was removed."""
-        return super().is_set() or self._rereader.removed or not _lives(self._rereader.reread)
+        return super().is_set() or self._is_removed() or not _lives(self._session())
 
 
-def _lives(function: object) -> bool:
-    """True if the session of a function can still be used."""
-    assert isinstance(function, SparkReread)
-    spark = function.spark
+def _lives(spark: SparkSession) -> bool:
+    """True if a session can still be used."""
     if not hasattr(spark, "sparkContext"):
         return not getattr(spark, "is_stopped", False)
     try:

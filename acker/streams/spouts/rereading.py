@@ -45,13 +45,14 @@ from acker.ledger.settings.config import bounded_reason
 from acker.ledger.slabs.causes import log_error, said_by
 from acker.store import keys, loops
 from acker.store.loops import Pace
-from acker.store.operation import Operation, Request, abreast, command
+from acker.store.operation import Operation, Request, abreast
 from acker.store.replies import seconds
 from acker.streams.log import schemas, segments
 from acker.streams.log.segments import ANCHORS
 from acker.streams.sources import kept_ids, kept_rows, rereads, roots, scripts
 from acker.streams.sources.roots import Roots
 from acker.streams.spouts import backoff
+from acker.streams.spouts.removal_watch import RemovalWatch
 from acker.streams.spouts.waiting_rows import MOST_ROWS, Row, WaitingRows
 
 Reread: TypeAlias = Callable[[pa.Table], pa.Table]
@@ -89,7 +90,6 @@ class Rereader:
 
     Attributes:
         trouble: The reason why rows wait, or "".
-        removed: True once the topology was removed and made anew: it asks for nothing any more.
     """
 
     def __init__(self, ledger: Ledger, spout: str, reread: Reread) -> None:
@@ -97,13 +97,17 @@ class Rereader:
         self.spout = spout
         self.reread = reread
         self.trouble = ""
-        self.removed = False
-        self._epoch = b""
+        self._watch = RemovalWatch(f"asks for no rows of its spout {spout!r}")
         self._failures = 0
         self._noted = True
         self._search: _Search | None = None
         self._waiting = WaitingRows(MOST_IDS)
         self._stepping = threading.Lock()
+
+    @property
+    def removed(self) -> bool:
+        """True once the topology was removed and made anew: it asks for nothing any more."""
+        return self._watch.removed
 
     def step(self) -> int:
         """Asks for some rows; returns the number of stored answers. Errors of the source are logged.
@@ -129,8 +133,7 @@ class Rereader:
         new = list[Row]()
         if len(self._waiting) <= MOST_ROWS - MOST_IDS:
             new = self.ledger.run(self._search.look(self._waiting))
-        self._check_removed()  # behind the look: what it has found is not of a topology that was made since
-        if self.removed:
+        if self._watch.look(self.ledger):  # behind the search: its rows may be of a topology made since
             return 0
         stored, raised = self._ask_again()
         # New ones by themselves: rows that make their source raise do not keep them.
@@ -154,20 +157,6 @@ class Rereader:
             if not failed:
                 self._waiting.succeeded()
         return stored, raised > 0
-
-    def _check_removed(self) -> None:
-        """Notes if the topology was removed and made anew. A store that has lost it knows of no removal."""
-        name = self.ledger.config.name
-        looks = [command("HGET", keys.config(name), "epoch"), command("GET", keys.removals(name))]
-        epoch, removals = self.ledger.store.send(looks)
-        if self._epoch not in (b"", epoch) and self._epoch in (removals or b"").split() and not self.removed:
-            self.removed = True
-            _log.error(
-                "topology %s was removed and made anew: this process asks for no rows of its spout %r. Start "
-                "the query again, so that it does",
-                name, self.spout,
-            )  # fmt: skip
-        self._epoch = epoch or self._epoch
 
     def run(self, stop: threading.Event) -> None:
         """Asks repeatedly, until `stop` is set, and waits for a store that is away."""
@@ -240,8 +229,8 @@ class Rereader:
         topology, reason = self.ledger.config.name, bounded_reason(" ".join(self.trouble.split()), _REASON)
         with suppress(AckerError):  # a note is worth less than the rows
             [instant] = self.ledger.store.send([Request(keys.health(topology), ["TIME"])])
-            at = round(seconds(instant) * 1000)
-            self.ledger.store.send([scripts.note_unread(topology, self.spout, at, reason)])
+            text = f"{round(seconds(instant) * 1000)} {reason}" if reason else ""
+            self.ledger.store.send([scripts.note_wait(topology, f"unread:{self.spout}", text)])
             self._noted = bool(reason)
 
 

@@ -2838,7 +2838,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "unsent" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Edge
              * @description The edge that leads there, if it is one.
@@ -3239,7 +3239,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "unsent" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Limit
              * @description The threshold.
@@ -5405,7 +5405,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "unsent" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Limit
              * @description The threshold.
@@ -11256,7 +11256,7 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The code of a trouble. */
-                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
+                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "unsent" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
                 topology: string;
             };
             cookie?: never;
@@ -11443,7 +11443,7 @@ export interface operations {
             header?: never;
             path: {
                 /** @description The code of a trouble. */
-                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
+                code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "no-bolt" | "behind" | "unstamped" | "unheard" | "no-spout" | "unread" | "unsent" | "silent" | "paused" | "dead-letters-full" | "dead-letters" | "unreadable";
                 topology: string;
             };
             cookie?: never;

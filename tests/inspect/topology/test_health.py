@@ -67,6 +67,7 @@ BAD: dict[str, tuple[dict[str, Any], float | None]] = {
     "unheard": ({"streams": [external(40, unheard=3)]}, None),
     "no-spout": ({"unconfirmed": {"s": 130.0, "other": 1.0}}, AT - 130),
     "unread": ({"unread": {"s": "OSError: away"}, "unconfirmed": {"s": 130.0}}, None),
+    "unsent": ({"unsent": {"s": "OSError: away"}}, None),
     "silent": ({"paces": {"s": Pace(9, AT - 130, AT, 20.0, STEADY)}}, AT - 130),
     "paused": ({"paused": (PausedSpout("s", "ann", "a bad file", AT - 7, whole=False),)}, AT - 7),
     "dead-letters-full": (
