@@ -92,17 +92,25 @@ def answer_outcomes(ledger: Ledger, function: Description, table: pa.Table) -> N
 def _answer(core: Core, function: Description, outcomes: Sequence[tuple[int, str, str]]) -> Operation[None]:
     if not outcomes:
         return
+    acked = [outcome for outcome in outcomes if outcome[2] == "r"]
+    failed = [outcome for outcome in outcomes if outcome[2] != "r"]
     replies = yield [
-        calls.answer(core, function, request, text, str(anchor), sure=False)
-        for anchor, request, text in outcomes
+        calls.answer(core, function, request, text, anchor=str(anchor), sure=False)
+        for anchor, request, text in acked
     ]
-    without = [outcome for outcome, reply in zip(outcomes, replies, strict=True) if reply == 2]
-    if not without:
+    without = [outcome for outcome, reply in zip(acked, replies, strict=True) if reply == 2]
+    if not without and not failed:
         return
     found_in = yield from trees.trees_at(core, [anchor for anchor, _, _ in without])
     if any(tree.state == "pending" for tree in found_in):
         raise AckerError("the store has lost a result: the steps work out the request again")
-    yield [calls.answer(core, function, request, text, str(anchor)) for anchor, request, text in without]
+    left = [*failed, *without]
+    records = yield from calls.begins(core, function, [request for _, request, _ in left])
+    yield [
+        calls.answer(core, function, request, text, begun, str(anchor))
+        for (anchor, request, text), begun in zip(left, records, strict=True)
+        if begun is not None
+    ]
 
 
 def _without_section(function: Description, reason: str) -> str:

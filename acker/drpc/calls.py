@@ -4,6 +4,7 @@ Terms: a slab is the trees that one call tracked together; a section is the step
 gathers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -101,16 +102,43 @@ def waits_for(core: Core, function: Description, anchor: int) -> Operation[list[
 
 def cancel(core: Core, function: Description, request: str) -> Operation[bool]:
     """Fails a call without answer; returns True if it had none. Workers of the function drop its rows."""
-    [first] = yield [answer(core, function, request, "f it was cancelled")]
+    [begun] = yield from begins(core, function, [request])
+    if begun is None:
+        return False
+    [first] = yield [answer(core, function, request, "f it was cancelled", begun)]
     return bool(first)
 
 
-def answer(
-    core: Core, function: Description, request: str, text: str, anchor: str = "0", *, sure: bool = True
-) -> Request:
-    """Returns a script call that answers a request without answer. text: see lua/drpc/answer_call.lua.
+def begins(core: Core, function: Description, requests: Sequence[str]) -> Operation[list[bytes | None]]:
+    """Reads the records of calls without answer (lua/drpc/begin_call.lua); None for others."""
+    if not requests:
+        return []
+    keys_of_function = function_keys.Function(core.config.name, function.name)
+    [records] = yield [command("HMGET", keys_of_function.calls, *requests)]
+    return [None if record is None else bytes(record).removeprefix(b"-") for record in records]
 
-    sure: True also answers if the result is missing; otherwise the reply is then 2, and nothing is done.
+
+def answer(
+    core: Core,
+    function: Description,
+    request: str,
+    text: str,
+    begun: bytes = b"",
+    anchor: str = "0",
+    *,
+    sure: bool = True,
+) -> Request:
+    """Returns a script call that answers a request without answer.
+
+    Args:
+        core: The ledger.
+        function: The function.
+        request: The request.
+        text: See lua/drpc/answer_call.lua.
+        begun: The record of the call, of `begins`: a late copy answers no later call of the request. A kept
+            result needs none.
+        anchor: The last tree of the request.
+        sure: True also answers if the result is missing; otherwise the reply is then 2, and nothing is done.
     """
     names = function_keys.Function(core.config.name, function.name)
     last = function.steps[-1].name
@@ -118,7 +146,7 @@ def answer(
     steps, _, reason = text[1:].partition(" ")
     why = f"{steps} {masked.cause(reason)[:_CAUSE]}"
     return scripts.answer_call(
-        core.config, names, request, anchor, text, why, round(function.keep), without, sure
+        core.config, names, request, anchor, text, why, round(function.keep), without, sure, begun
     )
 
 
@@ -134,14 +162,16 @@ def overdue(core: Core, function: Description) -> Operation[int]:
     late = [request.decode("utf-8", "replace") for request in due]
     waiting = yield from _waiting(core, function, set(late))
     alone = yield from idle(core, function)
-    answers = []
-    for request in late:
+    answers, records = list[Request](), (yield from begins(core, function, late))
+    for request, begun in zip(late, records, strict=True):
         steps = waiting.get(request)
         where = "no worker has begun it" if steps is None else "its steps are done, but it is not settled"
         where = f"it waited for {', '.join(steps)}" if steps else where
         if nobody := [name for name in steps or () if name in alone]:
             where += f"; without a worker: {', '.join(nobody)}"
-        answers.append(answer(core, function, request, f"t{','.join(steps or ())} {where}"))
+        if begun is not None:
+            text = f"t{','.join(steps or ())} {where}"
+            answers.append(answer(core, function, request, text, begun))
     yield answers
     return len(late)
 

@@ -11,6 +11,7 @@ from acker.ledger.settings.topologies import ATTEMPTS, REMEMBERED, is_late, read
 from acker.lines.scripts import forget_names
 from acker.store import function_keys, keys
 from acker.store.operation import Operation, abreast, command
+from acker.store.replies import pairs
 from acker.streams.log import kinds
 from acker.streams.spouts import settler
 from acker.streams.upkeep.removal import remove_stream
@@ -58,14 +59,15 @@ def _end_calls(ledger: Ledger, function: Description) -> Operation[None]:
     """Answers calls that no worker will answer."""
     keys_of_function = function_keys.Function(ledger.config.name, function.name)
     for _ in range(_ROUNDS * _PAGE):
-        [requests] = yield [command("HRANDFIELD", keys_of_function.calls, _PAGE)]
-        if not requests:
+        [begun] = yield [command("HRANDFIELD", keys_of_function.calls, _PAGE, "WITHVALUES")]
+        if not begun:
             return
+        why = "f its function was removed"
         yield [
             calls.answer(
-                ledger.core, function, request.decode("utf-8", "replace"), "f its function was removed"
+                ledger.core, function, request.decode("utf-8", "replace"), why, record.removeprefix(b"-")
             )
-            for request in requests
+            for request, record in pairs(begun).items()
         ]
 
 

@@ -11,6 +11,11 @@ from acker.streams.log.kinds import Seen
 
 MOST_ANSWERS = 10_000
 """Most answers that callers learn at once; older ones they learn within a second."""
+VALID = 300
+"""Seconds for which the begin of a call is carried out: half as long as an answer is kept, at least.
+
+So no late copy of it begins a call whose answer is forgotten.
+"""
 
 
 def begin_call(
@@ -24,6 +29,7 @@ def begin_call(
 ) -> Request:
     """Begins a call. seen: the removals as the caller has read them; the time (ms) until which it counts."""
     own = [function.calls, function.deadlines, function.answer(request), function.removals]
+    own.append(function.withdrawn(caller))
     return script("begin_call", own, [request, caller, time, most, *seen], config.wait)
 
 
@@ -36,8 +42,8 @@ def withdraw_calls(
     config: TopologyConfig, function: Function, caller: str, forget: bool, requests: Sequence[str]
 ) -> Request:
     """Takes calls from their caller, or forgets them."""
-    own = [function.calls, function.deadlines]
-    return script("withdraw_calls", own, [caller, int(forget), *requests], config.wait)
+    own = [function.calls, function.deadlines, function.withdrawn(caller)]
+    return script("withdraw_calls", own, [caller, int(forget), 2 * VALID, *requests], config.wait)
 
 
 def answer_call(
@@ -50,8 +56,12 @@ def answer_call(
     ttl: int,
     without: tuple[str, str],
     sure: bool,
+    begun: bytes,
 ) -> Request:
-    """Answers a request. without: the answers for no result, and for two results."""
+    """Answers a request.
+
+    without: the answers for no result, and for two results. begun: the record of the call (begin_call.lua).
+    """
     of_call = [
         function.calls,
         function.deadlines,
@@ -63,7 +73,7 @@ def answer_call(
     return script(
         "answer_call",
         of_call,
-        [request, answer, ttl, MOST_ANSWERS, *without, cause, int(sure)],
+        [request, answer, ttl, MOST_ANSWERS, *without, cause, int(sure), begun],
         config.wait,
     )
 

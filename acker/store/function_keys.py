@@ -34,6 +34,10 @@ class Function:
         """String: the answer to a request. It has a time to live."""
         return self._prefix + b"answer:" + request.encode()
 
+    def withdrawn(self, caller: str) -> bytes:
+        """String: calls were taken from a caller (lua/drpc/withdraw_calls.lua). It has a time to live."""
+        return self._prefix + b"withdrawn:" + caller.encode()
+
     def given(self, staged_id: str) -> bytes:
         """Hash: results staged for a commit, by anchor. It has a time to live."""
         return self._prefix + b"given:" + staged_id.encode()

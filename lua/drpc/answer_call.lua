@@ -23,14 +23,18 @@
 --       5 none, 6 two  answers for no result, and for two
 --       7 cause      "<steps> <cause>", of an answer without a result
 --       8 sure       0: "r" alone is no answer if no result is kept
+--       9 begun      the record of the call, as the caller has read it; empty for "r": a late copy finds no
+--                    kept result
 -- Returns 1 if it was answered now, 2 if it was not answered because no result is kept, otherwise 0.
--- The same again changes nothing.
+-- The same again changes nothing, also where the request was begun anew since.
 local KEPT, MOST, SHORT = 10, 50, 256
 local sub = string.sub
 local answer, cause, found = ARGV[2], ARGV[7], redis.call('GET', KEYS[5])
 redis.call('UNLINK', KEYS[5])
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 if not known then return 0 end
+-- A call that was taken from its caller since has "-" before it (withdraw_calls.lua).
+if ARGV[9] ~= '' and known ~= ARGV[9] and known ~= '-' .. ARGV[9] then return 0 end
 
 if answer == 'r' and not found and ARGV[8] == '0' then return 2 end
 if answer == 'r' then

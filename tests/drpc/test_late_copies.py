@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.drpc.calling import call_writer
+from acker.drpc import calls, scripts
+from acker.drpc.calling import in_doubt
+from acker.drpc.calling.in_doubt import Doubt
 from acker.drpc.removal import retire
-from acker.errors import AckerError
+from acker.errors import AckerError, DRPCFailed
 from acker.ledger.settings.topologies import note_removal
 from acker.store import function_keys, keys
 from acker.store.operation import Request, command
@@ -89,7 +91,7 @@ def test_a_late_copy_begins_no_call_whose_answer_is_forgotten(
         [begin] = [one for _, one in copies.sent if names_of(one) == ["begin_call"]]
         [[seconds, _]] = store.send([Request(own.calls, ["TIME"])])
         until = begin.args[-1]
-        assert 0 < int(until) - 1000 * int(seconds) <= 1000 * (call_writer._VALID + 1)
+        assert 0 < int(until) - 1000 * int(seconds) <= 1000 * (scripts.VALID + 1)
         late = replace(begin, args=[*begin.args[:-1], 1000 * int(seconds) - 1])
         assert [str(one) for one in store.send([late])] == ["ACKER LATE"]
         assert store.send([command("HLEN", own.calls)]) == [0]
@@ -101,3 +103,38 @@ def test_a_client_goes_on_where_what_its_function_kept_was_removed_meanwhile(top
         assert client.execute(3) == 3
         topology.ledger.store.send(note_removal(function_keys.Function("t", "count").removals))
         assert client.execute(2) == 2
+
+
+def test_a_late_answer_ends_no_call_that_was_begun_since(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same key is called again, after its answer is forgotten."""
+    function, ledger = counting().description("t"), topology.ledger
+    counting().register(topology)
+    with recorded(monkeypatch) as copies:
+        asked = topology.drpc("count").begin(3, key="k")
+        asked.begun.result(timeout=60)
+        assert ledger.run(calls.cancel(ledger.core, function, asked.request))
+    with pytest.raises(DRPCFailed, match="cancelled"):
+        asked.future.result(timeout=60)
+    forget_answers(topology)
+    again = topology.drpc("count").begin(3, key="k")
+    again.begun.result(timeout=60)
+    [answered] = [one for _, one in copies.sent if names_of(one) == ["answer_call"]]
+    ledger.store.send([answered])
+    with counting().work(topology):
+        assert again.future.result(timeout=60) == 3
+
+
+def test_a_late_begin_begins_no_call_that_was_taken_from_its_caller(topology: Topology) -> None:
+    function, ledger = counting().description("t"), topology.ledger
+    counting().register(topology)
+    own, doubt = function_keys.Function("t", "count"), Doubt("caller", ["k"])
+    [[seconds, _]] = ledger.store.send([Request(own.calls, ["TIME"])])
+    until = 1000 * (int(seconds) + scripts.VALID)
+    begin = scripts.begin_call(ledger.config, own, "k", doubt.caller, 60_000, 10, (b"", until))
+    assert ledger.store.send([begin]) == [[b"new"]]
+    ledger.run(in_doubt.clear(ledger.core, function, doubt))
+    assert [str(one) for one in ledger.store.send([begin])] == ["ACKER LATE"]
+    with counting().work(topology):
+        assert topology.drpc("count").execute(3, key="k") == 3

@@ -45,11 +45,6 @@ _MOST_DOUBTS = 1_000
 _REGISTRATIONS = 3
 """Attempts to write calls while their function is registered otherwise."""
 _GONE = "it was removed, or the store has lost it. Its workers register it again"
-_VALID = 300
-"""Seconds for which the begin of a call is carried out: half as long as an answer is kept, at least.
-
-So no late copy of it begins a call whose answer is forgotten.
-"""
 _FOLLOW = 2.5
 """Seconds after which the topology is checked for changes."""
 
@@ -210,8 +205,8 @@ class CallWriter:
         for _ in range(ATTEMPTS):
             seen, until = self._seen
             if seen is None or time.monotonic() >= until:
-                [seen] = yield from read_marks([self._own.removals], _VALID)
-                self._seen = seen, time.monotonic() + _VALID / 2
+                [seen] = yield from read_marks([self._own.removals], scripts.VALID)
+                self._seen = seen, time.monotonic() + scripts.VALID / 2
             replies = yield [
                 scripts.begin_call(
                     config,

@@ -86,7 +86,7 @@ TEMPORARY = {
     "fences", "suspect", "verdict", "stale", "applied", "trace", "traces", "skipped", "progress", "workers",
     "gathered", "gathering", "gone", "answer", "answers", "given", "result", "volumes", "early_rows",
     "removals", "listed", "named", "members", "receipts", "sent", "server", "txn",
-    "calls", "deadlines", "removed",
+    "calls", "deadlines", "removed", "withdrawn",
 }  # fmt: skip
 """Keys that always have a time to live."""
 
