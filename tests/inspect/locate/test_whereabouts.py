@@ -20,22 +20,23 @@ Move: TypeAlias = tuple[str, int, int, list[int]]
 PLANS = st.lists(st.integers(0, 4), max_size=4)
 READERS = st.sampled_from(["take", "take", "work", "work", "give_back"])
 MOVES = st.one_of(
-    st.tuples(st.just("emit"), st.integers(1, 5), st.sampled_from([1, 3, 1000]), PLANS),
-    st.tuples(READERS, st.integers(0, 3), st.integers(0, 9), PLANS),
+    st.tuples(st.just("emit"), st.integers(1, 9), st.sampled_from([1, 3, 1000]), PLANS),
+    st.tuples(READERS, st.integers(0, 3), st.integers(0, 16), PLANS),
     st.tuples(st.just("plain"), st.integers(1, 3), st.just(0), PLANS),
     st.tuples(st.sampled_from(["bolt", "outside", "fail"]), st.integers(0, 9), st.integers(0, 2), PLANS),
     st.tuples(st.just("expire"), st.just(0), st.just(0), PLANS),
 )
 FLOW: list[Move] = [
-    ("emit", 5, 3, []), ("take", 0, 0, []), ("work", 0, 3, [1, 3, 4, 2]), ("take", 1, 1, [0] * 4),
+    ("emit", 9, 3, []), ("take", 0, 0, []), ("work", 0, 9, [1, 3, 4, 2]), ("take", 1, 1, [0] * 4),
     ("plain", 2, 0, []), ("take", 3, 0, [0]), ("work", 3, 0, [1]), ("emit", 2, 1, []),
-    ("give_back", 1, 1, []), ("take", 1, 1, []), ("work", 1, 9, [4]), ("take", 1, 0, []),
+    ("give_back", 1, 1, []), ("take", 1, 1, [0] * 4), ("work", 1, 9, [4]), ("take", 1, 0, []),
     ("outside", 1, 0, []),
 ]  # fmt: skip
 
 
 @settings(max_examples=20)
 @given(history=st.lists(MOVES, min_size=3, max_size=12))
+@example(history=FLOW[:3])
 @example(history=FLOW)
 @example(history=[*FLOW, ("expire", 0, 0, []), ("emit", 1, 1, []), ("bolt", 0, 2, [0]), ("take", 0, 1, [])])
 def test_tuples_are_where_a_history_has_brought_them(
