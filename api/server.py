@@ -1,7 +1,9 @@
 """The service as a program: `acker serve`."""
 
 import logging
+import ssl
 import sys
+from dataclasses import dataclass
 
 import uvicorn
 
@@ -24,8 +26,32 @@ def check_address(settings: Settings, host: str) -> None:
         )
 
 
-def serve(settings: Settings, host: str, port: int) -> None:
-    """Serves until SIGINT or SIGTERM, whose handlers of before are called then.
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The certificate by which a service speaks TLS. key: "" if it is in the same file."""
+
+    file: str
+    key: str
+
+    @classmethod
+    def load(cls, file: str, key: str) -> "Certificate | None":
+        """Checks both files; None without any. Raises ValidationError."""
+        if not file:
+            if key:
+                raise ValidationError("--ssl-keyfile goes with --ssl-certfile")
+            return None
+        try:
+            # A key that is encrypted takes a password, for which nobody may be asked here.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file, key or None, password=b"")
+        except (OSError, ValueError) as error:
+            raise ValidationError(
+                f"--ssl-certfile {file}: expected PEM files of a certificate and its unencrypted key: {error}"
+            ) from None
+        return cls(file, key)
+
+
+def serve(settings: Settings, host: str, port: int, certificate: Certificate | None = None) -> None:
+    """Serves until SIGINT or SIGTERM, whose handlers of before are called then. certificate: for TLS.
 
     Raises ValidationError for an address that needs tokens, and SystemExit where it cannot begin.
     """
@@ -42,6 +68,8 @@ def serve(settings: Settings, host: str, port: int) -> None:
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=30,
         http=limited(settings),
+        ssl_certfile=certificate.file if certificate else None,
+        ssl_keyfile=certificate.key or None if certificate else None,
         # Only named proxies may report the address of their client.
         proxy_headers=bool(settings.proxies),
         forwarded_allow_ips=settings.proxies.replace(" ", ",") or None,
@@ -65,6 +93,7 @@ class _Server(uvicorn.Server):
         for listener in self.servers if self.started else []:
             host, port, *_ = listener.sockets[0].getsockname()
             shown = f"[{host}]" if ":" in host else host
-            sys.stdout.write(f"http://{shown}:{port}\n")
+            scheme = "https" if self.config.is_ssl else "http"
+            sys.stdout.write(f"{scheme}://{shown}:{port}\n")
             sys.stdout.flush()
-            logging.getLogger(__name__).info("serving on http://%s:%d", shown, port)
+            logging.getLogger(__name__).info("serving on %s://%s:%d", scheme, shown, port)

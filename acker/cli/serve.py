@@ -27,6 +27,12 @@ def serve(
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Start the embedded server beside it.")
     ] = False,
+    ssl_certfile: Annotated[
+        str, typer.Option(help="A PEM file of the service's certificate and its chain: serve by TLS.")
+    ] = "",
+    ssl_keyfile: Annotated[
+        str, typer.Option(help="A PEM file of its key, where that is not in the same file.")
+    ] = "",
     otel: Annotated[
         bool,
         typer.Option("--otel", help="Export traces by OpenTelemetry, as OTEL_EXPORTER_OTLP_ENDPOINT says."),
@@ -42,12 +48,13 @@ def serve(
     if embedded and url:
         raise ValidationError("--embedded starts a store of its own: it goes with no --url and no ACKER_URL")
     from api.asgi.dashboard import preparing
-    from api.server import check_address
+    from api.server import Certificate, check_address
     from api.server import serve as run
     from api.settings.settings import settings
 
     check_address(settings(url=url), host)
     check_port(port, host)
+    certificate = Certificate.load(ssl_certfile, ssl_keyfile)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)  # the service sets its own while it runs
@@ -66,7 +73,7 @@ def serve(
         Store(url, timeout=given.timeout, cluster=given.cluster).run(topology_names())
         # Programs can do without it, and people have to wait for it the first time only.
         stack.enter_context(preparing(_no_dashboard))
-        run(given, host, port)
+        run(given, host, port, certificate)
 
 
 def _no_dashboard(why: str) -> None:

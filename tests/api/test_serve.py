@@ -4,14 +4,17 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 
 from acker.collectors.topology import Topology
 from acker.embedded import EmbeddedServer
@@ -137,6 +140,24 @@ def test_a_log_of_text_names_author_and_refusal_too(new_server: Callable[..., Em
         lines = [line for line in service.log.read_text().splitlines() if "api.requests" in line]
     assert ['client="ann"' in lines[0], 'action="mute"' in lines[0]] == [True, True]
     assert ["WARNING" in lines[1], 'client="bob"' in lines[1]] == [True, True]
+
+
+def test_it_speaks_tls_by_its_certificate(new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    certificate, key = tmp_path / "service.pem", tmp_path / "key.pem"
+    issued.cert_chain_pems[0].write_to_path(str(certificate))
+    issued.private_key_pem.write_to_path(str(key))
+    trust = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    words = ("--ssl-certfile", str(certificate), "--ssl-keyfile")
+    with running("--url", new_server().url, *words, str(key)) as service:
+        assert service.address.startswith("https://127.0.0.1:")
+        with httpx.Client(base_url=service.address, verify=trust, timeout=patient.SECONDS) as client:
+            assert client.get("/readyz").status_code == 200
+            assert client.get("/api/v1/topologies").status_code == 200
+        assert service.end(signal.SIGTERM) == 0
+    assert "expected PEM files" in refused("--embedded", *words, str(certificate))
+    assert "goes with --ssl-certfile" in refused("--embedded", "--ssl-keyfile", str(key))
 
 
 def test_only_a_named_proxy_is_believed(new_server: Callable[..., EmbeddedServer]) -> None:

@@ -43,7 +43,7 @@ def running(*arguments: str, stderr: int | None = None, **environment: str) -> I
         assert process.stdout is not None
         try:
             address = process.stdout.readline().strip()
-            assert address.startswith("http://"), Path(log.name).read_text()
+            assert address.startswith(("http://", "https://")), Path(log.name).read_text()
             yield Running(address, process, Path(log.name))
         finally:
             process.kill()
