@@ -94,15 +94,22 @@ class Service:
         self._health.pop(name, None)
 
     async def of_each(
-        self, names: Iterable[str], read: Callable[[AsyncLedger], Awaitable[T]]
+        self,
+        names: Iterable[str],
+        read: Callable[[AsyncLedger], Awaitable[T]],
+        *,
+        background: bool = False,
     ) -> list[T | Damaged]:
-        """Reads each topology that is there, eight at a time; Damaged where one cannot be read."""
+        """Reads each topology that is there, eight at a time; Damaged where one cannot be read.
+
+        background: as of `ledger`.
+        """
         turns = asyncio.Semaphore(_AT_ONCE)
 
         async def read_one(name: str) -> T | Damaged | None:
             async with turns:
                 try:
-                    return await read(await self.ledger(name))
+                    return await read(await self.ledger(name, background=background))
                 except UnknownTopology:
                     return None
                 except Exception as error:  # noqa: BLE001 - it must not keep the others from being seen

@@ -1187,7 +1187,7 @@ export interface paths {
         };
         /**
          * Get Metrics
-         * @description Counters, gauges and latencies of all topologies, the first 200 by name.
+         * @description Counters, gauges and latencies of topologies; `acker_store_up` is 0, and alone, without the store.
          */
         get: operations["get_metrics"];
         put?: never;
@@ -15904,7 +15904,10 @@ export interface operations {
     };
     get_metrics: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Of these alone, as often as it is given; an unknown one is left out. Without any the first 200 by name. */
+                topology?: string[];
+            };
             header?: never;
             path?: never;
             cookie?: never;
