@@ -15,6 +15,7 @@ from acker.store.client import Store
 from acker.store.operation import Reply, Request, chain, command
 from acker.streams.commits import scripts as commit_scripts
 from acker.streams.staging import scripts as staging_scripts
+from acker.streams.staging.external import scripts as external_scripts
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
 
@@ -83,6 +84,7 @@ def test_each_script_gets_its_own_keys_and_arguments(valkey_url: str, valkey_raw
         ([advance(0, "committed", "tracked"), staging(ONE)], [0]),
         ([staging_scripts.extend_staged([b"{gone}"], 9), staging(ONE)], [0]),
         ([commit_scripts.check_delivered(b"{delivered}", "1-0", "2-0", "0" * 16), staging(ONE)], [0]),
+        ([external_scripts.check_epochs([keys.Stream("t", "gone")], ["1"]), staging(ONE)], [0]),
         ([begin(-1, "y"), staging(ONE)], [b"!ACKER commit -1 comes after commit 0 of the same writer"]),
     ],
 )

@@ -56,6 +56,8 @@ class Core:
     """The records of pauses of spouts, as rejected tracks had them (acker/ledger/settings/pauses.py)."""
     read_by: dict[str, object] = field(default_factory=dict, compare=False)
     """The readers of a stream with several, by its last answer (acker/streams/log/known_readers.py)."""
+    externals: dict[str, object] = field(default_factory=dict, compare=False)
+    """External streams that batches have received lately, by name (acker/spark/external/receiving.py)."""
     waits: object = field(default=None, compare=False)
     """The waits of all slabs, if it takes long to read them (acker/streams/downtime.py)."""
     one_server: bool | None = field(default=None, compare=False)

@@ -30,6 +30,7 @@ class BatchEnd:
         collector: Its collector.
         step: The step, to be registered.
         work: The commit.
+        at_hand: What is at hand for it.
         begun: When the batch was begun, on the monotonic clock.
         others: Other sources that its query reads.
         sleep: Waits for some seconds, where there is no room for its roots; its error ends the batch.
@@ -42,6 +43,7 @@ class BatchEnd:
     collector: Collector
     step: Step
     work: Commit
+    at_hand: AtHand
     begun: float
     others: tuple[str, ...] = ()
     sleep: Callable[[float], object] = time.sleep
@@ -55,7 +57,8 @@ class BatchEnd:
 
         Raises the errors of `acker.streams.commits.commit.commit`.
         """
-        core, at_hand = self.ledger.core, AtHand(afterwards=(self._follow(who, mine=True),))
+        core, at_hand = self.ledger.core, self.at_hand
+        at_hand.afterwards = (self._follow(who, mine=True),)
 
         def commit() -> bool:
             committing = commits.commit(core, writer, number, self.work, self._late.append, at_hand)

@@ -122,11 +122,10 @@ class Bolt(Shipped):
                 plan_check.check_inputs(ledger, verdict, inputs, stateless=self._options.stateless)
                 self._check_read(inputs)
             hint = "" if reads.anchored else _NO_COLUMN
-            work = replace(
-                committing.commit_of(ledger, collector, at, inputs, failed, hint), origin=reads.origin, by=by
-            )
+            work, at_hand = committing.commit_of(ledger, collector, at, inputs, failed, hint)
+            work = replace(work, origin=reads.origin, by=by)
             step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
-            end = BatchEnd(ledger, batch.sparkSession, collector, step, work, begun)
+            end = BatchEnd(ledger, batch.sparkSession, collector, step, work, at_hand, begun)
             end.others, end.sleep = verdict.others if verdict else (), sleep
             if not work.roots():  # else the notes of the batch are used once more
                 end.forgetting = lambda: [batch_inputs.forgetting(core, at)]

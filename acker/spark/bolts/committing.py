@@ -28,8 +28,10 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.store.operation import Operation, abreast
 from acker.streams.commits import anchoring, holding, record
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.known import AtHand
 from acker.streams.log.subscriptions import Range
 from acker.streams.sources.roots import Roots
+from acker.streams.staging import vectors
 
 T = TypeVar("T")
 
@@ -112,16 +114,21 @@ def commit_of(
     inputs: tuple[Range | Roots, ...],
     failed: str | None,
     hint: str = "",
-) -> Commit:
-    """Returns the commit of a batch. A failed batch emits nothing, and leaves held rows unchanged.
+) -> tuple[Commit, AtHand]:
+    """Returns the commit of a batch, and what is at hand for it.
+
+    A failed batch emits nothing, and leaves held rows unchanged.
 
     Raises AckerError if its staged rows do not belong to its inputs (acker/streams/commits/anchoring.py).
     """
     inputs = (*inputs, *collector.taken)
     if failed is None:
         staged = (*collector.staged, *collector.sends.staged)
-        sent, (received, _) = tuple(collector.sends.sent), collector.receipt()
-        commit = Commit(staged, (*inputs, *collector.resumed), sent=sent, received=received)
+        receipt, at_hand = collector.receipt()
+        sent = tuple(collector.sends.sent)
+        commit = Commit(staged, (*inputs, *collector.resumed), sent=sent, received=receipt.received)
+        looks = collector.sends.looks
+        at_hand.heads = {key: reply[: len(vectors.HEAD)] for key, reply in looks.items()}
         try:
             collector.life.check()  # rows staged after the end are missing in this commit
             some = batch_roots.untracked(ledger, at, commit.staged)
@@ -135,12 +142,23 @@ def commit_of(
                 untracked=some,
                 sent=commit.sent,
                 received=trees,
+                looks=looks,
             )
             ledger.run(checking)
         except BaseException:
             ledger.run(holding.discard(ledger.core, Commit(commit.staged)))
             raise
-        return commit
+        return commit, _sent_ahead(ledger, commit, at_hand)
     ledger.run(holding.discard(ledger.core, Commit(tuple(collector.staged))))
-    received, failing = collector.receipt(failed)
-    return Commit(failing, inputs, failed, received=received)
+    receipt, at_hand = collector.receipt(failed)
+    commit = Commit(receipt.staged, inputs, failed, received=receipt.received)
+    return commit, _sent_ahead(ledger, commit, at_hand)
+
+
+def _sent_ahead(ledger: Ledger, commit: Commit, at_hand: AtHand) -> AtHand:
+    """Sends receipts ahead of a commit that has to look at staged data in any case."""
+    looks = commit.segments() or commit.results() or commit.roots() or ledger.config.traces
+    if looks and at_hand.staging:
+        ledger.store.send(at_hand.staging)
+        at_hand.staging = ()
+    return at_hand

@@ -23,11 +23,14 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.records.staging import StagedRows
 from acker.spark.runtime.arrow import Function
 from acker.spark.runtime.scope import in_life
+from acker.streams.commits.contents import Commit
+from acker.streams.commits.known import AtHand
 from acker.streams.log import segments
 from acker.streams.log.segments import ANCHORS
 from acker.streams.staging import failed_rows, staging
 from acker.streams.staging.effects import EFFECT
 from acker.streams.staging.external.rows import receipts
+from acker.streams.staging.external.rows.at_once import Given
 from acker.streams.staging.external.rows.carriers import COLUMN
 from acker.streams.staging.staging import FAILED, Staged
 
@@ -239,24 +242,21 @@ class ExternalWork(BatchWork):
                     "nothing was committed: read the external rows by a query, or a frame, of their own"
                 )
 
-    def receipt(self, failed: str | None = None) -> tuple[tuple[str, ...], tuple[Staged, ...]]:
-        """Stores which rows are acked, and returns the ids of that for the commit, and trees to fail.
+    def receipt(self, failed: str | None = None) -> tuple[Commit, AtHand]:
+        """Returns a commit of the rows that are acked, and what is at hand for it.
 
         Args:
             failed: The cause of a failed batch, whose trees are staged to be failed.
-
-        Returns:
-            The ids of stored receipts, and the staged trees of a failed batch.
         """
-        if not self.received:
-            return (), ()
         core, ttl = self._ledger.core, self._how.ttl
+        if not self.received:
+            return Commit(), AtHand(given=Given())
         with self._of_batch():
-            found = receiving.receipts_of(self.received)
+            given = receiving.given(self.received)
         staged_id = segments.new_hex_id()
-        self._ledger.store.send([receipts.stage(core, staged_id, found, ttl)])
+        at_hand = AtHand(staging=[receipts.stage(core, staged_id, given.receipts, ttl)], given=given)
         trees = receiving.trees(self.received)
         if failed is None or not len(trees):
-            return (staged_id,), ()
+            return Commit(received=(staged_id,)), at_hand
         failures = self._ledger.run(staging.stage_failures(core, ttl, trees, [failed] * len(trees)))
-        return (staged_id,), (Staged(self.name, failures=tuple(failures)),)
+        return Commit((Staged(self.name, failures=tuple(failures)),), received=(staged_id,)), at_hand

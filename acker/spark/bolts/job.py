@@ -99,21 +99,20 @@ def job(
         if failed is not None:
             collector.evaluate_tracked()
         tracked = batch_roots.registered(ledger, at)
-    work = replace(committing.commit_of(ledger, collector, at, tracked, failed), by=by)
+    work, at_hand = committing.commit_of(ledger, collector, at, tracked, failed)
+    work = replace(work, by=by)
     rows = sum(segment.rows for _, segment in work.segments())
-    end = BatchEnd(ledger, spark, collector, Step(name, "job"), work, begun)
+    end = BatchEnd(ledger, spark, collector, Step(name, "job"), work, at_hand, begun)
     if run is not None:
         application = spark.conf.get("spark.app.id") or ""
         end.noting = lambda: [record.note_run(ledger.core, writer, application, rows)]
-    if tracked:
-        end.forgetting = lambda: [batch_roots.ending(ledger.core, at)]
+    ends = [batch_roots.ending(ledger.core, at)] if tracked else []
+    end.forgetting = lambda: [*ends, *([commits.forget(ledger.core, writer)] if run is None else [])]
     end.commit(f"job {name!r}", writer, 0)
     if before is not None:
         record.tell_run(
             f"run {run!r} of job {name!r}", before, rows, kept=bool(collector.taken) or bool(failed)
         )
-    if run is None:
-        ledger.run(commits.forget(ledger.core, writer))
 
 
 def _check_place(spark: SparkSession, name: str, run: str | None) -> None:

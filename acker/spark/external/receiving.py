@@ -7,6 +7,7 @@ are as they were listed need no second look.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -17,8 +18,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, LongType, StringType
 
-from acker.errors import ValidationError
+from acker.errors import StreamLost, ValidationError
 from acker.ledger import ids
+from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.spark.external import stamp_arrays
@@ -34,11 +36,14 @@ from acker.streams.log.segments import ANCHORS
 from acker.streams.staging.external import bits, declaring, serving
 from acker.streams.staging.external.declaring import External
 from acker.streams.staging.external.rows import receipts
+from acker.streams.staging.external.rows.at_once import Given
 from acker.streams.staging.external.rows.carriers import COLUMN
-from acker.streams.staging.external.rows.lookup import find_over, find_received
+from acker.streams.staging.external.rows.lookup import Learned, find_over, find_received
 from acker.streams.staging.external.rows.receipts import Receipt
 from acker.streams.staging.external.rows.stamps import Seal, Stamp
 
+_MOST_STREAMS = 256
+"""Streams that a process remembers."""
 _Fails: TypeAlias = dict[int, tuple[tuple[int, ...], bytes]]
 """Positions whose rows have failed: the trees of the row in the shard, and a cause."""
 
@@ -99,6 +104,7 @@ class Received:
         files: The files that all rows are read from, if they are known; if they did not change, one look is
             enough, too.
         known: The rows that the subscription had received before, if they are to be marked.
+        learned: Facts of the look-up for the commit.
     """
 
     ledger: Ledger
@@ -111,6 +117,7 @@ class Received:
     fixed: bool
     known: dict[Place, bytes] | None = None
     files: Files | None = None
+    learned: Learned = field(default_factory=Learned)
     fails: dict[Place, _Fails] = field(default_factory=dict)
 
     @property
@@ -170,6 +177,12 @@ class Received:
         return {place: positions for place, positions in both.items() if place not in self.over}
 
 
+def given(received: Sequence[Received]) -> Given:
+    """The receipts of a batch, and what is known of their segments. Called when the function has returned."""
+    heads = {key: reply for one in received for key, reply in one.learned.heads.items()}
+    return Given(receipts_of(received), max((one.learned.ttl for one in received), default=0), heads)
+
+
 def receipts_of(received: Sequence[Received]) -> list[Receipt]:
     """The rows to be acked, of each stream once. Called when the function has returned."""
     parts = dict[tuple[str, int, bytes], list[Received]]()
@@ -223,24 +236,49 @@ def receive(
         SubscriptionInUse: A live step of another name serves the subscription.
     """
     check_column(rows, stream)
-    core = ledger.core
+    core, config = ledger.core, ledger.config
+
+    def looked(external: External, slot: int, *first: Operation[Any]) -> Received:
+        look, learned = read_stamps(rows, Looker(config.ackers, config.name, stream, external)), Learned()
+        asked = {place: look.begun[place[0]] for place in look.rows}
+        asking: list[Operation[Any]] = [
+            serving.serve(core, stream, slot, subscription, step, shared=False),
+            find_over(core, stream, external, slot, asked, learned),
+        ]
+        if mark:
+            asking.append(find_received(core, slot, asked))
+        _, found, *marks = ledger.run(abreast([*first, *asking]))[len(first) :]
+        over = frozenset(place for place, is_over in found.items() if is_over)
+        known = marks[0] if mark else None
+        return Received(ledger, stream, rows, external, slot, look, over, fixed, known, files, learned)
+
+    external = core.externals.get(stream)
+    slot = _slot(external, subscription) if isinstance(external, External) else None
+    if isinstance(external, External) and slot is not None:
+        with suppress(_Changed, StreamLost):  # nothing was done then, so all is read again
+            return looked(external, slot, _unchanged(core, stream, external, slot, subscription))
     external = ledger.run(declaring.read(core, stream))
-    slots = [slot for slot, name in external.seen.items() if name == subscription]
-    slot = slots[0] if slots else ledger.run(subscriptions.subscribe(core, stream, subscription, "external"))
+    slot = _slot(external, subscription)
+    if slot is None:
+        slot = ledger.run(subscriptions.subscribe(core, stream, subscription, "external"))
     external.seen[slot] = subscription
-    config = ledger.config
-    look = read_stamps(rows, Looker(config.ackers, config.name, stream, external))
-    asked = {place: look.begun[place[0]] for place in look.rows}
-    asking: list[Operation[Any]] = [
-        serving.serve(core, stream, slot, subscription, step, shared=False),
-        find_over(core, stream, external, slot, asked),
-    ]
-    if mark:
-        asking.append(find_received(core, slot, asked))
-    _, found, *marks = ledger.run(abreast(asking))
-    over = frozenset(place for place, is_over in found.items() if is_over)
-    known = marks[0] if mark else None
-    return Received(ledger, stream, rows, external, slot, look, over, fixed, known, files)
+    if len(core.externals) >= _MOST_STREAMS:
+        core.externals.clear()
+    core.externals[stream] = external
+    return looked(external, slot)
+
+
+class _Changed(Exception):
+    """A stream is not the one that this process has known."""
+
+
+def _unchanged(core: Core, stream: str, external: External, slot: int, subscription: str) -> Operation[None]:
+    if not (yield from declaring.is_unchanged(core, stream, external, slot, subscription)):
+        raise _Changed
+
+
+def _slot(external: External, subscription: str) -> int | None:
+    return next((slot for slot, name in external.seen.items() if name == subscription), None)
 
 
 def check_column(rows: DataFrame, stream: str) -> None:

@@ -22,12 +22,13 @@ from acker.spark.external import reports, verdicts
 from acker.spark.external.receiving import Received
 from acker.spark.external.reports import Report
 from acker.spark.external.sinks import NEVER_SKIP, WHOLE, Sink, SinkWriter
-from acker.spark.external.stamping import Rereader, Stamper, arrow_column, count_tokens
+from acker.spark.external.stamping import OWN, Rereader, Stamper, arrow_column, tokens_of
 from acker.spark.queries import batch_inputs, batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.runtime.arrow import map_in_arrow
 from acker.store import keys
-from acker.store.operation import Operation, abreast, command
+from acker.store.operation import Operation, Reply, abreast, command
+from acker.streams.commits import anchoring
 from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.log.subscriptions import HOLD_TTL, Range
 from acker.streams.staging.external import declaring
@@ -46,8 +47,8 @@ With 1,000 rows the driver and the store take 2.5 times as long for a batch.
 """
 PERSIST = "persist"
 """The field of a stream whose rows are persisted, because a sink has evaluated them twice."""
-_OWN = "_acker_own"
 _TOGETHER = 500
+_MOST_LOOKS, _LOOK_BYTES = 256, 1 << 20
 _TXN = "spark.databricks.delta.write.txnAppId"
 _BEGUN = b"run:"
 """A note of this form says that a run has begun to write, and no more."""
@@ -79,6 +80,7 @@ class Sends:
         sent: The segments, for the commit.
         staged: Facts about the anchors of the rows, for the check of the commit.
         inputs: The inputs of the batch at the last call.
+        looks: Replies to `acker.streams.commits.anchoring.look` for the vectors of sent segments.
     """
 
     ledger: Ledger
@@ -86,6 +88,7 @@ class Sends:
     sent: list[Sending] = field(default_factory=list)
     staged: list[Staged] = field(default_factory=list)
     inputs: Inputs = field(default_factory=Inputs)
+    looks: dict[bytes, Reply] = field(default_factory=dict)
     _thread: int = field(default_factory=threading.get_ident)
     _given: set[tuple[str, str]] = field(default_factory=set)
     _places: dict[str, str] = field(default_factory=dict)
@@ -173,8 +176,9 @@ class Sends:
         asked: list[Operation[Any]] = [
             sending.hold(core, written.sent, *noting),
             batch_roots.read_sources(core, self.batch),
+            self._look(written.sent),
         ]
-        held, tracked = yield from abreast(asked)
+        held, tracked, _ = yield from abreast(asked)
         if tracked and written.inputs:
             yield [command("HSET", key, name, replace(written, inputs="").dump())]
         if not held:
@@ -183,6 +187,13 @@ class Sends:
                 "ended, or the store has lost them: nothing of the batch takes effect. Raise the setting "
                 "stamp_ttl of the topology if a write takes so long"
             )
+
+    def _look(self, sent: Sequence[Sending]) -> Operation[None]:
+        """Reads the vectors of sent segments for the commit and its check, if they are few."""
+        places = [key for key, _ in sending.places(self.ledger.core, sent)]
+        size = sum(segment.bytes * len(segment.slots) for one in sent for segment, _ in one.segments)
+        if places and len(self.looks) + len(places) <= _MOST_LOOKS and size <= _LOOK_BYTES:
+            self.looks.update(zip(places, (yield [anchoring.look(key) for key in places]), strict=True))
 
     def forgetting(self) -> Operation[None]:
         """Deletes the notes of a batch that is committed, and of batches before it."""
@@ -300,9 +311,9 @@ class Write:
         """Rows that are evaluated once, and kept; what evaluates them reports that."""
         kept = stamped.persist(StorageLevel.MEMORY_AND_DISK)
         self.kept.append(kept)
-        named = kept.select(COLUMN, F.spark_partition_id().alias(_OWN))
-        filled = map_in_arrow(named, _tokens, f"{_OWN} int, tokens string").collect()
-        self._filled = {row[_OWN]: row["tokens"] for row in filled}
+        named = kept.select(COLUMN, F.spark_partition_id().alias(OWN))
+        filled = map_in_arrow(named, tokens_of, f"{OWN} int, tokens string").collect()
+        self._filled = {row[OWN]: row["tokens"] for row in filled}
         again = arrow_column(rereader, [StringType(), IntegerType()], F.col(COLUMN), F.spark_partition_id())
         return kept.withColumn(COLUMN, again)
 
@@ -372,22 +383,6 @@ def _written(text: bytes | None) -> Written | None:
         return Written.load(text)
     except UnreadableRecord:
         return None
-
-
-def _tokens(batches: Any) -> Any:
-    """Yields the number of a partition, and the tokens of its stamps; nothing for one without rows."""
-    import pyarrow as pa
-
-    partition, tokens = -1, dict[str, int]()
-    for batch in batches:
-        if batch.num_rows:
-            partition = batch.column(1)[0].as_py()
-        count_tokens(batch.column(0), tokens)
-    if partition < 0:
-        return
-    yield pa.RecordBatch.from_pydict(
-        {_OWN: pa.array([partition], pa.int32()), "tokens": [repr(sorted(tokens.items()))]}
-    )
 
 
 def _sending(stream: str, external: External, by_partition: dict[int, Report]) -> Sending:

@@ -35,6 +35,8 @@ from acker.streams.staging.external.segments import MOST_TREES, Stamped
 
 _STAGED = 32
 """Segments that are staged together."""
+OWN = "_acker_own"
+"""The column of `tokens_of` that has the number of a partition."""
 Parts = Iterator[tuple[pa.Array, pa.Array]]
 
 
@@ -207,6 +209,20 @@ def count_tokens(stamps: pa.Array, tokens: dict[str, int]) -> None:
     letters = pc.utf8_slice_codeunits(stamps.drop_null(), 5, 23)
     for counted in letters.value_counts().to_pylist():
         tokens[counted["values"]] = tokens.get(counted["values"], 0) + counted["counts"]
+
+
+def tokens_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the number of a partition, and the tokens of its stamps; nothing for one without rows."""
+    partition, tokens = -1, dict[str, int]()
+    for batch in batches:
+        if batch.num_rows:
+            partition = batch.column(1)[0].as_py()
+        count_tokens(batch.column(0), tokens)
+    if partition < 0:
+        return
+    yield pa.RecordBatch.from_pydict(
+        {OWN: pa.array([partition], pa.int32()), "tokens": [repr(sorted(tokens.items()))]}
+    )
 
 
 def arrow_column(

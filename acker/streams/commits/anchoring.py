@@ -24,7 +24,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.slabs import sections
 from acker.store import keys
-from acker.store.operation import Operation, Reply, abreast, command
+from acker.store.operation import Operation, Reply, Request, abreast, command
 from acker.store.records import passing_over, readable
 from acker.streams.log import segments, subscriptions
 from acker.streams.log.segments import ANCHORS, Segment
@@ -33,6 +33,7 @@ from acker.streams.sources.roots import Roots
 from acker.streams.staging import results, staging, vectors
 from acker.streams.staging.external.rows.sending import Sending
 from acker.streams.staging.staging import Staged
+from acker.streams.staging.vectors import NO_HEADS
 
 _TOGETHER = 256
 """Staged vectors that are asked for together, if they are small."""
@@ -47,16 +48,21 @@ _Out: TypeAlias = tuple[str, bytes, int]
 
 
 class _Read(NamedTuple):
-    """A batch's input: segments, each with its stream and slot, roots, and trees of external rows."""
+    """A batch's input: segments, each with its stream and slot, roots, and trees of external rows.
+
+    looks: Vectors of staged rows that were read before.
+    """
 
     segments: Sequence[tuple[str, int, Segment]]
     roots: Sequence[Roots]
     trees: Ids
+    looks: Mapping[bytes, Reply]
 
 
 def check(
     core: Core, staged: Sequence[Staged], inputs: Sequence[Range | Roots], *, hint: str = "",
     untracked: bool = False, sent: Sequence[Sending] = (), received: Ids | None = None,
+    looks: Mapping[bytes, Reply] = NO_HEADS,
 ) -> Operation[None]:  # fmt: skip
     """Raises AckerError if staged rows have no anchors, or are anchored to trees of no input.
 
@@ -70,6 +76,7 @@ def check(
         untracked: True if the batch has also read rows without trees.
         sent: Segments of external streams that the batch has sent.
         received: The trees of rows of external streams that the batch has received.
+        looks: Replies to `look` for the vectors of sent segments, by key.
 
     Raises:
         ReaderFenced: An input no longer belongs to its reader, and a row seems to have no tree for that
@@ -102,7 +109,7 @@ def check(
             if not some:
                 _refuse_treeless(staged)
     try:
-        all_read, given = _Read(read, roots, trees), np.array(giving, dtype=np.int64)
+        all_read, given = _Read(read, roots, trees, looks), np.array(giving, dtype=np.int64)
         yield from _check_trees(core, staged, all_read, failing, given, sent)
     except AckerError:
         if not gone:
@@ -210,7 +217,7 @@ def _check_shard(
     """Checks the staged rows of a shard; returns the trees in it that the batch has read."""
     asked: list[Operation[Any]] = [
         _trees_read(core, shard, read),
-        _read(core, [(key, size) for _, key, size in out]),
+        _read(core, [(key, size) for _, key, size in out], read.looks),
     ]
     trees, emitted = yield from abreast(asked)
     if trees is not None:
@@ -267,48 +274,69 @@ def _check_known(trees: Ids, anchors: Ids, rows: str) -> None:
         )
 
 
-def _read(core: Core, places: Sequence[tuple[bytes, int]]) -> Operation[list[list[Ids] | None]]:
+def look(key: bytes) -> Request:
+    """A request for the head of staged vectors, and for their first chunk: most have no other."""
+    return command("HMGET", key, *vectors.HEAD, *(f"{name}:0" for name in _PARTS))
+
+
+def _read(
+    core: Core, places: Sequence[tuple[bytes, int]], looks: Mapping[bytes, Reply] = NO_HEADS
+) -> Operation[list[list[Ids] | None]]:
     """The trees of staged vectors (lua/streams/staging/stage.lua), a part for each chunk.
 
-    A vector that is gone has None. A few vectors are read at a time, by about their bytes.
+    A vector that is gone has None. A few vectors are read at a time, by about their bytes. looks: replies to
+    `look`.
     """
     trees: list[list[Ids] | None] = []
     part, size = list[bytes](), 0
     for key, vector_bytes in places:
         if part and (len(part) == _TOGETHER or size + vector_bytes > _READ_BYTES):
-            trees += yield from _read_few(core, part)
+            trees += yield from _read_few(core, part, looks)
             part, size = [], 0
         part.append(key)
         size += vector_bytes
     if part:
-        trees += yield from _read_few(core, part)
+        trees += yield from _read_few(core, part, looks)
     return trees
 
 
-def _read_few(core: Core, places: Sequence[bytes]) -> Operation[list[list[Ids] | None]]:
-    heads = yield [vectors.head(key) for key in places]
-    trees: list[list[Ids] | None] = [None if head[0] is None else [] for head in heads]
+def _read_few(
+    core: Core, places: Sequence[bytes], looks: Mapping[bytes, Reply]
+) -> Operation[list[list[Ids] | None]]:
+    asked = [key for key in places if key not in looks]
+    read = dict(zip(asked, (yield [look(key) for key in asked]) if asked else (), strict=True))
+    replies = [read[key] if key in read else looks[key] for key in places]
+    trees: list[list[Ids] | None] = [None if reply[0] is None else [] for reply in replies]
     waiting: list[tuple[int, bytes, int, list[bytes]]] = []
-    for place, (key, head) in enumerate(zip(places, heads, strict=True)):
+    for place, (key, reply) in enumerate(zip(places, replies, strict=True)):
+        head, parts = reply[: len(vectors.HEAD)], reply[len(vectors.HEAD) :]
         if head[0] is not None:
             chunks = readable(partial(vectors.chunks, key), head, core.config.name)
             if chunks is None:
                 trees[place] = None
                 continue
-            waiting += [(place, key, number, slabs) for number, (_, slabs) in enumerate(chunks)]
+            for number, (_, slabs) in enumerate(chunks):
+                if number:
+                    waiting.append((place, key, number, slabs))
+                else:
+                    _add_chunk(trees, place, slabs, parts)
     for first in range(0, len(waiting), _CHUNKS):
         part = waiting[first : first + _CHUNKS]
         replies = yield [
             command("HMGET", key, *(f"{name}:{number}" for name in _PARTS)) for _, key, number, _ in part
         ]
         for (place, _, _, slabs), reply in zip(part, replies, strict=True):
-            parts = trees[place]
-            if parts is not None:
-                try:
-                    parts.append(_chunk(slabs, reply))
-                except (TypeError, ValueError):  # damaged, or acked meanwhile
-                    trees[place] = None
+            _add_chunk(trees, place, slabs, reply)
     return trees
+
+
+def _add_chunk(trees: list[list[Ids] | None], place: int, slabs: Sequence[bytes], reply: Reply) -> None:
+    parts = trees[place]
+    if parts is not None:
+        try:
+            parts.append(_chunk(slabs, reply))
+        except (TypeError, ValueError):  # damaged, or acked meanwhile
+            trees[place] = None
 
 
 def _chunk(slabs: Sequence[bytes], reply: Reply) -> Ids:

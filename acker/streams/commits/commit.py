@@ -29,10 +29,11 @@ from acker.streams.commits.publishing import RowsLost
 from acker.streams.commits.run import Forgotten, Found, InCluster, Run
 from acker.streams.log.subscriptions import HOLD_TTL
 from acker.streams.sources import tracking
+from acker.streams.staging.external.rows.sending import NeedsLook
 from acker.streams.staging.late import Late
 
 _log = logging.getLogger(__name__)
-_GONE_ON = (Forgotten, Found, InCluster, Lack, RowsLost)
+_GONE_ON = (Forgotten, Found, InCluster, Lack, NeedsLook, RowsLost)
 
 
 def commit(

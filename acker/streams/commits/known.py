@@ -24,6 +24,7 @@ from acker.streams.sources import roots, tracking
 from acker.streams.sources.kept_rows import Settling
 from acker.streams.sources.roots import Roots
 from acker.streams.staging import acks, effects, results, skipped, staging, vectors
+from acker.streams.staging.external.rows.at_once import Given
 from acker.streams.staging.skipped import Skipped
 from acker.streams.staging.vectors import NO_HEADS, StagedVectors, VectorKey
 
@@ -44,6 +45,10 @@ class AtHand:
     """The replies to `acker.streams.staging.vectors.head` for the inputs."""
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
     """The rows of its roots, by id; their spouts are registered."""
+    given: Given | None = None
+    """The received rows of external streams, if any. With it, one server carries out at once all that the
+    commit sends and receives of such streams. `heads` has the vectors of sent segments then.
+    """
     settling: Settling | None = None
     """The outcomes that the commit settles."""
     afterwards: Sequence[Operation[Any]] = ()

@@ -27,15 +27,14 @@ from acker.streams.log.subscriptions import MOST_GIVEN, Delivery, Range
 from acker.streams.sources import columns, kept_rows, roots, tracking
 from acker.streams.staging import acks, effects, late, results, skipped, staging, traced, vectors
 from acker.streams.staging.acks import Acked, Parts
-from acker.streams.staging.external.rows import receipts, sending
+from acker.streams.staging.external.rows import at_once, receipts, sending
 from acker.streams.staging.late import Late
 from acker.streams.staging.skipped import Left, Skipped
 from acker.streams.staging.staging import FAILED
 from acker.streams.staging.vectors import NOTHING_LEFT, Applied, CommitProgress, VectorKey
 from acker.streams.upkeep import retention
 
-_SPENT = 1_000
-_FEW_STREAMS = 16
+_SPENT, _FEW_STREAMS = 1_000, 16
 _FAIL_WEIGHT, _BURY_WEIGHT = 26_000, 1_000
 
 
@@ -55,6 +54,7 @@ class Plan:
         self.acked: dict[Range, Acked] = {}
         self.emitted, self.known = Applied(), Known(run.core, work, at_hand)
         self.held: dict[str, Sequence[Reply]] = {}  # about the size of streams when the commit ended
+        self.given = at_hand.given if run.one_server else None
         self.sent = sending.places(self.core, work.sent)
         emitted = Counter(shard for _, shard in (*self.known.places(work.segments()), *self.sent))
         stay = 1000 * run.core.config.stamp_ttl if work.received else 0
@@ -125,7 +125,9 @@ class Plan:
         def note(applied: Applied) -> None:
             self.emitted = self.emitted.plus(applied)
 
-        if self.sent or self.work.sent:  # some may be for nobody any more
+        if self.given is not None:
+            yield from self.run.do(*sending.announce_all(self.core, self.work.sent), stops=True)
+        elif self.sent or self.work.sent:  # some may be for nobody any more
             self.sent = yield from self.run.follow(sending.announce(self.core, self.work.sent, self.progress))
         yield from self._apply([*self.known.places(members), *self.sent], "1", note, ours=True)
         yield from self._trace(events)
@@ -155,9 +157,8 @@ class Plan:
             read = yield from vectors.read_staged(asked, self.at_hand.heads, ours=ours)
             heads = self.known.vectors | read
             calls = vectors.calls_of(self.core, part, heads, to, self.progress, left or NOTHING_LEFT)
-            yield from self.run.do(
-                [call for call, _ in calls], answered, weights=[weight for _, weight in calls]
-            )
+            weights = [weight for _, weight in calls]
+            yield from self.run.do([call for call, _ in calls], answered, weights=weights)
 
     def fail(self) -> Operation[None]:
         """Fails the trees that tasks staged to be failed."""
@@ -198,10 +199,9 @@ class Plan:
 
             wanted = [digest for digest in digests[staged_id] if digest not in released]
             yield from run.do(effects.requests(core, horizon, wanted, self.known.times), check, stops=True)
-        name = core.config.name
-        yield from self._drop([keys.effects(name, staged_id) for staged_id, _ in work.effects()])
+        yield from self._drop([keys.effects(core.config.name, staged_id) for staged_id, _ in work.effects()])
         # Released segments are dropped last: until then a commit that was cut can be finished.
-        yield from self._drop([keys.effects(name, staged_id) for staged_id in work.released()])
+        yield from self._drop([keys.effects(core.config.name, staged_id) for staged_id in work.released()])
 
     def _drop(self, spent: Sequence[bytes]) -> Operation[None]:
         parts = (spent[first : first + _SPENT] for first in range(0, len(spent), _SPENT))
@@ -259,9 +259,13 @@ class Plan:
         Rows that the reader had before are deleted now: Spark may run a batch again until it has logged its
         end, and it logs that before it begins another batch.
         """
-        if self.work.received or self.sent:
-            of_rows = receipts.receive(self.core, self.work.received, self.progress, self.sent)
-            yield from self.run.follow(of_rows)
+        if self.given is not None:
+            for step in at_once.steps(self.core, self.given, self.progress, self.sent):
+                yield from self.run.do(step.requests, step.then, stops=step.stops, weights=step.weights)
+        elif self.work.received or self.sent:
+            yield from self.run.follow(
+                receipts.receive(self.core, self.work.received, self.progress, self.sent)
+            )
         for read_range in self.work.ranges():
             left_out = yield from self.known.skipped(read_range)
             members = yield from self.known.delivered(read_range)
@@ -288,9 +292,8 @@ class Plan:
             yield from self._trace(events)
             yield from self._drop(parts.spent)
         else:
-            yield from self.run.follow(
-                acks.fail_segments(core, read_range, members, self.work.failed, self.progress)
-            )
+            failing = acks.fail_segments(core, read_range, members, self.work.failed, self.progress)
+            yield from self.run.follow(failing)
 
         def count(reply: Reply) -> None:
             self.acked[read_range] = self.acked[read_range].plus(segments=int(reply))
@@ -335,9 +338,7 @@ class Plan:
         """Settles outcomes, if the commit was made for that."""
         if self.work.settled is None:
             return
-        settling = self.at_hand.settling
-        if settling is None:
-            settling = yield from kept_rows.read_settling(self.core, self.work.settled)
+        settling = self.at_hand.settling or (yield from kept_rows.read_settling(self.core, self.work.settled))
         yield from self.run.do(settling.buries, weight=_BURY_WEIGHT)
         yield from self.run.do(settling.settles, weight=_BURY_WEIGHT)
         yield from self.run.do(settling.confirms, settling.confirmed, weight=_BURY_WEIGHT)

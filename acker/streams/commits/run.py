@@ -339,7 +339,8 @@ class Run:
         if isinstance(member.request, Call):
             if self.core.note_spouts(member.request.shard, reply):
                 return False
-            if isinstance(reply, redis.ResponseError) and not member.request.stamp:
+            full = isinstance(reply, redis.ResponseError) and str(reply).startswith("FULL")
+            if isinstance(reply, redis.ResponseError) and not member.request.stamp and not full:
                 raise StoreError(str(reply))
             if member.request.tracks and isinstance(reply, bytes) and b"A" in reply:
                 self.core.note_tracked(member.request, member.declared)

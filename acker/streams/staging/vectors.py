@@ -280,9 +280,13 @@ def _call(
     )  # fmt: skip
 
 
+HEAD = ("state", "layout", "slabs", "words")
+"""The fields of staged vectors that `chunks` needs."""
+
+
 def head(key: bytes) -> Request:
-    """A request for the fields of staged vectors that `chunks` needs."""
-    return command("HMGET", key, "state", "layout", "slabs", "words")
+    """A request for the fields `HEAD` of staged vectors."""
+    return command("HMGET", key, *HEAD)
 
 
 @dataclass(frozen=True, slots=True)

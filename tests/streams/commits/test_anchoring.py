@@ -40,7 +40,7 @@ def root(ledger: Ledger, number: int) -> Roots:
     return one
 
 
-def test_a_check_takes_three_exchanges_with_the_store(ledger: Ledger) -> None:
+def test_a_check_takes_two_exchanges_with_the_store(ledger: Ledger) -> None:
     anchors, failed = emit(ledger, 3000), emit(ledger, 500)
     staged = (stage(ledger, anchors), fail(ledger, failed.tolist()))
     checking, flights = anchoring.check(ledger.core, staged, (take(ledger, "lines"),)), 0
@@ -49,7 +49,7 @@ def test_a_check_takes_three_exchanges_with_the_store(ledger: Ledger) -> None:
         while True:
             flights += 1
             requests = checking.send(ledger.store.send(requests))
-    assert flights == 3
+    assert flights == 2
 
 
 def test_rows_of_what_was_read_pass_whatever_their_slabs_are(ledger: Ledger) -> None:

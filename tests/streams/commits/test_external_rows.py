@@ -1,6 +1,7 @@
 """Commits that send and receive rows of external streams: their vectors once, their bits behind all emits."""
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -11,19 +12,23 @@ from acker import Topology
 from acker.errors import StagingExpired
 from acker.ledger import ids
 from acker.store import keys
-from acker.store.operation import command
+from acker.store.operation import Operation, command
 from acker.streams import Stream
 from acker.streams.commits import commit as commits
+from acker.streams.commits import record
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.known import AtHand
 from acker.streams.log import segments
-from acker.streams.staging import staging
-from acker.streams.staging.external import bits, declaring
+from acker.streams.staging import staging, vectors
+from acker.streams.staging.external import bits, declaring, receiving
 from acker.streams.staging.external.rows import receipts, sending
+from acker.streams.staging.external.rows.at_once import Given
 from acker.streams.staging.external.rows.receipts import Receipt
 from acker.streams.staging.external.rows.sending import Sending
 from acker.streams.staging.external.rows.stamps import Seal, Stamp
 from acker.streams.staging.external.segments import Stamped
 from acker.streams.staging.staging import Staged
+from acker.streams.staging.vectors import CommitProgress
 from tests.helpers.builders.external import source, work
 from tests.helpers.builders.streaming import consume, stage, take
 from tests.helpers.faults.cuts import as_in_a_cluster, script_by_script
@@ -41,10 +46,14 @@ def topology(url: str) -> Iterator[Topology]:
 
 
 class Batch:
-    """A batch of a step between `items` and `words`, of rows that a plain program has sent."""
+    """A batch of a step between `items` and `words`, of rows that a plain program has sent.
 
-    def __init__(self, topology: Topology, *, tracked: bool = True) -> None:
-        self.topology, self.ledger = topology, topology.ledger
+    at_once: its caller has at hand what its commit needs, as a driver has.
+    """
+
+    def __init__(self, topology: Topology, *, tracked: bool = True, at_once: bool = False) -> None:
+        self.topology, self.ledger, self.at_once = topology, topology.ledger, at_once
+        self.receipts = dict[str, Receipt]()
         topology.incoming("items", subscription="split")
         topology.incoming("words", subscription="count")
         self.headers = source(topology, ROWS, rows=1)
@@ -73,7 +82,9 @@ class Batch:
         fails: receipts.Fails = {}
         bitmaps = {place: (bits.pack(positions), fails) for place, positions in worked.items()}
         found = Receipt("items", slot, external.epoch.decode(), 1, {}, receipts.packed(bitmaps))
-        self.ledger.store.send([receipts.stage(core, staged_id, [found], 3600)])
+        self.receipts[staged_id] = found
+        if not self.at_once:
+            self.ledger.store.send([receipts.stage(core, staged_id, [found], 3600)])
         return staged_id
 
     def sent(self) -> tuple[Sending, list[str]]:
@@ -100,6 +111,27 @@ class Batch:
         of = staging.stage_failures(core, 3600, np.array(anchors[:1], dtype=np.int64), ["bad"])
         return Staged("", failures=tuple(self.ledger.run(of))), here.count(here[0])
 
+    def commit(self, number: int, found: Commit) -> Operation[bool]:
+        """The commit, by its caller."""
+        return commits.commit(self.ledger.core, "w", number, found, at_hand=self._at_hand(found))
+
+    def _at_hand(self, found: Commit) -> AtHand | None:
+        if not self.at_once:
+            return None
+        core, ours = self.ledger.core, [self.receipts[staged_id] for staged_id in found.received]
+        parts = receiving.parts_of_rows(core, receipts.rows(ours))
+        received = [key for part in parts for key, _ in part.places()]
+        sent = [key for key, _ in sending.places(core, found.sent)]
+        requests = [*map(receiving.head, received), *map(vectors.head, sent)]
+        replies = self.ledger.store.send(requests) if requests else []
+        heads = dict(zip(received, replies, strict=False))
+        given = Given(ours, core.config.stamp_ttl, heads)
+        staging = [
+            receipts.stage(core, staged_id, [one], 3600)
+            for staged_id, one in zip(found.received, ours, strict=True)
+        ]
+        return AtHand(staging, given=given, heads=dict(zip(sent, replies[len(received) :], strict=True)))
+
     def acked(self) -> int:
         return self.topology.counters()["acked"]
 
@@ -109,14 +141,14 @@ class Batch:
         self.topology.flush()
 
 
-@pytest.fixture
-def batch(topology: Topology) -> Batch:
-    return Batch(topology)
+@pytest.fixture(params=[False, True], ids=["step by step", "at once"])
+def batch(topology: Topology, request: pytest.FixtureRequest) -> Batch:
+    return Batch(topology, at_once=request.param)
 
 
 def test_its_rows_are_in_the_trees_before_what_it_received_is_acked(batch: Batch) -> None:
     found, stamps = batch.work()
-    assert batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+    assert batch.ledger.run(batch.commit(0, found))
     assert batch.acked() == 0
     batch.count(stamps[:-1])
     assert batch.acked() == 0  # a segment is acked when all of its rows were worked on
@@ -129,8 +161,51 @@ def test_words_that_were_counted_before_the_commit_count(batch: Batch) -> None:
     found, stamps = batch.work()
     batch.count(stamps)
     assert batch.acked() == 0
-    assert batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+    assert batch.ledger.run(batch.commit(0, found))
     assert batch.acked() == ROWS
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_what_a_driver_has_at_hand_is_committed_by_one_exchange(topology: Topology, early: bool) -> None:
+    batch = Batch(topology, at_once=True)
+    found, stamps = batch.work()
+    if early:
+        batch.count(stamps)
+    going = Stepping(batch.ledger, batch.commit(0, found))
+    going.lose_reply()
+    going.go_on(1)
+    assert batch.ledger.run(record.is_done(batch.ledger.core, "w", 0))
+    assert not going.ended  # notes of announced segments are left, and full segments
+    for _ in range(2):  # the driver is gone: the ticker does it
+        pass_time(topology.ledger)
+    if not early:
+        batch.count(stamps)
+    assert batch.acked() == ROWS
+    assert topology.counters()["late"] == topology.counters()["orphaned"] == 0
+
+
+def test_rows_of_a_stream_that_was_made_anew_meanwhile_do_not_count(batch: Batch) -> None:
+    found, stamps = batch.work()
+    batch.ledger.store.send([command("HSET", keys.Stream("t", "items").subscriptions, "epoch", "1")])
+    assert batch.ledger.run(batch.commit(0, found))
+    batch.count(stamps)
+    assert batch.acked() == 0
+
+
+def test_nothing_is_acked_where_a_shard_has_lost_what_was_emitted(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script_by_script(monkeypatch)
+    found, stamps = batch.work()
+    going = Stepping(batch.ledger, batch.commit(0, found))
+    going.until("receive")
+    core = batch.ledger.core
+    progress = CommitProgress.of_commit("w", 0, found.dump(), Counter(), None)
+    lost = [command("UNLINK", progress.key(core, shard.number)) for shard in core.shards]
+    assert sum(batch.ledger.store.send(lost)) > 0
+    going.go_on()
+    batch.count(stamps)
+    assert batch.acked() == 0
 
 
 @pytest.mark.parametrize("cut", [script_by_script, as_in_a_cluster])
@@ -139,17 +214,17 @@ def test_a_commit_that_is_cut_anywhere_is_finished_by_another_process(
     batch: Batch, monkeypatch: pytest.MonkeyPatch, cut: Callable[[pytest.MonkeyPatch], None], early: bool
 ) -> None:
     cut(monkeypatch)
-    core, ended, number = batch.ledger.core, False, 0
+    ended, number = False, 0
     while not ended:
         found, stamps = batch.work()
         before = batch.acked()
         if early:
             batch.count(stamps)
-        going = Stepping(batch.ledger, commits.commit(core, "w", number, found))
+        going = Stepping(batch.ledger, batch.commit(number, found))
         going.go_on(number)
         ended = going.ended
         other, others = batch.work()  # the batch runs again, with other segments
-        mine = batch.ledger.run(commits.commit(core, "w", number, other))
+        mine = batch.ledger.run(batch.commit(number, other))
         counted = others if mine else stamps
         if not early or mine:
             assert batch.acked() == before, number
@@ -167,7 +242,7 @@ def test_a_stream_that_was_removed_takes_nothing_and_nothing_is_acked(batch: Bat
     found, _ = batch.work()
     subscriptions = keys.Stream("t", "words").subscriptions
     batch.ledger.store.send([command("HSET", subscriptions, "stamp_key:0", "00" * 32)])
-    assert batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+    assert batch.ledger.run(batch.commit(0, found))
     assert batch.acked() == 0
 
 
@@ -175,7 +250,7 @@ def test_a_subscription_that_was_dropped_meanwhile_owes_nothing(batch: Batch) ->
     batch.topology.incoming("words", subscription="other")
     found, stamps = batch.work()
     Stream(batch.ledger, "words").unsubscribe("other")
-    assert batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+    assert batch.ledger.run(batch.commit(0, found))
     batch.count(stamps)
     assert batch.acked() == ROWS
 
@@ -186,7 +261,7 @@ def test_segments_of_which_only_bits_are_left_are_refused(batch: Batch) -> None:
     batch.ledger.store.send([command("UNLINK", key) for key, _ in places])
     batch.count(stamps)
     with pytest.raises(StagingExpired):
-        batch.ledger.run(commits.commit(batch.ledger.core, "w", 0, found))
+        batch.ledger.run(batch.commit(0, found))
     assert batch.acked() == 0
 
 
@@ -242,16 +317,17 @@ def test_rows_of_a_managed_stream_are_not_acked_beside_a_fail_that_has_no_room(t
 
 
 def test_a_note_of_sent_segments_lives_long_until_the_commit_is_done_and_then_as_long_as_stamps(
-    batch: Batch,
+    batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    script_by_script(monkeypatch)
     core = batch.ledger.core
     found, _ = batch.work()
     [[(segment, _)]] = [one.segments for one in found.sent]
     left = command("TTL", keys.Stream("t", "words").marker(segment.id))
-    going = Stepping(batch.ledger, commits.commit(core, "w", 0, found))
+    going = Stepping(batch.ledger, batch.commit(0, found))
     going.until("receive")
     assert batch.ledger.store.send([left])[0] > 86400
-    assert not batch.ledger.run(commits.commit(core, "w", 0, batch.work()[0]))  # another process finishes it
+    assert not batch.ledger.run(batch.commit(0, batch.work()[0]))  # another process finishes it
     assert 0 < batch.ledger.store.send([left])[0] <= core.config.stamp_ttl + declaring.MARGIN
     going.go_on()
     assert 0 < batch.ledger.store.send([left])[0] <= core.config.stamp_ttl + declaring.MARGIN

@@ -31,7 +31,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import redis
 
-from acker.errors import StoreError, StreamLost, UnreadableRecord
+from acker.errors import StoreError, StreamLost
 from acker.ledger import ids
 from acker.ledger.calls import idempotence
 from acker.ledger.calls.calls import Call
@@ -41,7 +41,7 @@ from acker.store.flight import refusal_of, refused
 from acker.store.operation import Operation, Reply, Request, chain, command
 from acker.streams.log import kinds
 from acker.streams.staging import vectors
-from acker.streams.staging.external import bits, receiving, scripts, subscribed, voiding
+from acker.streams.staging.external import receiving, scripts, subscribed, voiding
 from acker.streams.staging.external.announcing import Announcements
 from acker.streams.staging.external.contents import ExternalCommit
 from acker.streams.staging.external.declaring import longest_ttl, lost, stored_ttl
@@ -50,8 +50,6 @@ from acker.streams.staging.external.receiving import Part
 from acker.streams.staging.vectors import CommitProgress, StagedVectors, VectorKey
 
 _ATTEMPTS = 4
-_LOOKED = 1_000
-"""Received segments of a commit whose ack is sent along, at most."""
 _log = logging.getLogger(__name__)
 
 _End: TypeAlias = Literal["done", "again", "lost"]
@@ -186,8 +184,8 @@ class _Running:
         if streams:
             asked.append(stored_ttl(core))
         new = receiving.bits_of(receiving.parts_of(core, self.commit, ()))
-        places = list(new)[:_LOOKED]
-        heads = [command("HMGET", key, *_HEAD) for key, _ in places]
+        places = list(new)[: receiving.MOST_HEADS]
+        heads = [receiving.head(key) for key, _ in places]
         kept = {self.progress.key(core, shard) for shard in range(core.config.ackers)}
         drops = [command("UNLINK", key) for key in spent if key not in kept]
         replies = yield [*calls, *asked, *heads, *drops]
@@ -204,7 +202,7 @@ class _Running:
             {
                 place: staged
                 for place, reply in zip(places, head_replies, strict=False)
-                if (staged := _filled(place[0], reply, new[place])) is not None
+                if (staged := receiving.filled(place[0], reply, new[place])) is not None
             }
         )
 
@@ -359,20 +357,6 @@ class _Running:
                     raise lost(stream)
                 raise (yield from subscribed.missing(self.core, stream, received.external.seen, slot))
         self.noted = len(replies) == len(self.commit.received)
-
-
-_HEAD = ("state", "layout", "slabs", "words", "rows", "bits")
-
-
-def _filled(key: bytes, reply: Reply, new: bytes) -> StagedVectors | None:
-    """The vectors of a segment that new bits fill, by its fields `_HEAD`; None where they do not."""
-    *head, rows, before = reply
-    if not (rows or b"").isdigit() or bits.count(bits.either(before or b"", new)) < int(rows):
-        return None
-    try:
-        return vectors.staged_of(key, head)
-    except UnreadableRecord:
-        return None  # the end of the flush reads it, too, and raises
 
 
 def _in_order(groups: Sequence[Sequence[Request]]) -> Operation[list[list[Reply]]]:

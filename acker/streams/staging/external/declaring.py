@@ -125,6 +125,17 @@ def read(core: Core, stream: str) -> Operation[External]:
     return _external(stream, milliseconds(instant), number, (key, before), options, names)
 
 
+def is_unchanged(core: Core, stream: str, external: External, slot: int, name: str) -> Operation[bool]:
+    """Return True if a stream still has the content, the keys and the subscription that the caller knows."""
+    numbers = external.number, (external.number - 1) % 256
+    fields = ["epoch", kinds.FIELD, f"slot:{slot}", f"name:{name}", *map("stamp_key:{}".format, numbers)]
+    asked = command("HMGET", keys.Stream(core.config.name, stream).subscriptions, *fields)
+    [stored] = yield from core.name_stream(stream, asked)
+    stamp_keys = [external.stamp_keys.get(number, b"").hex().encode() for number in numbers]
+    wanted = [external.epoch, b"%d" % external.number, name.encode(), b"%d" % slot, *stamp_keys]
+    return [value or b"" for value in stored] == wanted
+
+
 def _slots(text: bytes) -> list[int]:
     return [int(slot) for slot in text.split(b",") if slot.isdigit()]
 

@@ -7,16 +7,20 @@ each tree, the XOR of tuple ids; a slot is the random number of a subscription.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from acker.errors import StreamFull
+from acker.errors import StreamFull, UnreadableRecord
 from acker.ledger.calls.calls import Call
 from acker.ledger.calls.core import Core
+from acker.store.operation import Reply, Request, command
+from acker.streams.staging import vectors
 from acker.streams.staging.external import bits, scripts
 from acker.streams.staging.external.contents import ExternalCommit
 from acker.streams.staging.external.scripts import Received
 from acker.streams.staging.external.segments import Sent, Worked, WorkedBits, unsent_of
-from acker.streams.staging.vectors import CommitProgress, VectorKey
+from acker.streams.staging.vectors import CommitProgress, StagedVectors, VectorKey
 
 _SEGMENTS, _BYTES, _FAILS = 400, 1 << 19, 250
+MOST_HEADS = 1_000
+"""Received segments of a commit whose ack is sent along, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,22 @@ def bits_of(parts: Sequence[Part]) -> dict[VectorKey, bytes]:
             place = (piece.staged, part.shard)
             new_bits[place] = bits.either(new_bits.get(place, b""), piece.bits)
     return new_bits
+
+
+def head(key: bytes) -> Request:
+    """A request for the fields of a segment that `filled` needs."""
+    return command("HMGET", key, *vectors.HEAD, "rows", "bits")
+
+
+def filled(key: bytes, reply: Reply, new: bytes) -> StagedVectors | None:
+    """The vectors of a segment that new bits fill, by the reply to `head`; None where they do not."""
+    *facts, rows, before = reply
+    if not (rows or b"").isdigit() or bits.count(bits.either(before or b"", new)) < int(rows):
+        return None
+    try:
+        return vectors.staged_of(key, facts)
+    except UnreadableRecord:
+        return None  # the end of the flush reads it, too, and raises
 
 
 def full(core: Core, error: str) -> StreamFull:

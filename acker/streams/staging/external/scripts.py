@@ -146,6 +146,11 @@ def note_received(
     return script("note_received", [stream.subscriptions, stream.marker(commit)], args, config.wait)
 
 
+def check_epochs(streams: Sequence[Stream], epochs: Sequence[str]) -> Request:
+    """Says whether external streams still have these epochs; only in a chain, because their slots differ."""
+    return script("check_epochs", [stream.subscriptions for stream in streams], epochs)
+
+
 def rotate_key(stream: Stream, number: bytes, key: str, start: str, open_segments: int, how: str) -> Request:
     """Gives stamps a new key, or counts the segments of the one that would go; how: force, count or ""."""
     own = [stream.subscriptions, stream.entries]

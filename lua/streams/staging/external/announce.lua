@@ -22,6 +22,8 @@
 -- FORGOTTEN it has lost subscriptions, LATE a segment is too old, FULL with how many segments are open, and
 -- HEAVY with the bytes of their vectors.
 -- Bounded by the caller: at most 500 segments a call.
+-- In a chain it succeeds if each segment is for all slots that it was staged for.
+--- @chained only(reply, 2, ARGV[8], ARGV[8])
 --- @include "streams/includes/streams"
 local find = string.find
 local instant = call('TIME')

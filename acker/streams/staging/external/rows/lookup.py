@@ -5,12 +5,13 @@ number of a subscription.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds
-from acker.streams.staging.external import subscribed
+from acker.streams.staging.external import receiving, subscribed
 from acker.streams.staging.external.bits import MOST_POSITIONS
 from acker.streams.staging.external.declaring import MARGIN, External, longest_ttl, lost, stored_ttl
 
@@ -18,8 +19,26 @@ _ALL = b"\xff" * (MOST_POSITIONS // 8)
 """The bitmap of all rows that a segment may have."""
 
 
+@dataclass(slots=True)
+class Learned:
+    """Facts of a look-up that the commit of the rows needs.
+
+    Attributes:
+        heads: Replies to `acker.streams.staging.external.receiving.head`, by key, unless there are too many.
+        ttl: Seconds for which rows wait whose segment is not emitted yet.
+    """
+
+    heads: dict[bytes, Reply] = field(default_factory=dict)
+    ttl: int = 0
+
+
 def find_over(
-    core: Core, stream: str, external: External, slot: int, asked: Mapping[tuple[str, int], int]
+    core: Core,
+    stream: str,
+    external: External,
+    slot: int,
+    asked: Mapping[tuple[str, int], int],
+    learned: Learned | None = None,
 ) -> Operation[dict[tuple[str, int], bool]]:
     """Tells by token and shard if the trees of a segment there are over for a subscription.
 
@@ -29,6 +48,7 @@ def find_over(
         external: The stream, as the caller knows it.
         slot: The subscription.
         asked: By token and shard, the time at which the segment was begun, in Unix seconds.
+        learned: Gets what the commit of the rows needs.
 
     Raises:
         StreamLost: The stream has another epoch than the caller knows: it was lost, or removed.
@@ -36,12 +56,14 @@ def find_over(
     """
     stream_keys, places = keys.Stream(core.config.name, stream), list(asked)
     tokens = list(dict.fromkeys(token for token, _ in places))
+    staged = [core.shards[shard].staged(token, slot) for token, shard in places]
+    whole = learned is not None and len(places) <= receiving.MOST_HEADS
     [[epoch, name], stored, instant, *replies] = yield [
         command("HMGET", stream_keys.subscriptions, "epoch", f"slot:{slot}"),
         stored_ttl(core),
         Request(stream_keys.entries, ["TIME"]),
         *(command("GET", stream_keys.marker(token)) for token in tokens),
-        *(command("HGET", core.shards[shard].staged(token, slot), "state") for token, shard in places),
+        *(receiving.head(key) if whole else command("HGET", key, "state") for key in staged),
     ]
     if epoch != external.epoch:
         raise lost(stream)
@@ -49,6 +71,11 @@ def find_over(
         raise (yield from subscribed.missing(core, stream, external.seen, slot))
     at, ttl = milliseconds(instant), longest_ttl(core, stored)
     announced, states = dict(zip(tokens, replies, strict=False)), replies[len(tokens) :]
+    if learned is not None:
+        learned.ttl = ttl
+        if whole:
+            learned.heads.update(zip(staged, states, strict=True))
+            states = [state for state, *_ in states]
     over = dict[tuple[str, int], bool]()
     for (token, shard), state in zip(places, states, strict=True):
         if state is None:

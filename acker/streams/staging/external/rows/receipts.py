@@ -14,6 +14,7 @@ from acker.ledger.calls.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.records import Bounds, Codec, Count, HexId, Name, Record
+from acker.streams.staging import scripts as staging_scripts
 from acker.streams.staging.external import receiving, scripts, voiding
 from acker.streams.staging.external.declaring import longest_ttl, stored_ttl
 from acker.streams.staging.external.segments import WorkedBits
@@ -65,10 +66,9 @@ def packed(
 
 
 def stage(core: Core, staged_id: str, receipts: Sequence[Receipt], ttl: int) -> Request:
-    """The request that stores receipts for a commit to come."""
-    return command(
-        "SET", keys.external(core.config.name, "receipts", staged_id), _ALL.dump(tuple(receipts)), "EX", ttl
-    )
+    """The request that stores receipts for a commit to come. It may be a part of the commit's chain."""
+    key = keys.external(core.config.name, "receipts", staged_id)
+    return staging_scripts.stage_rows(key, ttl, _ALL.dump(tuple(receipts)).encode())
 
 
 def keys_of(core: Core, staged_ids: Sequence[str]) -> list[bytes]:
@@ -102,7 +102,7 @@ def receive(
         receipt for receipt, epoch in zip(receipts, epochs, strict=True) if epoch == receipt.epoch.encode()
     ]
     looks = dict[VectorKey, str]()
-    parts, lost = receiving.parts_of_rows(core, _rows(receipts)), False
+    parts, lost = receiving.parts_of_rows(core, rows(receipts)), False
     left = [place for place in emitted if place not in receiving.bits_of(parts)]
     parts += receiving.looks_of(left)
     while parts:
@@ -121,7 +121,7 @@ def receive(
         )  # fmt: skip
     yield from voiding.finish(core, looks)
     if not lost:
-        yield [_note(core, receipt, progress, ttl) for receipt in receipts]
+        yield [note(core, receipt, progress, ttl) for receipt in receipts]
 
 
 def _ask(core: Core, calls: Sequence[Call]) -> Operation[list[bytes]]:
@@ -133,14 +133,16 @@ def _ask(core: Core, calls: Sequence[Call]) -> Operation[list[bytes]]:
         raise
 
 
-def _rows(receipts: Sequence[Receipt]) -> Iterator[tuple[str, int, int, WorkedBits]]:
+def rows(receipts: Sequence[Receipt]) -> Iterator[tuple[str, int, int, WorkedBits]]:
+    """The rows of receipts: segment, slot, shard and positions."""
     for receipt in receipts:
         for token, shard, positions, fails in receipt.worked:
             failed = {at: (anchors, cause.encode()) for at, anchors, cause in fails}
             yield token, receipt.slot, shard, WorkedBits(base64.b64decode(positions), failed)
 
 
-def _note(core: Core, receipt: Receipt, progress: CommitProgress, ttl: int) -> Request:
+def note(core: Core, receipt: Receipt, progress: CommitProgress, ttl: int) -> Request:
+    """The request that notes how far the subscription of a receipt is."""
     counts = [(f"seen_{counter}", count) for counter, count in receipt.counted.items() if count]
     stream_keys = keys.Stream(core.config.name, receipt.stream)
     return scripts.note_received(

@@ -6,7 +6,7 @@ announces the segments of winners before it emits them: for the subscriptions am
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated
@@ -16,7 +16,7 @@ import redis
 from acker.errors import StreamFull
 from acker.ledger.calls.core import Core
 from acker.store import keys
-from acker.store.operation import Operation, Request, command
+from acker.store.operation import Operation, Reply, Request, command
 from acker.store.records import Bounds, Count, HexId, Name, Record
 from acker.streams.log.segments import Segment
 from acker.streams.log.subscriptions import HOLD_TTL
@@ -30,6 +30,10 @@ LOST = 1 << 40
 """Work that no shard holds: with it, nothing that the commit has read is acked."""
 _TOGETHER, _KEYS = 500, 256
 _log = logging.getLogger(__name__)
+
+
+class NeedsLook(Exception):
+    """A chain has stopped: the rest of the commit depends on replies of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,24 @@ def announce(core: Core, sent: Sequence[Sending], progress: CommitProgress) -> O
                 else:
                     progress.needed.subtract(Counter(shard for _, shard in vector_keys))
     return emitted
+
+
+def announce_all(core: Core, sent: Sequence[Sending]) -> tuple[list[Request], Callable[[list[Reply]], None]]:
+    """The requests that announce segments in a chain, and a check of their replies.
+
+    The check raises NeedsLook unless each segment is for all slots that it was staged for.
+    """
+    parts = list(_parts(sent))
+
+    def check(replies: list[Reply]) -> None:
+        if len(replies) < len(parts):
+            raise NeedsLook
+        for (_, part), reply in zip(parts, replies, strict=True):
+            slots = ",".join(map(str, part[0][0].slots)).encode()
+            if isinstance(reply, redis.ResponseError) or any(one != slots for one in reply[1:]):
+                raise NeedsLook
+
+    return [_request(core, sending, part) for sending, part in parts], check
 
 
 def _parts(sent: Sequence[Sending]) -> Iterator[tuple[Sending, list[tuple[Segment, int]]]]:
