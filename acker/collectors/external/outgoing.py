@@ -158,7 +158,10 @@ class Outgoing:
         return report
 
     def withdraw(self, headers: Any) -> None:
-        """Takes back the stamp of a row that the client did not take, as `produce` raised."""
+        """Takes back the stamp of a row that the client did not take, as `produce` raised.
+
+        No record fails by it: fail what the row was made of, or make another row of it.
+        """
         self._undelivered(headers, "")
 
     def _undelivered(self, headers: Any, reason: str) -> None:
