@@ -8,6 +8,7 @@ import pytest
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, registry
+from acker.drpc.calling.answer_listener import Call
 from acker.drpc.removal import retire
 from acker.errors import DRPCFailed, FailedException, FunctionConflict, FunctionInUse, UnknownFunction
 from acker.store import keys
@@ -95,6 +96,24 @@ def test_a_function_in_removal_takes_no_calls(topology: Topology, monkeypatch: p
         lambda: retire(topology.ledger, counting().description("t"), force=True),
     )
     assert [type(one) for one in found] == [UnknownFunction]
+
+
+def test_a_function_that_is_registered_while_its_removal_ends_keeps_its_streams_and_calls(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting().register(topology)
+    asked = list[Call]()
+
+    def again() -> None:
+        counting().register(topology)
+        asked.append(topology.drpc("count").begin(3))
+        asked[0].begun.result(30)
+
+    before_script(
+        monkeypatch, "forget_names", again, lambda: retire(topology.ledger, counting().description("t"))
+    )
+    with counting().work(topology):
+        assert asked[0].future.result(60) == 3
 
 
 def test_a_function_with_workers_is_not_removed(topology: Topology) -> None:
