@@ -19,6 +19,8 @@ from harness.chaos.plan import Fault, Store, plan
 from harness.chaos.report import Done, Report, stand_stills
 from harness.chaos.source import BEAT, OPEN
 from harness.chaos.verdict import Collected, judge
+from tests.helpers.models import leaks
+from tests.helpers.servers.servers import raw_clients
 
 READY_WITHIN = 600.0
 CALM_WITHIN = 600.0
@@ -204,6 +206,20 @@ class Run:
             return found is not None and found.outstanding == 0
 
         self._wait(running, "rest", resting, REST_WITHIN)
+        # Three ticks take what came late for trees that were over.
+        limit = 3 * self.options.message_timeout + EFFECT_WITHIN
+        self._wait(running, "no keys left", lambda: not self._keys_left(running), limit)
+
+    @staticmethod
+    def _keys_left(running: Pipeline) -> list[str]:
+        """Keys that only trees, or calls under way, should have: none at rest."""
+        clients = raw_clients(running.url)
+        try:
+            found = [one for client in clients for one in leaks.problems(client, settled=True)]
+            return sorted([*found, *leaks.unowned(clients)])
+        finally:
+            for client in clients:
+                client.close()
 
     def _totals(self, running: Pipeline) -> Totals | None:
         try:
@@ -241,6 +257,7 @@ class Run:
             message_timeout=self.options.message_timeout,
             rollbacks=running.rollbacks,
             died={process.name: process.ends for process in running.processes},
+            left=self._keys_left(running),
         )
 
     def _report(self, running: Pipeline, found: Collected) -> Report:

@@ -25,7 +25,8 @@ class Collected:
     there, outstanding: those and outcomes not confirmed. service: the counters as the service said them,
     which was asked after the ledger; None where it did not answer. calm: when the faults were over and all
     processes ran again; trees emitted before are measured from there. rollbacks: spans in which the store
-    lost what it had answered. died: process -> how often it ended by itself.
+    lost what it had answered. died: process -> how often it ended by itself. left: keys that only trees, or
+    calls under way, should have.
     """
 
     records: Sequence[Record]
@@ -40,6 +41,7 @@ class Collected:
     message_timeout: float
     rollbacks: Sequence[tuple[float, float]] = ()
     died: Mapping[str, int] | None = None
+    left: Sequence[str] = ()
 
 
 def judge(found: Collected) -> list[str]:
@@ -154,6 +156,7 @@ def _ledger(found: Collected) -> Iterable[str]:
         yield f"{found.outstanding - found.pending:,} outcomes are not confirmed"
     if found.outstanding < found.pending:
         yield f"{found.pending - found.outstanding:,} trees more were confirmed than were tracked"
+    yield from _say("keys are left", found.left)
     if found.service is None:
         yield "the service does not answer"
         return

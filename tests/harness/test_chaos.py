@@ -238,6 +238,7 @@ TWICE = Oddity(TWO_OUTCOMES, "1/2: acked, expired", since=50.0, at=60.0)
         ({"service": None}, "the service does not answer"),
         ({"service": {**good().counters, "acked": 2}}, "the service tells other counters: acked"),
         ({"service": {**good().counters, "rotations": 6}}, "the service tells other counters: rotations"),
+        ({"left": ["b'acker:{chaos:0/1}:ack' is left"]}, "1 keys are left: b'acker:{chaos:0/1}:ack' is left"),
         ({"died": {"source": 1}}, "the source ended by itself 1 times"),
     ],
 )
