@@ -63,6 +63,7 @@ DeadLetter = answer(
 DeadLetters = answer(dead_letter_pages.LettersPage, "DeadLetters")
 Group = answer(dead_letter_pages.Group, status=_FAILED | None)
 Groups = answer(dead_letter_pages.GroupPage, "Groups")
+answer(failure_groups.FailureGroup, status=_FAILED | None)
 FailureGroups = answer(failure_groups.FailureGroups)
 Records = answer(find_record.Found, "Records")
 

@@ -2390,6 +2390,51 @@ export interface components {
             stamp: string;
         };
         /**
+         * FailureGroup
+         * @description Failed or expired trees that have cause, step and status in common.
+         */
+        FailureGroup: {
+            /**
+             * Cause
+             * @description The reason without numbers and quoted text.
+             */
+            cause: string | null;
+            /**
+             * Count
+             * @example 1200
+             */
+            count: number;
+            /**
+             * Lately
+             * @description Of these, how many in each five minutes of the hour up to `lately_until`, the latest last.
+             */
+            lately: number[];
+            /**
+             * Newest
+             * Format: date-time
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            newest: string;
+            /**
+             * Oldest
+             * Format: date-time
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            oldest: string;
+            /**
+             * Reason
+             * @description In full, of the newest.
+             */
+            reason: string;
+            /** Status */
+            status: ("failed" | "expired") | null;
+            /**
+             * Step
+             * @description That gave the reason; empty where none is known.
+             */
+            step: string | null;
+        };
+        /**
          * FailureGroups
          * @description Groups of the latest failed and expired trees, largest first. The next page is to be added to it.
          */
@@ -2400,7 +2445,14 @@ export interface components {
              */
             cursor: string | null;
             /** Groups */
-            groups: components["schemas"]["Group"][];
+            groups: components["schemas"]["FailureGroup"][];
+            /**
+             * Lately Until
+             * Format: date-time
+             * @description By the store's clock.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            lately_until: string;
             /**
              * Trees
              * @description Trees in all of these groups: the share of a group is its count of them.

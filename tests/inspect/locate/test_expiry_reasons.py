@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -83,6 +84,14 @@ def test_expirations_are_counted_by_the_step_that_had_the_rows(ledger: Ledger) -
     assert [cause.step for cause in causes(ledger, *waiting)] == ["render"]
     counted = ledger.run(failure_groups.groups(ledger.core))
     assert [(one.count, one.step) for one in counted.groups] == [(3, "count"), (2, "split"), (1, "render")]
+    assert [sum(one.lately[-2:]) for one in counted.groups] == [3, 2, 1], "five minutes may have just begun"
+    assert {len(one.lately) for one in counted.groups} == {failure_groups.SLICES}
+    before = counted.lately_until - 3 * failure_groups.SLICE_SECONDS
+    earlier = replace(counted, groups=tuple(map(replace, counted.groups)), lately_until=before)
+    both = failure_groups.add_up([earlier, counted])
+    assert [(one.count, sum(one.lately[-5:-2]), sum(one.lately)) for one in both.groups] == [
+        (6, 3, 6), (4, 2, 4), (2, 1, 2),
+    ]  # fmt: skip
     only = ledger.run(failures.page(ledger.core, step="split", status="expired"))
     assert {tree.anchor for tree in only.trees} == {int(anchor) for anchor in taken}
 

@@ -3,10 +3,14 @@ import type { ColumnDef } from "@tanstack/react-table";
 import type { Schemas } from "../../api/client";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
+import { Sparkline } from "../../components/Sparkline";
 import { DataTable } from "../../components/table/DataTable";
 import { count, instant, percent, plural } from "../../lib/format";
+import { trend } from "./trend";
 import { Cause } from "../dead-letters/Groups";
-import { exactly, groupId, type Group } from "../dead-letters/filter";
+import { exactly, groupId } from "../dead-letters/filter";
+
+type FailureGroup = Schemas["FailureGroup"];
 
 /** Most causes that are shown: the largest. */
 const SHOWN = 100;
@@ -22,7 +26,7 @@ export function OutcomeCauses({
   show: (patch: { cause: string; step: string; status: string }) => void;
 }) {
   const { groups = [], trees = 0, cursor = null } = found.data ?? {};
-  const columns: ColumnDef<Group>[] = [
+  const columns: ColumnDef<FailureGroup>[] = [
     {
       header: "Trees",
       accessorKey: "count",
@@ -56,6 +60,11 @@ export function OutcomeCauses({
       header: "Step",
       accessorFn: (group) => group.step ?? "",
       cell: ({ row: { original } }) => original.step || <span className="faint">not known</span>,
+    },
+    {
+      header: "Last hour",
+      accessorFn: ({ lately }) => trend(lately).late,
+      cell: ({ row }) => <Trend of={row.original} />,
     },
     {
       header: "First",
@@ -113,5 +122,20 @@ export function OutcomeCauses({
         </>
       )}
     </Loaded>
+  );
+}
+
+/** Its line over the last hour, and whether the last half of that has more than the first. */
+function Trend({ of: { lately } }: { of: FailureGroup }) {
+  const { early, late, words } = trend(lately);
+  if (early + late === 0) return <span className="faint">none</span>;
+  return (
+    <span className="trend" title={`${count(late)} in the last half hour, ${count(early)} in the one before`}>
+      <Sparkline
+        values={lately}
+        label={`${count(late)} in the last half hour, ${count(early)} in the one before`}
+      />
+      {words}
+    </span>
   );
 }
