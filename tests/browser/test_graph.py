@@ -180,14 +180,23 @@ def test_a_node_leads_to_its_failures_stuck_places_and_stream(new_page: NewPage,
     expect(page.get_by_role("region", name="In streams").locator("tbody tr")).to_have_count(1)
 
 
-def test_a_spout_is_paused_with_a_reason_and_resumed(new_page: NewPage, ledger: Ledger) -> None:
+def test_a_spout_is_paused_with_a_reason_and_resumed(
+    new_page: NewPage, ledger: Ledger, axe: Callable[[Page], list[str]]
+) -> None:
     at_work(ledger, "s", emits="lines")
+    at_work(ledger, "new", emits="lines")
     ledger.register_spout("s")
     page = new_page("/t/graph")
+    node(page, "spout:new").click()
+    facts = page.get_by_role("region", name="new", exact=False)
+    expect(facts.get_by_role("link", name="trees in flight")).to_be_visible()
+    expect(page.locator(".summary")).to_be_visible()  # it has been read which spouts there are
+    expect(facts.get_by_role("button", name="Pause spout…")).to_have_count(0)
     node(page, "spout:s").click()
     facts = page.get_by_role("region", name="s", exact=False)
     facts.get_by_role("button", name="Pause spout…").click()
     dialog = page.get_by_role("dialog", name="Pause spout s?")
+    assert axe(page) == []
     dialog.get_by_label("Reason").fill("a bad <b>file</b>")
     dialog.get_by_role("button", name="Pause spout").click()
     expect(facts.locator(".paused")).to_contain_text(re.compile(r"Paused by .* since .*: a bad <b>file</b>"))
@@ -226,5 +235,5 @@ def test_it_is_live_and_only_what_is_new_moves_it(new_page: NewPage, ledger: Led
     expect(node(page, "step:count")).to_be_visible()
     expect(node(page, f"stream:{LONG}")).to_be_visible()
     assert names_are_whole(page)
-    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Freeze").click()
     expect(page.locator("[data-state=paused]")).to_be_visible()

@@ -98,15 +98,15 @@ def test_charts_grow_with_live_samples_and_stop_when_paused(new_page: NewPage) -
     first = total(page, "tracked")
     wait_until(lambda: total(page, "tracked") > first)
     assert reads == []  # it is events that make it grow
-    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Freeze").click()
     expect(page).to_have_url(re.compile("paused=1"))
     expect(page.locator("[data-state=paused]")).to_be_visible()
     paused, clock = total(page, "tracked"), page.locator(".chart time").first
     shown = clock.text_content()
     # Two further seconds are shown by the page itself, so they did pass.
-    expect(page.locator("[data-state=paused]")).to_have_text(re.compile(r"paused, ([3-9]|[0-9]{2,}) s old"))
+    expect(page.locator("[data-state=paused]")).to_have_text(re.compile(r"frozen, ([3-9]|[0-9]{2,}) s old"))
     assert (total(page, "tracked"), clock.text_content()) == (paused, shown)
-    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Unfreeze").click()
     wait_until(lambda: total(page, "tracked") > paused)
 
 
@@ -224,6 +224,7 @@ def test_failures_come_by_themselves_newest_first_and_are_filtered(new_page: New
     page.get_by_role("button", name="By cause").click()
     expect(rows).to_have_count(3)
     expect(rows.first).to_contain_text("60 %")
+    expect(rows.first.get_by_role("img")).to_have_accessible_name(re.compile("^3 in the last half hour"))
     expect(rows.first).to_contain_text("message timeout")
     rows.filter(has_text="bad encoding").get_by_role("button", name="Show").click()
     expect(rows).to_have_count(1)

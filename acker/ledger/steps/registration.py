@@ -31,7 +31,7 @@ class AtWork:
     @classmethod
     def in_this_process(cls) -> Self:
         """The active steps of this process."""
-        return cls(socket.gethostname(), Path(sys.argv[0]).name if sys.argv else "")
+        return cls(socket.gethostname(), program_name(sys.argv[0] if sys.argv else ""))
 
     def note_spout(self, core: Core, name: str, stream: str) -> Operation[None]:
         """Registers a spout that emits to a stream, if it is due. Raises StoreUnavailable."""
@@ -81,3 +81,11 @@ class AtWork:
         return Step(
             name, kind, application_id=self._host, application=self._program, reads=reads, emits=emits
         )
+
+
+def program_name(path: str) -> str:
+    """The name of a program by the path that started it: a file, a package (`python -m`), or "python"."""
+    program = Path(path)
+    if program.name == "__main__.py":
+        return program.parent.name
+    return "python" if program.name in ("", "-", "-c", "-m") else program.name

@@ -9,7 +9,7 @@ import redis
 from acker.collectors.topology import Topology
 from acker.errors import ValidationError
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.steps import step_registry
+from acker.ledger.steps import registration, step_registry
 from acker.ledger.steps.step_registry import MOST_STEPS, Step
 from acker.store.client import Store
 
@@ -78,3 +78,16 @@ def test_bolts_in_plain_python_are_steps_like_others(url: str) -> None:
         done = topology.step_totals()
     assert found == {"split": ("bolt", gethostname()), "store": ("bolt", gethostname())}
     assert [(one.step, one.tuples, one.failed) for one in done] == [("split", 3, 0), ("store", 3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/srv/jobs/split.py", "split.py"),
+        ("/srv/jobs/split/__main__.py", "split"),
+        ("-c", "python"),
+        ("", "python"),
+    ],
+)
+def test_a_program_is_named_by_its_file_or_its_package(path: str, name: str) -> None:
+    assert registration.program_name(path) == name

@@ -1,7 +1,7 @@
 import { useNow } from "../../hooks/now";
 import { duration } from "../../lib/format";
 
-/** How old what is shown is: live, paused by hand or while somebody acts, or stale. */
+/** How old what is shown is: live, frozen by hand or while somebody acts, or stale. */
 export function Freshness({
   updatedAt,
   error,
@@ -27,7 +27,7 @@ export function Freshness({
   const text = {
     live: "live",
     waiting: "waiting",
-    paused: `${paused ? "paused" : "waits"}, ${since} old`,
+    paused: `${paused ? "frozen" : "waits"}, ${since} old`,
     stale: updatedAt === 0 ? "no data" : `last update ${since} ago`,
   }[state];
   return (

@@ -3,7 +3,7 @@ import { RATES } from "../../hooks/refresh";
 import { Freshness } from "./Freshness";
 import { Failure } from "../Notice";
 
-/** Pause, refresh rate, how old what is shown is, and why, where it is older than it should be. */
+/** Freezes what is shown, with the refresh rate, how old what is shown is, and why, where it is older than it should be. */
 export function RefreshControl({
   refresh,
   updatedAt,
@@ -37,7 +37,7 @@ export function RefreshControl({
         <svg className="icon" viewBox="0 0 16 16" aria-hidden="true">
           <path d={refresh.paused ? "M4 2l10 6-10 6z" : "M3 2h3.5v12H3zM9.5 2H13v12H9.5z"} />
         </svg>
-        {refresh.paused ? "Resume" : "Pause"}
+        {refresh.paused ? "Unfreeze" : "Freeze"}
       </button>
       <label>
         <span className="label">every</span>{" "}

@@ -5,6 +5,7 @@ import { Link } from "react-router";
 import { stuckQuery } from "../../api/queries";
 import { brief, compact, count, duration, NOTHING } from "../../lib/format";
 import { flow, title, type Node, type Seen } from "./model";
+import { useTopology } from "../../hooks/topology";
 import { printable } from "../../lib/text";
 import { GraphMark } from "./Mark";
 import { Pause } from "./Pause";
@@ -24,6 +25,9 @@ interface Of {
 export function GraphNode({ of, node, topology, close }: Of & { close: string }) {
   const base = `/t/${topology}`;
   const name = encodeURIComponent(node.name);
+  // Before its first track the ledger knows no spout, and can pause none.
+  const spouts = useTopology(topology).data?.spouts ?? [];
+  const known = node.paused !== null || spouts.includes(node.name);
   return (
     <section className="graph-node" aria-labelledby="graph-node-title">
       <div className="title">
@@ -48,7 +52,7 @@ export function GraphNode({ of, node, topology, close }: Of & { close: string })
         ))}
       </dl>
       {node.steps.length > 1 && <p className="faint">{count(node.steps.length)} queries run it.</p>}
-      {node.kind === "spout" && !node.name.endsWith(OBSERVED) && (
+      {node.kind === "spout" && known && !node.name.endsWith(OBSERVED) && (
         <Pause key={node.name} topology={topology} spout={node.name} paused={node.paused} />
       )}
       {node.rows_behind > 0 && <Stuck of={of} node={node} topology={topology} />}

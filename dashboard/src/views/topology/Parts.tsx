@@ -150,7 +150,7 @@ function spoutColumns(topology: string): ColumnDef<Spout>[] {
   return [
     { header: "Name", accessorKey: "name" },
     { header: "Reads", accessorFn: ({ step }) => step?.reads.join(", ") || NOTHING },
-    { header: "Spark application", accessorFn: ({ step }) => step?.application || NOTHING },
+    { header: "Application", accessorFn: ({ step }) => step?.application || NOTHING },
     { header: "Query", accessorFn: ({ step }) => step?.query || step?.query_id || NOTHING },
     {
       header: "Last seen",
@@ -199,7 +199,7 @@ const BOLTS: ColumnDef<Bolt>[] = [
     meta: number,
   },
   { header: "Application", accessorKey: "application" },
-  { header: "Query", accessorFn: (step) => step.query || step.query_id },
+  { header: "Query", accessorFn: (step) => step.query || step.query_id || NOTHING },
   {
     header: "Batch",
     accessorKey: "batch",
