@@ -5,10 +5,12 @@ by its topic, partition and offset.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
+from typing import TypeAlias
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
@@ -22,10 +24,14 @@ HEADERS = "headers"
 GAP = 1_000
 """Offsets between two ids from which on two reads are better than a read of all between."""
 MOST_READS = 32
-"""Most reads of a call: beyond, the smallest gaps are read as well."""
+"""Most reads of one job of Spark: more of them are jobs one after another."""
+FETCH = 256 << 10
+"""Most bytes that a read fetches ahead of a partition, by default."""
 POLL_TIMEOUT = "10000"
 """Milliseconds for which a read waits for a record. Spark's 120 s would pass for each offset behind the end
 of a topic that was made anew. A broker that takes longer is an error, and the rows wait."""
+_Range: TypeAlias = dict[tuple[str, int], tuple[int, int]]
+_PLACE = "topic string, partition int, offset long"
 _KIND = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
@@ -75,9 +81,10 @@ def reread(
         )
 
     The offsets of a call are sorted, and divided where more than `GAP` lie between two of them: so one old
-    failure and one new one are not the whole topic between them. A call makes `MOST_READS` bounded reads at
-    most. A record that the topic has no longer, by retention or compaction, is gone from its source. Brokers
-    that are away, or a topic that is, raise, and the rows wait.
+    failure and one new one are not the whole topic between them. For each id at most `GAP` records are read,
+    and about twice `FETCH` bytes fetched ahead. Where there are more than `MOST_READS` such ranges, so many
+    are read by a job of Spark, one job after another. A record that the topic has no longer, by retention or
+    compaction, is gone from its source. Brokers that are away, or a topic that is, raise, and the rows wait.
 
     Args:
         servers: The addresses of brokers, `host:port,...`.
@@ -96,6 +103,7 @@ def reread(
     check_names("kafka.reread", servers=servers, topic="of each row" if topic is None else topic)
     check_rows("kafka.reread", rows)
     settings = {"failOnDataLoss": "false", "kafkaConsumer.pollTimeoutMs": POLL_TIMEOUT}
+    settings |= {"kafka.max.partition.fetch.bytes": str(FETCH)}
     settings |= {name: str(value) for name, value in options.items()}
     settings["kafka.bootstrap.servers"] = servers
 
@@ -106,39 +114,51 @@ def reread(
             raise ValidationError(
                 "kafka.reread: expected a topic, partition and offset of each id, got a null"
             )
-        parts = [
-            ids.sparkSession.read.format("kafka").options(**settings, **_bounds(part)).load()
-            for part in cut((place[0], place[1], place[2]) for place in places)
+        ranges = cut((place[0], place[1], place[2]) for place in places)
+        spark = ids.sparkSession
+        jobs = [
+            _load(spark, settings, ranges[first : first + MOST_READS])
+            for first in range(0, len(ranges), MOST_READS)
         ]
-        records = reduce(DataFrame.unionAll, parts)
+        records = jobs[0] if len(jobs) == 1 else _in_turn(jobs, spark.createDataFrame(places, _PLACE))
         return records if rows is None else rows(records)
 
     return read
 
 
-def cut(places: Iterable[tuple[str, int, int]]) -> list[dict[tuple[str, int], tuple[int, int]]]:
+def _load(spark: SparkSession, settings: dict[str, str], ranges: Sequence[_Range]) -> DataFrame:
+    """The records of ranges, for one job."""
+    reads = [spark.read.format("kafka").options(**settings, **_bounds(part)).load() for part in ranges]
+    return reduce(DataFrame.unionAll, reads)
+
+
+def _in_turn(jobs: Sequence[DataFrame], places: DataFrame) -> DataFrame:
+    """The records of some places, by one job after another; other records stay in the executors."""
+    names, wanted = jobs[0].columns, F.broadcast(places)
+    tables = [job.join(wanted, places.columns, "left_semi").select(*names).toArrow() for job in jobs]
+    return places.sparkSession.createDataFrame(pa.concat_tables(tables), jobs[0].schema)
+
+
+def cut(places: Iterable[tuple[str, int, int]]) -> list[_Range]:
     """Divides places (topic, partition, offset) into reads: partition of a topic -> first and last offset.
 
-    There are `MOST_READS` reads at most, each with one range of a partition.
+    Each read has one range of a partition. No more than `GAP` offsets lie between two places of a range.
     """
     by_partition: dict[tuple[str, int], list[int]] = {}
     for topic, partition, offset in sorted(set(places)):
         by_partition.setdefault((topic, partition), []).append(offset)
-    reads: list[dict[tuple[str, int], tuple[int, int]]] = []
+    reads: list[_Range] = []
     for partition_of, offsets in by_partition.items():
-        gaps = sorted(
-            (place for place in range(1, len(offsets)) if offsets[place] - offsets[place - 1] > GAP),
-            key=lambda place, offsets=offsets: offsets[place - 1] - offsets[place],  # type: ignore[misc]
-        )
-        begins = [0, *sorted(gaps[: MOST_READS - 1])]
-        for number, (first, after) in enumerate(zip(begins, [*begins[1:], len(offsets)], strict=True)):
+        gaps = [place for place in range(1, len(offsets)) if offsets[place] - offsets[place - 1] > GAP]
+        begins = [0, *gaps]
+        for number, (first, after) in enumerate(zip(begins, [*gaps, len(offsets)], strict=True)):
             if number == len(reads):
                 reads.append({})
             reads[number][partition_of] = offsets[first], offsets[after - 1]
     return reads
 
 
-def _bounds(part: dict[tuple[str, int], tuple[int, int]]) -> dict[str, str]:
+def _bounds(part: _Range) -> dict[str, str]:
     """The options of a bounded read."""
     assigned: dict[str, list[int]] = {}
     first: dict[str, dict[str, int]] = {}

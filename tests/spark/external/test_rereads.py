@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import AckerError, ValidationError
 from acker.spark import delta, files, iceberg, jdbc, kafka
-from acker.spark.external.kafka import GAP, MOST_READS, cut
+from acker.spark.external.kafka import GAP, cut
 from acker.spark.source.rereading import SparkReread, by_key
 from tests.helpers.servers.kafka import Broker
 
@@ -164,19 +164,33 @@ def test_records_of_kafka_are_found_by_offset(spark: SparkSession, topics: Broke
     assert min(row.offset for row in found) == 3
 
 
-def test_reads_are_cut_at_gaps_and_are_few() -> None:
+def test_reads_are_cut_at_gaps() -> None:
     assert cut([]) == []
     near = [("a", 0, 5), ("a", 0, 5 + GAP), ("a", 1, 3), ("b", 0, 7), ("a", 0, 5)]
     assert cut(near) == [{("a", 0): (5, 5 + GAP), ("a", 1): (3, 3), ("b", 0): (7, 7)}]
     old_and_new = [("a", 0, 7), ("a", 0, 10_000_000), ("a", 1, 3)]
     assert cut(old_and_new) == [{("a", 0): (7, 7), ("a", 1): (3, 3)}, {("a", 0): (10_000_000, 10_000_000)}]
-    many = [("a", 0, n * (GAP + n)) for n in range(1, 100)]
-    reads = cut(many)
-    assert len(reads) == MOST_READS
-    assert [read["a", 0] for read in reads[1:]] == [
-        (offset, offset) for _, _, offset in many[-MOST_READS + 1 :]
-    ]
-    assert reads[0]["a", 0] == (many[0][2], many[-MOST_READS][2])  # the smallest gaps are read
+    many = [("a", 0, n * (GAP + 1)) for n in range(100)]
+    assert cut(many) == [{("a", 0): (offset, offset)} for _, _, offset in many]
+
+
+def test_no_records_are_read_for_ids_that_lie_far_apart(spark: SparkSession, topics: Broker) -> None:
+    topic = topics.topic()
+    topics.produce(topic, [b"%d" % n for n in range(8 * GAP)])
+    reread = kafka.reread(topics.servers, topic)
+
+    def read(*offsets: int) -> list[tuple[int, int]]:
+        ids = spark.createDataFrame([(0, offset) for offset in offsets], "partition int, offset long")
+        rows = reread(ids).collect()
+        assert [row.timestamp for row in rows if row.timestamp.year < 2000] == []
+        return sorted((row.offset, int(row.value)) for row in rows)
+
+    assert read(3, 8 * GAP - 1) == [(3, 3), (8 * GAP - 1, 8 * GAP - 1)]
+    assert len(read(5, 2 * GAP, 3 * GAP)) == GAP + 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("acker.spark.external.kafka.MOST_READS", 2)
+        far = [n * (GAP + 1) for n in range(7)]
+        assert read(*far, 1) == sorted((offset, offset) for offset in [*far, 1])
 
 
 @pytest.mark.parametrize(
