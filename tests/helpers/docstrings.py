@@ -31,6 +31,7 @@ SPARK = (
     "acker.spark:Acker.bolt",
     "acker.spark:Collector.emit",
     "acker.spark:Collector.map",
+    "acker.spark:Collector.newest",
     "acker.testing:run_bolt",
 )
 """The examples for Spark jobs."""

@@ -1,19 +1,19 @@
 """The newest rows of a batch, and a sink that keeps the newest of all batches."""
 
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import ValidationError
-from acker.spark import Collector, bolt, job
+from acker.spark import job
 from acker.spark.records.newest import newest_rows
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from tests.helpers.builders.pipeline import Diary, Pipeline
+from tests.helpers.builders.pipeline import Pipeline
 
 UPSERT = """
     insert into gold values (?, ?, ?) on conflict (id) do update
@@ -21,51 +21,57 @@ UPSERT = """
 """
 
 
-SCHEMA = {"id": "string", "version": "int", "word": "string"}
+SCHEMA = "name string, id string, version int, word string"
+
+
+ALL = "select * from gold order by id"
+
+
+def run_sql(at: str, statement: str, rows: list[tuple[Any, ...]] | None = None) -> list[tuple[Any, ...]]:
+    """Runs a statement, once or for each row; returns what it selects."""
+    with closing(sqlite3.connect(at)) as database, database:
+        if rows is None:
+            return database.execute(statement).fetchall()
+        database.executemany(statement, rows)
+        return []
 
 
 @pytest.mark.parametrize("keep", ["rows", "ids"])
 def test_a_replay_that_comes_behind_a_newer_row_changes_no_table(pipeline: Pipeline, keep: str) -> None:
-    steps, at = Diary(pipeline.directory / "steps"), str(pipeline.directory / "gold.db")
-    parsed = [
-        f"cast(split(value, ' ')[{n}] as {kind}) {name}" for n, (name, kind) in enumerate(SCHEMA.items())
-    ]
-    with sqlite3.connect(at) as gold:
-        gold.execute("create table gold (id text primary key, version int, word text)")
+    spark, at = pipeline.spark, str(pipeline.directory / "gold.db")
+    written = [
+        ("a1", "a", 1, "flaky"), ("a3", "a", 3, "third"), ("b0", "b", 0, "late"), ("a2", "a", 2, "second"),
+        ("b1", "b", 1, "first"),
+    ]  # fmt: skip
+    source = spark.createDataFrame(written, SCHEMA).coalesce(1)
+    kept: dict[str, Any] = {"keep": "ids", "reread": lambda ids: source} if keep == "ids" else {}
+    run_sql(at, "create table gold (id text primary key, version int, word text)")
 
-    def reread(ids: DataFrame) -> DataFrame:
-        return pipeline.spark.read.text(str(pipeline.directory / "in")).selectExpr("value", *parsed)
+    def merge(rows: DataFrame, run: str, *, killed: bool = False) -> list[tuple[Any, ...]]:
+        """A job that merges rows and the replays of earlier ones; the newest ones among them."""
+        with job(spark, url=pipeline.url, topology="t", name="merge", run=run) as collector:
+            how = {"message_id": "name", "attempts": 2, "attempt": "attempt", **kept}
+            batch = pipeline.tracked(rows, **how)
+            flaky = "word = 'flaky' and attempt = 1"
+            collector.fail(batch.filter(flaky), "not now")
+            newest = collector.newest(batch.filter(f"not ({flaky})"), "id", "version")
+            merged = sorted(map(tuple, newest.select("id", "version", "word").collect()))
+            run_sql(at, UPSERT, merged)
+            if killed:
+                raise RuntimeError("killed before the commit")
+        return merged
 
-    @bolt(url=pipeline.url, topology="t", name="merge")
-    def merge(batch: DataFrame, collector: Collector) -> None:
-        flaky = "word = 'flaky' and attempt = 1"
-        collector.fail(batch.filter(flaky), "not now")
-        newest = collector.newest(batch.filter(f"not ({flaky})"), "id", "version").select(*SCHEMA)
-        rows = sorted(map(tuple, newest.collect()))
-        with sqlite3.connect(at) as gold:
-            gold.executemany(UPSERT, rows)
-        if steps.note(rows) == 1:
-            raise RuntimeError("killed before the commit")
-
-    def run() -> list[tuple[Any, ...]]:
-        source = pipeline.files([], parts=0).selectExpr("value", *parsed)
-        kept = {"keep": "ids", "reread": reread} if keep == "ids" else {}
-        pipeline.run_on(pipeline.tracked(source, attempts=2, attempt="attempt", **kept), "merge", merge)
-        with sqlite3.connect(at) as gold:
-            return gold.execute("select * from gold order by id").fetchall()
-
-    pipeline.files(["a 1 flaky", "a 3 third", "b 0 late", "a 2 second", "b 1 first"])
-    with pytest.raises(PySparkException, match="killed before the commit"):
-        run()
+    with pytest.raises(RuntimeError, match="killed before the commit"):
+        merge(source, "monday", killed=True)
     assert pipeline.counters() == {}, "rows that were left out wait for the commit"
-    table = [("a", 3, "third"), ("b", 1, "first")]
-    assert run() == table
+    whole = [("a", 3, "third"), ("b", 1, "first")]
+    assert merge(source, "monday") == run_sql(at, ALL) == whole
     assert pipeline.counters() == {"tracked": 5, "acked": 4, "failed": 1}
     replayed = 0
     while not replayed:  # the thread of the spout asks the source meanwhile
         replayed = settler.settle(pipeline.ledger).replayed
-    assert run() == table
-    assert steps.read() == [[list(row) for row in table]] * 2 + [[["a", 1, "flaky"]]]
+    assert merge(source.limit(0), "tuesday") == [("a", 1, "flaky")]
+    assert run_sql(at, ALL) == whole
     assert pipeline.counters() == {"tracked": 6, "acked": 5, "failed": 1}
     assert settler.settle(pipeline.ledger) == Stepped(acked=1)
 
