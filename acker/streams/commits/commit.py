@@ -93,6 +93,8 @@ def commit(
             pass
         except _GONE_ON:
             at_hand.sent = True
+            if at_hand.given is not None and at_hand.staging:
+                yield list(at_hand.staging)  # receipts, which the stored commit may lack: they emit nothing
         else:
             yield from plan.leave(on_late)
             return True

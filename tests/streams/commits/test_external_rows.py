@@ -1,6 +1,5 @@
 """Commits that send and receive rows of external streams: their vectors once, their bits behind all emits."""
 
-import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,133 +11,28 @@ from acker import Topology
 from acker.errors import StagingExpired
 from acker.ledger import ids
 from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import command
 from acker.streams import Stream
 from acker.streams.commits import commit as commits
 from acker.streams.commits import record
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.known import AtHand
-from acker.streams.log import segments
-from acker.streams.staging import staging, vectors
-from acker.streams.staging.external import bits, declaring, receiving
-from acker.streams.staging.external.rows import receipts, sending
-from acker.streams.staging.external.rows.at_once import Given
-from acker.streams.staging.external.rows.receipts import Receipt
-from acker.streams.staging.external.rows.sending import Sending
-from acker.streams.staging.external.rows.stamps import Seal, Stamp
-from acker.streams.staging.external.segments import Stamped
-from acker.streams.staging.staging import Staged
+from acker.streams.staging.external import declaring
+from acker.streams.staging.external.rows import sending
 from acker.streams.staging.vectors import CommitProgress
-from tests.helpers.builders.external import source, work
+from tests.helpers.builders.external import source
 from tests.helpers.builders.streaming import consume, stage, take
-from tests.helpers.faults.cuts import as_in_a_cluster, script_by_script
+from tests.helpers.faults.cuts import as_in_a_cluster, chain_by_chain, script_by_script
 from tests.helpers.faults.stepping import Stepping
 from tests.helpers.worlds.commits import pass_time
+from tests.helpers.worlds.external_commits import ROWS, Batch
 
 pytestmark = pytest.mark.cluster(slow=True)
-ROWS = 6
 
 
 @pytest.fixture
 def topology(url: str) -> Iterator[Topology]:
     with Topology(url, "t", ackers=3, message_timeout=600.0, linger=None) as made:
         yield made
-
-
-class Batch:
-    """A batch of a step between `items` and `words`, of rows that a plain program has sent.
-
-    at_once: its caller has at hand what its commit needs, as a driver has.
-    """
-
-    def __init__(self, topology: Topology, *, tracked: bool = True, at_once: bool = False) -> None:
-        self.topology, self.ledger, self.at_once = topology, topology.ledger, at_once
-        self.receipts = dict[str, Receipt]()
-        topology.incoming("items", subscription="split")
-        topology.incoming("words", subscription="count")
-        self.headers = source(topology, ROWS, rows=1)
-        if tracked:
-            topology.flush()
-
-    def anchors(self) -> list[int]:
-        return [anchor for stamp in self._stamps() for anchor in stamp.anchors]
-
-    def _stamps(self) -> list[Stamp]:
-        external = self.ledger.run(declaring.declare(self.ledger.core, "items"))
-        seal = Seal("t", "items", external.stamp_keys, external.number)
-        found = [seal.read(dict(headers)["acker-stamp"]) for headers in self.headers]
-        return [one for one in found if isinstance(one, Stamp)]
-
-    def received(self) -> str:
-        """Stages that all rows were worked on."""
-        core = self.ledger.core
-        external = self.ledger.run(declaring.declare(core, "items"))
-        [slot] = external.seen
-        worked = dict[tuple[str, int], set[int]]()
-        for stamp in self._stamps():
-            place = stamp.token, ids.shard_of_anchor(stamp.anchors[0], core.config.ackers)
-            worked.setdefault(place, set()).add(stamp.position)
-        staged_id = segments.new_hex_id()
-        fails: receipts.Fails = {}
-        bitmaps = {place: (bits.pack(positions), fails) for place, positions in worked.items()}
-        found = Receipt("items", slot, external.epoch.decode(), 1, {}, receipts.packed(bitmaps))
-        self.receipts[staged_id] = found
-        if not self.at_once:
-            self.ledger.store.send([receipts.stage(core, staged_id, [found], 3600)])
-        return staged_id
-
-    def sent(self) -> tuple[Sending, list[str]]:
-        """Stages a segment of words, one of each row, as a task does; returns it, and its stamps."""
-        core = self.ledger.core
-        external = self.ledger.run(declaring.declare(core, "words"))
-        anchors, begun = self.anchors(), external.now // 1000
-        once = np.ones(len(anchors), np.int64)
-        sent = Stamped(secrets.token_hex(14), segments.new_seed(), begun, once, ids.as_ids(anchors))
-        segment, requests = sending.stage(core, sent, tuple(external.seen))
-        self.ledger.store.send(requests)
-        seal = Seal("t", "words", external.stamp_keys, external.number)
-        stamps = [seal.write(Stamp(sent.token, at, begun, (anchor,))) for at, anchor in enumerate(anchors)]
-        return Sending("words", external.number, external.key, ((segment, begun),)), stamps
-
-    def work(self) -> tuple[Commit, list[str]]:
-        sent, stamps = self.sent()
-        return Commit(sent=(sent,), received=(self.received(),)), stamps
-
-    def failed(self) -> tuple[Staged, int]:
-        """Stages that the first row's tree fails, and the number of rows in its shard."""
-        core, anchors = self.ledger.core, self.anchors()
-        here = [ids.shard_of_anchor(anchor, core.config.ackers) for anchor in anchors]
-        of = staging.stage_failures(core, 3600, np.array(anchors[:1], dtype=np.int64), ["bad"])
-        return Staged("", failures=tuple(self.ledger.run(of))), here.count(here[0])
-
-    def commit(self, number: int, found: Commit) -> Operation[bool]:
-        """The commit, by its caller."""
-        return commits.commit(self.ledger.core, "w", number, found, at_hand=self._at_hand(found))
-
-    def _at_hand(self, found: Commit) -> AtHand | None:
-        if not self.at_once:
-            return None
-        core, ours = self.ledger.core, [self.receipts[staged_id] for staged_id in found.received]
-        parts = receiving.parts_of_rows(core, receipts.rows(ours))
-        received = [key for part in parts for key, _ in part.places()]
-        sent = [key for key, _ in sending.places(core, found.sent)]
-        requests = [*map(receiving.head, received), *map(vectors.head, sent)]
-        replies = self.ledger.store.send(requests) if requests else []
-        heads = dict(zip(received, replies, strict=False))
-        given = Given(ours, core.config.stamp_ttl, heads)
-        staging = [
-            receipts.stage(core, staged_id, [one], 3600)
-            for staged_id, one in zip(found.received, ours, strict=True)
-        ]
-        return AtHand(staging, given=given, heads=dict(zip(sent, replies[len(received) :], strict=True)))
-
-    def acked(self) -> int:
-        return self.topology.counters()["acked"]
-
-    def count(self, stamps: list[str]) -> None:
-        """A step that acks words."""
-        work(self.topology, [[("acker-stamp", stamp)] for stamp in stamps], stream="words")
-        self.topology.flush()
 
 
 @pytest.fixture(params=[False, True], ids=["step by step", "at once"])
@@ -195,7 +89,7 @@ def test_rows_of_a_stream_that_was_made_anew_meanwhile_do_not_count(batch: Batch
 def test_nothing_is_acked_where_a_shard_has_lost_what_was_emitted(
     batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script_by_script(monkeypatch)
+    chain_by_chain(monkeypatch)
     found, stamps = batch.work()
     going = Stepping(batch.ledger, batch.commit(0, found))
     going.until("receive")
@@ -208,7 +102,7 @@ def test_nothing_is_acked_where_a_shard_has_lost_what_was_emitted(
     assert batch.acked() == 0
 
 
-@pytest.mark.parametrize("cut", [script_by_script, as_in_a_cluster])
+@pytest.mark.parametrize("cut", [script_by_script, chain_by_chain, as_in_a_cluster])
 @pytest.mark.parametrize("early", [False, True])
 def test_a_commit_that_is_cut_anywhere_is_finished_by_another_process(
     batch: Batch, monkeypatch: pytest.MonkeyPatch, cut: Callable[[pytest.MonkeyPatch], None], early: bool
@@ -319,7 +213,7 @@ def test_rows_of_a_managed_stream_are_not_acked_beside_a_fail_that_has_no_room(t
 def test_a_note_of_sent_segments_lives_long_until_the_commit_is_done_and_then_as_long_as_stamps(
     batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script_by_script(monkeypatch)
+    chain_by_chain(monkeypatch)
     core = batch.ledger.core
     found, _ = batch.work()
     [[(segment, _)]] = [one.segments for one in found.sent]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.faults.simulator import HISTORIES, Move, histories, run_history
 from tests.helpers.worlds.commits import CommitWorld, DropWorld
+from tests.helpers.worlds.external_commits import ExternalWorld
 
 SEEDS = st.integers(0, 99)
 
@@ -37,3 +38,20 @@ def test_what_is_published_while_a_subscription_is_dropped_is_there_for_the_othe
     valkey_url: str, history: list[Move], cluster: bool, seed: int
 ) -> None:
     run_history(DropWorld, valkey_url, history, cluster=cluster, seed=seed)
+
+
+@HISTORIES
+@given(history=histories(ExternalWorld), cluster=st.booleans(), seed=SEEDS)
+def test_a_commit_of_external_rows_takes_effect_once(
+    valkey_url: str, history: list[Move], cluster: bool, seed: int
+) -> None:
+    run_history(ExternalWorld, valkey_url, history, cluster=cluster, seed=seed)
+
+
+@pytest.mark.damage
+@HISTORIES
+@given(history=histories(ExternalWorld, backs=("back",)), seed=SEEDS)
+def test_a_commit_of_external_rows_acks_nothing_that_a_store_has_lost(
+    valkey_url: str, history: list[Move], seed: int
+) -> None:
+    run_history(ExternalWorld, valkey_url, history, seed=seed)
