@@ -4,6 +4,7 @@ import base64
 import functools
 import inspect
 import operator
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -13,7 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -23,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+from acker import errors
 from acker.ledger.fields import Examples, Kind, as_json, shown
 from acker.ledger.outcomes.counts import Counter
 from acker.ledger.settings.config import MESSAGE_ID_BYTES, REASON_BYTES
@@ -68,8 +72,17 @@ Id = Annotated[
         examples=["-4611686018427387903"],
     ),
 ]
+
+
+def _as_iso_text(value: object) -> object:
+    """Raises ValueError for a text that is no date with a time: pydantic takes seconds and dates, too."""
+    if isinstance(value, datetime) or (isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d[Tt]", value)):
+        return value
+    raise ValueError(f"expected a time as 2026-11-21T03:04:05Z, got {errors.shown(value)}")
+
+
 _INSTANT = WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T03:04:05.678Z"]})
-Instant = Annotated[datetime, _INSTANT]
+Instant = Annotated[AwareDatetime, BeforeValidator(_as_iso_text), _INSTANT]
 """A time that a client gives, as ISO 8601."""
 At = Annotated[str, _INSTANT]
 """A time as `acker.ledger.fields.instant` writes it."""

@@ -1,11 +1,11 @@
 """History: series of counters."""
 
 import math
-from typing import Annotated, Self
+from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query
-from pydantic import Field, model_validator
+from pydantic import Field
 from starlette.responses import Response
 
 from acker.inspect.topology import history
@@ -31,10 +31,12 @@ class StatsQuery(Model):
     window: Window | None = Field(default=None, description="Without it and `span`: 10m.")
     span: Annotated[float, Field(ge=60, le=30 * 86_400)] | None = Field(
         default=None,
-        description="In place of `window`: the seconds of any range. Its points are as near as what is kept "
-        f"allows, {history.MOST_POINTS:,} at most.",
+        description="The seconds of any range; `window` does not count then. Its points are as near as "
+        f"what is kept allows, {history.MOST_POINTS:,} at most.",
     )
-    until: Instant | None = Field(default=None, description="The end of `span`; without it the present.")
+    until: Instant | None = Field(
+        default=None, description="The end of `span`, or of `window`; without it the present."
+    )
     step: (
         Annotated[
             int,
@@ -47,14 +49,6 @@ class StatsQuery(Model):
         ]
         | None
     ) = None
-
-    @model_validator(mode="after")
-    def _is_one_range(self) -> Self:
-        if self.span is None and self.until is not None:
-            raise ValueError("until: expected span, too, of which it is the end")
-        if self.span is not None and self.window is not None:
-            raise ValueError("span: expected no window beside it")
-        return self
 
 
 @router.get("/stats", responses=declared(404), response_model=Stats)
@@ -87,10 +81,11 @@ async def get_stats(
 
 
 def _read(core: Core, query: StatsQuery, cache: dict[Window, list[Reading]]) -> Operation[Range]:
-    if query.span is not None:
-        until = None if query.until is None else query.until.timestamp()
-        return (yield from history.span(core, query.span, until, query.step or 1, cache))
     window = query.window or "10m"
+    if query.span is not None or query.until is not None:
+        until = None if query.until is None else query.until.timestamp()
+        span = query.span or history.SECONDS[window]
+        return (yield from history.span(core, span, until, query.step or 1, cache))
     least = history.STEPS[window]
     step = max(least, query.step or _DEFAULT_STEPS.get(window, least))
     return Range(window, step, (yield from history.window(core, window, step, cache)))

@@ -13657,9 +13657,9 @@ export interface operations {
             query?: {
                 /** @description Without it and `span`: 10m. */
                 window?: ("10m" | "3h" | "1d" | "all") | null;
-                /** @description In place of `window`: the seconds of any range. Its points are as near as what is kept allows, 1,500 at most. */
+                /** @description The seconds of any range; `window` does not count then. Its points are as near as what is kept allows, 1,500 at most. */
                 span?: number | null;
-                /** @description The end of `span`; without it the present. */
+                /** @description The end of `span`, or of `window`; without it the present. */
                 until?: string | null;
                 step?: number | null;
             };
