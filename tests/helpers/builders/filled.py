@@ -74,9 +74,9 @@ def filled(url: str, name: str) -> Ledger:
     [seen] = ledger.run(topologies.read_marks([called.removals]))
     calls = [calling.begin_call(core.config, called, one, "caller", 60_000, 10, seen) for one in ("a", "b")]
     ledger.store.send(calls)
-    ledger.store.send(
-        [calling.answer_call(core.config, called, "a", "0", "f b", " b", 3600, ("f f", "f f"), True)]
-    )
+    [begun] = ledger.store.send([command("HGET", called.calls, "a")])
+    answer = "a", "0", "f b", " b", 3600, ("f f", "f f"), True, begun or b""
+    ledger.store.send([calling.answer_call(core.config, called, *answer)])
     assert ledger.run(history.record(core)) is not None
     for _ in range(3):
         ledger.run(tick.rotate(core, force=True))  # sets aside what nobody drains

@@ -19,6 +19,6 @@ def test_a_batch_that_ran_again_with_fewer_parts_leaves_no_note(ledger: Ledger) 
     begin(ledger, 2, "first", "one")
     begin(ledger, 3, "first", "one", "two")
     begin(ledger, 4, "first", "one")
-    begin(ledger, 3, "second", "one").forget()
+    ledger.run(begin(ledger, 3, "second", "one").forgetting())
     [left] = ledger.store.send([command("HKEYS", keys.external("t", "sent", "query"))])
     assert left == [b"4:lines:one"]
