@@ -9,8 +9,8 @@ TOPOLOGIES = b"acker:topologies"
 """Set of the names of all topologies."""
 LISTED = b"acker:{acker:topologies}:listed:"
 """Prefix of strings beside it, with a time to live: when a topology was listed (list_topology.lua)."""
-SPOUT_FIELD, UNREAD_FIELD = "spout:", "unread:"
-"""Prefixes of the fields of a configuration, and of a health, that name spouts."""
+SPOUT_FIELD = "spout:"
+"""Prefix of the fields of a configuration that name spouts."""
 
 
 def config(topology: str) -> bytes:

@@ -99,7 +99,8 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
     yield from pauses.end_in_shards(core, spout)
     yield from topologies.remove_spout(core.config, spout)
     yield from pauses.end_in_shards(core, spout)
-    yield [command("HDEL", keys.health(core.config.name), keys.UNREAD_FIELD + spout)]
+    waits = [f"{kind}:{spout}" for kind in ("unread", "unsent", "sent")]  # note_wait.lua
+    yield [command("HDEL", keys.health(core.config.name), *waits)]
     yield from _remove_kept(core, spout, lambda: _has_no_spout(core, spout))
     yield from _remove_reached(core, spout)
     core.spouts -= {spout}

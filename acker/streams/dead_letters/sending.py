@@ -118,7 +118,7 @@ class LetterSender:
             self._failed(error, len(page.letters))
             return 0
         if page.last is not None:
-            self.ledger.store.send([self._note(f"sent:{self.spout}", page.last)])
+            self.ledger.store.send([self._note("sent", page.last)])
         self._most, self._failures, self.trouble = min(MOST, 2 * self._most), 0, ""
         self._note_trouble()
         return len(page.letters)
@@ -168,11 +168,11 @@ class LetterSender:
         with suppress(AckerError):  # a note is worth less than the letters
             [instant] = self.ledger.store.send([Request(keys.health(self.ledger.config.name), ["TIME"])])
             text = f"{round(seconds(instant) * 1000)} {reason}" if reason else ""
-            self.ledger.store.send([self._note(f"unsent:{self.spout}", text)])
+            self.ledger.store.send([self._note("unsent", text)])
             self._noted = bool(reason)
 
-    def _note(self, field: str, text: str) -> Request:
-        return scripts.note_wait(self.ledger.config.name, field, text)
+    def _note(self, kind: str, text: str) -> Request:
+        return scripts.note_wait(self.ledger.config.name, kind, self.spout, text)
 
 
 def _next(core: Core, spout: str, most: int) -> Operation[_Page]:

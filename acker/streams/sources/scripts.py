@@ -46,13 +46,13 @@ def fill_rows(spout: Spout, roots_id: str, tail: bytes, rows: bytes) -> Request:
     return script("fill_rows", [spout.kept, spout.rows(roots_id)], [roots_id, tail, rows])
 
 
-def note_wait(topology: str, field: str, text: str) -> Request:
-    """Notes what a spout waits for, or how far it has come; "" drops the note.
+def note_wait(topology: str, kind: str, spout: str, text: str) -> Request:
+    """Notes what a spout waits for, or how far its dead letters were sent; "" drops the note.
 
-    field: the kind, and the spout. "unread" and "unsent" have a time (ms) and a reason: its source could not
-    be read again, its dead letters could not be sent. "sent" has the number of its last sent dead letter.
+    kind: "unread" and "unsent" have a time (ms) and a reason: its source could not be read again, its dead
+    letters could not be sent. "sent" has the number of its last sent dead letter.
     """
-    return script("note_wait", [config(topology), health(topology)], [field, text])
+    return script("note_wait", [config(topology), health(topology)], [kind, spout, text])
 
 
 def raise_highest(spout: Spout, highest: Mapping[str, int], seen: tuple[bytes, int]) -> Request:

@@ -230,7 +230,7 @@ class Rereader:
         with suppress(AckerError):  # a note is worth less than the rows
             [instant] = self.ledger.store.send([Request(keys.health(topology), ["TIME"])])
             text = f"{round(seconds(instant) * 1000)} {reason}" if reason else ""
-            self.ledger.store.send([scripts.note_wait(topology, f"unread:{self.spout}", text)])
+            self.ledger.store.send([scripts.note_wait(topology, "unread", self.spout, text)])
             self._noted = bool(reason)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import redis
 
-from acker.inspect.operate.removal import remove
+from acker.inspect.operate.removal import remove, remove_spout
 from acker.inspect.topology import health
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
@@ -140,3 +140,20 @@ def test_a_process_sends_no_letters_of_a_topology_that_was_made_anew(
     assert (sender.step(), sender.removed, place.names) == (0, True, [0])
     other = Place()
     assert LetterSender(anew, "s", other).step() == 2
+
+
+def test_a_spout_that_is_removed_takes_the_notes_of_its_letters_with_it(
+    ledger: Ledger, place: Place, sender: LetterSender, raw: "redis.Redis"
+) -> None:
+    bury(ledger, 2)
+    sender.step()
+    place.away = True
+    bury(ledger, 1, first=2)
+    sender.step()
+    health_of = keys.health("t")
+    assert {b"sent:s", b"unsent:s"} <= set(raw.hkeys(health_of))
+    ledger.run(dead_letters.discard(ledger.core, [letter.id for letter in letters(ledger)]))
+    ledger.run(remove_spout(ledger.core, "s"))
+    sender._note_trouble()  # of a step that was under way
+    ledger.store.send([sender._note("sent", "1-1")])
+    assert not {b"sent:s", b"unsent:s"} & set(raw.hkeys(health_of))
