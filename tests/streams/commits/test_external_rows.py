@@ -29,9 +29,13 @@ from tests.helpers.worlds.external_commits import ROWS, Batch
 pytestmark = pytest.mark.cluster(slow=True)
 
 
+def opened(url: str) -> Topology:
+    return Topology(url, "t", ackers=3, message_timeout=600.0, linger=None)
+
+
 @pytest.fixture
 def topology(url: str) -> Iterator[Topology]:
-    with Topology(url, "t", ackers=3, message_timeout=600.0, linger=None) as made:
+    with opened(url) as made:
         yield made
 
 
@@ -60,22 +64,24 @@ def test_words_that_were_counted_before_the_commit_count(batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_what_a_driver_has_at_hand_is_committed_by_one_exchange(topology: Topology, early: bool) -> None:
-    batch = Batch(topology, at_once=True)
-    found, stamps = batch.work()
-    if early:
-        batch.count(stamps)
-    going = Stepping(batch.ledger, batch.commit(0, found))
-    going.lose_reply()
-    going.go_on(1)
-    assert batch.ledger.run(record.is_done(batch.ledger.core, "w", 0))
-    assert not going.ended  # notes of announced segments are left, and full segments
-    for _ in range(2):  # the driver is gone: the ticker does it
-        pass_time(topology.ledger)
-    if not early:
-        batch.count(stamps)
-    assert batch.acked() == ROWS
-    assert topology.counters()["late"] == topology.counters()["orphaned"] == 0
+def test_what_a_driver_has_at_hand_is_committed_by_one_exchange(valkey_url: str, early: bool) -> None:
+    """A cluster takes an exchange for each step."""
+    with opened(valkey_url) as topology:
+        batch = Batch(topology, at_once=True)
+        found, stamps = batch.work()
+        if early:
+            batch.count(stamps)
+        going = Stepping(batch.ledger, batch.commit(0, found))
+        going.lose_reply()
+        going.go_on(1)
+        assert batch.ledger.run(record.is_done(batch.ledger.core, "w", 0))
+        assert not going.ended  # notes of announced segments are left, and full segments
+        for _ in range(2):  # the driver is gone: the ticker does it
+            pass_time(topology.ledger)
+        if not early:
+            batch.count(stamps)
+        assert batch.acked() == ROWS
+        assert topology.counters()["late"] == topology.counters()["orphaned"] == 0
 
 
 def test_rows_of_a_stream_that_was_made_anew_meanwhile_do_not_count(batch: Batch) -> None:
