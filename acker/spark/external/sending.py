@@ -31,7 +31,7 @@ from acker.store.operation import Operation, Reply, abreast, command
 from acker.streams.commits import anchoring
 from acker.streams.log.segments import ANCHORS, Segment
 from acker.streams.log.subscriptions import HOLD_TTL, Range
-from acker.streams.staging.external import declaring
+from acker.streams.staging.external import declaring, scripts
 from acker.streams.staging.external.bits import MOST_POSITIONS
 from acker.streams.staging.external.declaring import External
 from acker.streams.staging.external.rows import sending
@@ -172,15 +172,10 @@ class Sends:
         """
         core = self.ledger.core
         key, name = keys.external(core.config.name, "sent", self.batch.query), self._field(stream, part)
-        noting = command("HSET", key, name, written.dump()), command("EXPIRE", key, HOLD_TTL)
-        asked: list[Operation[Any]] = [
-            sending.hold(core, written.sent, *noting),
-            batch_roots.read_sources(core, self.batch),
-            self._look(written.sent),
-        ]
-        held, tracked, _ = yield from abreast(asked)
-        if tracked and written.inputs:
-            yield [command("HSET", key, name, replace(written, inputs="").dump())]
+        texts = written.dump(), replace(written, inputs="").dump()
+        noting = scripts.note_write(key, batch_roots.key_of(core, self.batch), name, texts, HOLD_TTL)
+        asked: list[Operation[Any]] = [sending.hold(core, written.sent, noting), self._look(written.sent)]
+        held, _ = yield from abreast(asked)
         if not held:
             raise AckerError(
                 f"stream {stream!r}: stamps were made over {core.config.stamp_ttl:,} s before their write "

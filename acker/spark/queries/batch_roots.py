@@ -96,7 +96,7 @@ class Tracker(Shipped):
         staged = self.ledger.run(roots.stage(core, self.how, self.staging, rows, self.ids))
         if self.job is None:
             staged = tuple(replace(piece, origin=(batch.query, batch.number)) for piece in staged)
-        key = _key(core, batch)
+        key = key_of(core, batch)
         stored = STAGED.dump(staged)
         task = context.stageId(), context.partitionId(), context.taskAttemptId()
         requests = [
@@ -185,7 +185,7 @@ def registered(ledger: Ledger, batch: MicroBatch) -> tuple[Roots, ...]:
 
 def read_registered(core: Core, batch: MicroBatch) -> Operation[tuple[Roots, ...]]:
     """Reads the roots of a batch, with the errors of `registered`."""
-    [found] = yield [command("HGETALL", _key(core, batch))]
+    [found] = yield [command("HGETALL", key_of(core, batch))]
     return parse_registered(batch, found)
 
 
@@ -193,7 +193,7 @@ def untracked(ledger: Ledger, batch: MicroBatch, staged: Sequence[Staged]) -> bo
     """Return True if rows of a batch went on untracked; asks the store only for rows without a tree."""
     if not any(one.treeless for one in staged):
         return False
-    [found] = ledger.store.send([command("HEXISTS", _key(ledger.core, batch), _UNTRACKED)])
+    [found] = ledger.store.send([command("HEXISTS", key_of(ledger.core, batch), _UNTRACKED)])
     return bool(found)
 
 
@@ -220,31 +220,27 @@ def _roots_of(batch: MicroBatch, fields: Mapping[str, str]) -> Iterator[Roots]:
 
 def sources(ledger: Ledger, batch: MicroBatch) -> set[str]:
     """Returns the calls of `track` whose rows a batch has read."""
-    return ledger.run(read_sources(ledger.core, batch))
-
-
-def read_sources(core: Core, batch: MicroBatch) -> Operation[set[str]]:
-    """Reads the calls of `track` whose rows a batch has read."""
-    [found] = yield [command("HKEYS", _key(core, batch))]
+    [found] = ledger.store.send([command("HKEYS", key_of(ledger.core, batch))])
     return {name.decode().partition("|")[0] for name in found if b"|" in name}
 
 
 def time_of(ledger: Ledger, batch: MicroBatch) -> str:
     """Returns the time of a batch of tracked rows for its origin; "" if its tasks have recorded none."""
-    [found] = ledger.store.send([command("HGET", _key(ledger.core, batch), _TIME)])
+    [found] = ledger.store.send([command("HGET", key_of(ledger.core, batch), _TIME)])
     return "" if found is None else origins.time_identity(found.decode())
 
 
 def forget_request(core: Core, batch: MicroBatch) -> Request:
     """The request that deletes the records of a batch."""
-    return command("UNLINK", _key(core, batch))
+    return command("UNLINK", key_of(core, batch))
 
 
 def ending(core: Core, job: MicroBatch) -> Operation[None]:
     """Records that a job is committed: a later evaluation of its rows gets an error."""
-    key = _key(core, job)
+    key = key_of(core, job)
     yield [command("HSET", key, _ENDED, 1), command("EXPIRE", key, RECORD_TTL)]
 
 
-def _key(core: Core, batch: MicroBatch) -> bytes:
+def key_of(core: Core, batch: MicroBatch) -> bytes:
+    """The key of a hash: what a batch has tracked."""
     return keys.tracked(core.config.name, batch.query, batch.run, batch.number)

@@ -27,6 +27,11 @@ def hold_external(keys: Sequence[bytes], ttl: int) -> Request:
     return script("hold_external", keys, [ttl])
 
 
+def note_write(notes: bytes, tracked: bytes, write: str, texts: tuple[str, str], ttl: int) -> Request:
+    """Notes what a write of a batch has sent; texts: the note, and the one of a batch that tracks rows."""
+    return script("note_write", [notes, tracked], [write, *texts, ttl])
+
+
 def leave_tombstone(shard: Shard, key: bytes, margin: int) -> Request:
     """Ends a segment in a shard without an ack; what tells of it stays for `margin` seconds longer."""
     return script("leave_tombstone", [key, shard.counters], [margin])
