@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from acker.errors import AckerError, ValidationError
 from acker.spark import delta, files, iceberg, jdbc, kafka
 from acker.spark.external.kafka import GAP, cut
+from acker.spark.external.tables.jdbc import check_escapes
 from acker.spark.source.rereading import SparkReread, by_key
 from tests.helpers.servers.kafka import Broker
 
@@ -191,6 +192,15 @@ def test_no_records_are_read_for_ids_that_lie_far_apart(spark: SparkSession, top
         patch.setattr("acker.spark.external.kafka.MOST_READS", 2)
         far = [n * (GAP + 1) for n in range(7)]
         assert read(*far, 1) == sorted((offset, offset) for offset in [*far, 1])
+
+
+@pytest.mark.parametrize("url", ["jdbc:mysql://host/db", "jdbc:none:"])
+def test_a_backslash_is_kept_from_databases_that_may_read_it_as_an_escape(url: str) -> None:
+    keys = [(1, "plain's"), (2, "x\\' OR 1=1 -- ")]
+    check_escapes(url, ["number", "id"], keys[:1])
+    check_escapes("jdbc:postgresql://host/db", ["number", "id"], keys)
+    with pytest.raises(ValidationError, match=r"key: expected no backslash in 'id', .* got \"x"):
+        check_escapes(url, ["number", "id"], keys)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ CHUNK, MOST_CHUNK = 500, 1_000
 """Ids of a query by default, and at most: Oracle takes no more in a list."""
 _OF_THIS = {"url", "dbtable", "query", "partitioncolumn", "lowerbound", "upperbound", "numpartitions"}
 _UNBOUNDED = {"pushdownpredicate"}
+_LITERAL = {"postgresql", "oracle", "sqlserver", "db2", "derby", "h2", "hsqldb", "sqlite"}
+"""Databases to which a backslash in a text is no escape. Spark doubles quotes only, whatever the database."""
 _KINDS: tuple[type[DataType], ...] = (StringType, IntegralType, DecimalType, DateType)
 _Key: TypeAlias = tuple[Any, ...]
 
@@ -42,9 +44,10 @@ def reread(
             )
 
     A query asks for at most `chunk` ids, and gives the rows of these ids only: their columns should have an
-    index. Spark writes the values by the rules of the database. A row comes back as the table has it now:
-    updated since it was tracked, or gone from its source, if it was deleted. The values of options are left
-    out of logs and errors.
+    index. Spark doubles the quotes of a text and escapes nothing else. So a key with a backslash is refused
+    for databases that may read it as an escape, as MySQL does: its row waits. A row comes back as the table
+    has it now: updated since it was tracked, or gone from its source, if it was deleted. The values of
+    options are left out of logs and errors.
 
     Args:
         url: The database, "jdbc:...". The session needs the driver's jar.
@@ -110,9 +113,23 @@ class _Reread:
         for name, of_ids, of_table in kinds:
             _check_kinds(name, of_ids.dataType, of_table.dataType)
         keys = [tuple(row) for row in ids.select(*named).distinct().collect()]
+        check_escapes(self._options["url"], self._names, keys)
         parts = [there.filter(_any([*_groups(self._names, part)])) for part in _chunks(keys, self._chunk)]
         stored = reduce(DataFrame.unionAll, parts or [there.filter(F.lit(False))])
         return stored if self._rows is None else self._rows(stored)
+
+
+def check_escapes(url: str, names: Sequence[str], keys: Sequence[_Key]) -> None:
+    """Raises ValidationError for a key that the database of a URL may read as another text, or as SQL."""
+    if url.split(":")[1].lower() in _LITERAL:
+        return
+    for key in keys:
+        for name, value in zip(names, key, strict=True):
+            if isinstance(value, str) and "\\" in value:
+                raise ValidationError(
+                    f"jdbc.reread: key: expected no backslash in {name!r}, which this database may read as "
+                    f"an escape, got {shown(value)}: write a `reread` of your own for such keys"
+                )
 
 
 def _check_kinds(name: str, of_ids: DataType, of_table: DataType) -> None:
