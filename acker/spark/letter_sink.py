@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
-from acker.ledger.fields import plain
+from acker.ledger.fields import json_text, plain
 from acker.ledger.loops import Threads
 from acker.spark.external.sinks import Sink, SinkWriter
 from acker.spark.source.rereading import SessionStop, see_added_jars
@@ -21,10 +21,11 @@ from acker.streams.dead_letters.sending import LetterSender, SentLetter
 
 COLUMNS = (
     "id string, topology string, spout string, message_id binary, status string, reason string, "
-    "step string, batch bigint, attempts int, at timestamp, row string, "
-    "history array<struct<number int, status string, reason string, step string, batch bigint, at timestamp>>"
+    "step string, batch bigint, attempts int, at timestamp, row string, history string"
 )
-"""The columns of letters for a sink; row: JSON, null if the row is left out."""
+"""The columns of letters for a sink: of types that any format and database has.
+
+row: JSON, null if the row is left out. history: a JSON array of the attempts."""
 KAFKA = "key binary, value string, headers array<struct<key string, value binary>>"
 HEADERS = ("id", "topology", "spout", "status", "reason", "step", "batch", "attempts", "at")
 """Facts of a letter that a record of Kafka has as the headers `acker-id`, `acker-topology`, and so on."""
@@ -60,16 +61,16 @@ class SparkSend:
                 (
                     letter.message_id,
                     _row(letter),
-                    [(f"acker-{name}", each[name].encode()) for name in HEADERS],
+                    [(f"acker-{name}", text.encode()) for name, text in each.items()],
                 )
                 for letter, each in zip(letters, facts, strict=True)
             ]
             return self.spark.createDataFrame(records, KAFKA).coalesce(1)
         rows = [
-            (letter.id, self.topology, letter.spout, letter.message_id, letter.status, letter.reason,
-             letter.step, letter.batch, letter.attempts, _instant(letter.at), _row(letter),
-             [(tried.number, tried.status, tried.reason, tried.step, tried.batch, _instant(tried.at))
-              for tried in letter.history])
+            (letter.id, self.topology, letter.spout, letter.message_id, letter.status,
+             letter.reason.replace("\0", "\N{REPLACEMENT CHARACTER}"),  # PostgreSQL takes none in a text
+             letter.step, _batch(letter.batch), letter.attempts, _instant(letter.at), _row(letter),
+             json_text(letter.history))
             for letter in letters
         ]  # fmt: skip
         return self.spark.createDataFrame(rows, COLUMNS).coalesce(1)
@@ -77,11 +78,18 @@ class SparkSend:
     def _facts(self, letter: SentLetter) -> dict[str, str]:
         """Facts of a letter as text."""
         texts = {name: str(getattr(letter, name, "")) for name in HEADERS}
+        if _batch(letter.batch) is None:
+            del texts["batch"]
         return texts | {"topology": self.topology, "at": _instant(letter.at).isoformat()}
 
 
 def _row(letter: SentLetter) -> str | None:
     return None if letter.row is None else json.dumps(plain(letter.row))
+
+
+def _batch(number: int) -> int | None:
+    """The batch of an outcome; None where a step without batches had the row."""
+    return None if number < 0 else number
 
 
 def _instant(seconds: float) -> datetime:

@@ -157,3 +157,14 @@ def test_a_spout_that_is_removed_takes_the_notes_of_its_letters_with_it(
     sender._note_trouble()  # of a step that was under way
     ledger.store.send([sender._note("sent", "1-1")])
     assert not {b"sent:s", b"unsent:s"} & set(raw.hkeys(health_of))
+
+
+def test_a_sender_that_is_behind_takes_no_other_back(
+    ledger: Ledger, place: Place, sender: LetterSender
+) -> None:
+    bury(ledger, 9)
+    sender.step()
+    [first, *_] = letters(ledger)
+    for behind in ("1-7", first.number):
+        assert ledger.store.send([sender._note("sent", behind)]) == [0]
+    assert (sender.step(), place.names) == (0, list(range(9)))
