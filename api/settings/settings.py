@@ -1,14 +1,13 @@
 """The service's settings, by environment: `ACKER_URL`, `ACKER_TOKENS` and so on. docs/api.md lists them."""
 
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from acker.errors import ValidationError
 from acker.store.address import parse
-from api.settings import token_file
 from api.settings.token_file import Accepted
 from api.settings.tokens import Tokens
 
@@ -80,12 +79,10 @@ class Settings(BaseSettings):
         # Only hashes are kept.
         return SecretStr(Tokens.parse(value.get_secret_value()).hashed())
 
-    @field_validator("tokens_file")
-    @classmethod
-    def _tokens_file(cls, value: str) -> str:
-        if value:
-            token_file.read(value)  # an error now, not at the first request
-        return value
+    @model_validator(mode="after")
+    def _read_tokens_file(self) -> Self:
+        _ = self.access  # an error now, not at the first request; and a pipe can be read once only
+        return self
 
     @cached_property
     def access(self) -> Accepted:
@@ -101,7 +98,7 @@ def settings(**given: Any) -> Settings:
         return Settings(**given)
     except Invalid as error:
         wrong = "; ".join(
-            f"ACKER_{'.'.join(str(part) for part in one['loc']).upper()}: {one['msg']}"
+            f"ACKER_{'.'.join(str(part) for part in one['loc'] or ('tokens_file',)).upper()}: {one['msg']}"
             for one in error.errors()
         )
         raise ValidationError(wrong) from None

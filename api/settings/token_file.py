@@ -44,7 +44,8 @@ class Accepted:
     """
 
     def __init__(self, given: Tokens, path: str) -> None:
-        self._given, self._path = given, path
+        self._given = given
+        self._path = path if Path(path).is_file() else ""  # a pipe is read once
         self._version = _version(path)
         self._looked = time.monotonic()
         self._tokens = self._with(read(path)) if path else given
@@ -65,6 +66,8 @@ class Accepted:
             return
         self._version = version
         try:
+            if Path(self._path).exists() and not Path(self._path).is_file():
+                raise ValueError(f"{self._path!r} is no file")  # a pipe would hold up the service
             self._tokens = self._with(read(self._path))
         except ValueError as error:
             _log.error("the tokens of before stay accepted: %s", error)

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z)?\Z")
-_MOST = 1_000
+_MOST, _LONGEST = 1_000, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ class Tokens:
 
 
 def _parse(number: int, part: str) -> Token:
+    if len(part) > _LONGEST:
+        raise ValueError(f"token {number}: expected at most {_LONGEST:,} characters, got {len(part):,}")
     match = _TOKEN.match(part)
     scope, *more = match["scopes"].split("+") if match else [""]
     if match is None or scope not in get_args(Scope):

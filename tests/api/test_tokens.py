@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -194,3 +195,24 @@ def test_bad_tokens_are_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ValueError, match="token 1") as reported:
         Tokens.parse(text)
     assert "secret" not in str(reported.value)
+
+
+def test_a_file_of_tokens_may_be_a_pipe_and_one_in_its_place_holds_nothing_up(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, f"read:{READ}\n".encode())
+    os.close(writing)
+    by_pipe = settings(tokens_file=f"/dev/fd/{reading}").access
+    os.close(reading)
+    assert by_pipe.find(READ) is not None
+    path = tmp_path / "tokens"
+    path.write_text(f"read:{READ}")
+    access = settings(tokens_file=str(path)).access
+    path.unlink()
+    os.mkfifo(path)
+    access._look()
+    assert access.find(READ) is not None
+
+
+def test_a_long_token_is_refused_at_once() -> None:
+    with pytest.raises(ValidationError, match="token 1: expected at most 1,000 characters, got 1,000,011"):
+        settings(tokens="read+until=" + "1" * 1_000_000)

@@ -91,10 +91,10 @@ async def _collector(service: Service, live: Live, asked: list[str], version: st
     """All that is shown now."""
     try:
         names = await async_ledger.names(service.own_store)
+        chosen = [name for name in names if name in set(asked)] if asked else names[:TOPOLOGIES]
+        readings = await service.of_each(chosen, partial(_read, service), background=True)
     except (StoreUnavailable, StoreMisconfigured, MissingRights):
         return _Collector([], [], None, live.streams, version)
-    chosen = [name for name in names if name in set(asked)] if asked else names[:TOPOLOGIES]
-    readings = await service.of_each(chosen, partial(_read, service), background=True)
     for reading in readings:
         if isinstance(reading, Damaged):
             _log.error("topology %s has no metrics: %s", reading.topology, reading.reason)
