@@ -212,10 +212,20 @@ class Run:
 
     @staticmethod
     def _keys_left(running: Pipeline) -> list[str]:
-        """Keys that only trees, or calls under way, should have: none at rest."""
+        """Keys that only trees, or calls under way, should have: none at rest.
+
+        A store that was set back behind the ack of a segment has the segment until the stream's limit of age:
+        the checkpoint of the reader is past it, and its records came again in another one.
+        """
+        back = (":payload:", ":unacked:") if running.rollbacks else ()
         clients = raw_clients(running.url)
         try:
-            found = [one for client in clients for one in leaks.problems(client, settled=True)]
+            found = [
+                problem
+                for client in clients
+                for problem in leaks.problems(client, settled=True)
+                if not any(kind in problem for kind in back)
+            ]
             return sorted([*found, *leaks.unowned(clients)])
         finally:
             for client in clients:
