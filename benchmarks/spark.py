@@ -29,9 +29,11 @@ topology without ackers, and reads the lines without the column `_acker`; "plain
     marks         words, tracked with marks of the steps that acked, against tracked without them
     plain         words, against streaming queries with parquet files between them
     external      only if it is asked for: benchmarks/external_jobs.py
+    kept          likewise: benchmarks/kept_spouts.py
 """
 
 import argparse
+import importlib
 import json
 import os
 import shutil
@@ -165,6 +167,10 @@ VARIANTS = {
     "marks": Variant(words, words, 1.02, marks=True),
     "plain": Variant(words, None, 1.5),
 }
+
+
+APART = {"external": "external_jobs", "kept": "kept_spouts"}
+"""Variants that a module of their own measures."""
 
 
 @dataclass
@@ -347,7 +353,7 @@ def session(tune: bool) -> SparkSession:
 
 def names(text: str) -> list[str]:
     """Names of variants, from a list with commas."""
-    found, known = text.split(","), [*VARIANTS, "external"]
+    found, known = text.split(","), [*VARIANTS, *APART]
     if unknown := [name for name in found if name not in known]:
         raise argparse.ArgumentTypeError(f"no such variant: {', '.join(unknown)} (known: {', '.join(known)})")
     return found
@@ -374,11 +380,9 @@ def main() -> None:
         register(spark)
         bench, lines = Bench(spark, url, directory), lines_table(asked.lines, 1)
         for name in asked.variants:
-            if name == "external":
-                from benchmarks import external_jobs  # which needs this module
-
-                external = external_jobs.measure(bench, lines, asked.pairs, quiet=asked.json)
-                table[name] = {"figures": external}
+            if name in APART:
+                apart = importlib.import_module(f"benchmarks.{APART[name]}")  # which needs this module
+                table[name] = {"figures": apart.measure(bench, lines, asked.pairs, quiet=asked.json)}
                 continue
             table[name] = row = bench.variant(name, lines, asked.pairs)
             if not asked.json:
