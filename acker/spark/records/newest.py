@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import (
     BinaryType,
     DataType,
-    DatetimeType,
+    DateType,
     DoubleType,
     FloatType,
     LongType,
@@ -24,6 +24,8 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
 )
 
 from acker.errors import ValidationError
@@ -40,7 +42,7 @@ from acker.streams.staging.staging import FAILED
 NO_KEY = "newest: the key is null"
 NO_VERSION = "newest: the version is null, or no number"
 _RANK = "_acker_rank"
-_VERSIONS = (NumericType, StringType, BinaryType, DatetimeType)
+_VERSIONS = (NumericType, StringType, BinaryType, DateType, TimestampType, TimestampNTZType)
 
 
 class _Runs(Shipped):
@@ -69,7 +71,7 @@ def newest_rows(rows: DataFrame, key: Key, version: str | Column) -> DataFrame:
     Args:
         rows: The rows, with the column `_acker`.
         key: Columns of the key. Values are equal by Spark's rules for groups: NaN is NaN, -0.0 is 0.0.
-        version: The column that orders rows: numbers, text, bytes, dates or times.
+        version: The column that orders rows: numbers, text, bytes, dates or timestamps.
 
     Returns:
         The rows, with the columns of failed rows and of runs (`acker.spark.records.mapping`).
