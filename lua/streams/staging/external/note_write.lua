@@ -1,5 +1,5 @@
--- Notes what a write of a batch has sent. Rows that the batch tracks get new trees in each run, so a note says
--- then that no other run has the same inputs.
+-- Notes what a write of a batch has sent. Rows that the batch tracks get new trees in each run, so a note
+-- says then that no other run has the same inputs.
 --
 -- KEYS  1 notes    hash of the query: write -> its note (acker/spark/external/sending.py)
 --       2 tracked  hash: calls of `track` whose rows the batch has read, as "<call>|..."
