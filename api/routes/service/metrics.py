@@ -88,7 +88,7 @@ async def get_metrics(
 
 
 async def _collector(service: Service, live: Live, asked: list[str], version: str) -> "_Collector":
-    """All that is shown now."""
+    """The collector of the present figures."""
     try:
         names = await async_ledger.names(service.own_store)
         chosen = [name for name in names if name in set(asked)] if asked else names[:TOPOLOGIES]
