@@ -32,8 +32,10 @@ from acker.store.loops import Heartbeats
 from acker.store.operation import Operation, Request
 from acker.streams import Stream
 from acker.streams.dead_letters.sending import LetterSender
+from acker.streams.spouts import wait_notes
 from acker.streams.spouts.rereading import Rereader
 from acker.streams.spouts.settler import Settler
+from acker.streams.spouts.wait_notes import WaitNote
 from api.background import background
 from api.service.service import Service
 from api.settings.settings import Settings
@@ -118,6 +120,14 @@ def batch(store: Store) -> Running:
 
 
 @contextmanager
+def call(store: Store) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wait_notes, "SLOW", 0.05)
+        with WaitNote("unread", "s", "rows of spout 's'").calling(ledger(store), "`reread`"):
+            yield
+
+
+@contextmanager
 def operation(store: Store) -> Iterator[None]:
     beats = Heartbeats(store.send)
     beats.note([BEAT])
@@ -185,6 +195,7 @@ LOOPS = {
     "caller": Loops(caller, "acker.drpc.calling.answer_listener.Waiting"),
     "query": Loops(query, "acker.spark.queries.heartbeat._run"),
     "batch": Loops(batch, "acker.spark.bolts.keep_alive.Resets"),
+    "call": Loops(call, "acker.streams.spouts.wait_notes.WaitNote"),
     "operation": Loops(operation, "acker.store.loops.Heartbeats"),
     "task": Loops(lambda store: on_an_event_loop(task(store)), "acker.store.loops.AsyncHeartbeats"),
     "service": Loops(

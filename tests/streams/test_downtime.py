@@ -17,6 +17,9 @@ from acker.streams import Stream, downtime
 from acker.streams.commits.contents import Commit
 from acker.streams.log import fencing, subscriptions
 from acker.streams.log.subscriptions import Range
+from acker.streams.spouts.replays import Stepped
+from tests.helpers.builders import kept_rows
+from tests.helpers.builders.kept_rows import Keeping
 from tests.helpers.builders.streaming import ack, commit, consume, counters, emit, stage, take, track
 from tests.helpers.builders.tickers import running
 from tests.helpers.models.ledger_state import StoredShard, read_shards
@@ -55,6 +58,25 @@ def test_a_row_that_no_job_has_taken_waits_and_is_acked_as_ever(ledger: Ledger) 
     assert rotate(ledger) == 0
     assert consume(ledger, "lines") == 1
     assert counters(ledger)["acked"] == 2500
+
+
+def test_rows_of_a_spout_and_their_replays_use_up_no_attempt_between_the_runs_of_a_job(
+    ledger: Ledger, keeping: Keeping
+) -> None:
+    """A job, and the process that settles and asks the source, come once in six rotations."""
+    keeping.write(ledger, kept_rows.lines(100))
+    for attempt in (1, 2, 3):
+        assert rotate(ledger) == 0
+        waiting = kept_rows.rows(ledger)
+        assert {row["attempt"] for row in waiting} == {attempt}
+        assert len(waiting) == (100 if attempt == 1 else 10)
+        kept_rows.fail(ledger, lambda row: row["id"] % 10 == 7, f"bad {attempt}")
+        assert rotate(ledger) == 0
+        settled = keeping.settle(ledger)
+        assert settled == Stepped(90 * (attempt == 1), 10 * (attempt < 3), 10 * (attempt == 3))
+    assert counters(ledger).get("expired", 0) == 0
+    assert [letter.reason for letter in kept_rows.letters(ledger)] == ["bad 3"] * 10
+    assert kept_rows.pending(ledger) == {"pending": 0, "acked": 90, "replayed": 20, "dead": 10}
 
 
 @pytest.mark.parametrize("subscribed", [False, True])

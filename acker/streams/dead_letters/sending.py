@@ -11,31 +11,29 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
-from acker.errors import AckerError, UnreadableRecord, is_interrupt, text_of
+from acker.errors import UnreadableRecord, is_interrupt, text_of
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, follow
 from acker.ledger.fields import Row
-from acker.ledger.settings.config import bounded_reason, check_name
+from acker.ledger.settings.config import check_name
 from acker.ledger.slabs.causes import log_error, said_by
 from acker.store import keys, loops
 from acker.store.loops import Pace
 from acker.store.operation import Operation, Request, command
 from acker.store.records import passing_over
-from acker.store.replies import seconds
 from acker.streams.sources import dead_letter_store, scripts
 from acker.streams.sources.attempts import History
 from acker.streams.sources.dead_letter_store import DeadLetter, Head, StoredRow
 from acker.streams.spouts.removal_watch import RemovalWatch
+from acker.streams.spouts.wait_notes import WaitNote
 
 MOST = 1_000
 """Most letters that one call writes."""
 _PARTS = 16
 _WAIT, _LONGEST_WAIT = 1.0, 60.0
-_REASON = 300
 _NUMBER = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}\Z")
 _log = logging.getLogger(__name__)
 
@@ -91,7 +89,7 @@ class LetterSender:
         self.trouble = ""
         self._most = MOST
         self._failures = 0
-        self._noted = True
+        self._trouble_note = WaitNote("unsent", spout, f"dead letters of spout {spout!r}")
         self._watch = RemovalWatch(f"writes no dead letters of its spout {spout!r}")
 
     @property
@@ -118,9 +116,9 @@ class LetterSender:
             self._failed(error, len(page.letters))
             return 0
         if page.last is not None:
-            self.ledger.store.send([self._note("sent", page.last)])
+            self.ledger.store.send([self._sent(page.last)])
         self._most, self._failures, self.trouble = min(MOST, 2 * self._most), 0, ""
-        self._note_trouble()
+        self._trouble_note.write(self.ledger, self.trouble)
         return len(page.letters)
 
     def run(self, stop: threading.Event) -> None:
@@ -133,7 +131,8 @@ class LetterSender:
     def _try(self, letters: Sequence[SentLetter]) -> BaseException | None:
         """Sends letters; returns what the function raises."""
         try:
-            self.send(letters)
+            with self._trouble_note.calling(self.ledger, "`dead_letters_to`"):
+                self.send(letters)
         except BaseException as error:  # user code may raise anything, even SystemExit
             if is_interrupt(error):
                 raise
@@ -158,21 +157,11 @@ class LetterSender:
         self.trouble = reason
         self._most = max(1, count // _PARTS)
         self._failures = min(self._failures + 1, 10)
-        self._note_trouble()
+        self._trouble_note.write(self.ledger, self.trouble)
 
-    def _note_trouble(self) -> None:
-        """Notes the trouble for people, or that there is none any more."""
-        if not self.trouble and not self._noted:
-            return
-        reason = bounded_reason(" ".join(self.trouble.split()), _REASON)
-        with suppress(AckerError):  # a note is worth less than the letters
-            [instant] = self.ledger.store.send([Request(keys.health(self.ledger.config.name), ["TIME"])])
-            text = f"{round(seconds(instant) * 1000)} {reason}" if reason else ""
-            self.ledger.store.send([self._note("unsent", text)])
-            self._noted = bool(reason)
-
-    def _note(self, kind: str, text: str) -> Request:
-        return scripts.note_wait(self.ledger.config.name, kind, self.spout, text)
+    def _sent(self, number: str) -> Request:
+        """The note of the last letter that was sent."""
+        return scripts.note_wait(self.ledger.config.name, "sent", self.spout, number)
 
 
 def _next(core: Core, spout: str, most: int) -> Operation[_Page]:

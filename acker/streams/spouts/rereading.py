@@ -8,9 +8,9 @@ number of processes may do it at once, and die at any point: the first stored an
 Histories that were looked at, and their ends:
 
 - A process dies between "ids kept" and "rows emitted": the trees are pending, they expire, and come here.
-- A source that raises for ever: its rows wait, pending, within the high-water mark. Nobody replays or buries
-  them, so no attempt is used up, and the reason is logged and shown. New rows are asked for in calls of
-  their own; rows that wait are asked for in turn.
+- A source that raises, or hangs, for ever: its rows wait, pending, within the high-water mark. Nobody replays
+  or buries them, so no attempt is used up, and the reason is logged and shown. Where it raises, new rows are
+  asked for in calls of their own; rows that wait are asked for in turn.
 - Two processes read a row and get different rows, or one gets none: the first stored answer is used by all.
 - A process dies after an answer is stored, before a commit: the next settler uses the same answer. So does
   the process that finishes a stored commit.
@@ -30,18 +30,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 import pyarrow.compute as pc  # noqa: TID251 - as above
 
-from acker.errors import AckerError, SchemaMismatch, ValidationError, is_interrupt, text_of
+from acker.errors import SchemaMismatch, ValidationError, is_interrupt, text_of
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, follow
 from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
-from acker.ledger.settings.config import bounded_reason
 from acker.ledger.slabs.causes import log_error, said_by
 from acker.store import keys, loops
 from acker.store.loops import Pace
@@ -49,10 +47,11 @@ from acker.store.operation import Operation, Request, abreast
 from acker.store.replies import seconds
 from acker.streams.log import schemas, segments
 from acker.streams.log.segments import ANCHORS
-from acker.streams.sources import kept_ids, kept_rows, rereads, roots, scripts
+from acker.streams.sources import kept_ids, kept_rows, rereads, roots
 from acker.streams.sources.roots import Roots
 from acker.streams.spouts import backoff
 from acker.streams.spouts.removal_watch import RemovalWatch
+from acker.streams.spouts.wait_notes import WaitNote
 from acker.streams.spouts.waiting_rows import MOST_ROWS, Row, WaitingRows
 
 Reread: TypeAlias = Callable[[pa.Table], pa.Table]
@@ -64,7 +63,6 @@ _CALLS, _RAISES, _RAISES_AWAY = 32, 8, 2
 """Most calls of the source for rows that wait, in one step; most that may raise, and if it may be away."""
 _WAIT, _LONGEST_WAIT = 1.0, 60.0
 _ABREAST = 16
-_REASON = 300
 _log = logging.getLogger(__name__)
 
 
@@ -99,7 +97,7 @@ class Rereader:
         self.trouble = ""
         self._watch = RemovalWatch(f"asks for no rows of its spout {spout!r}")
         self._failures = 0
-        self._noted = True
+        self._note = WaitNote("unread", spout, f"rows of spout {spout!r}")
         self._search: _Search | None = None
         self._waiting = WaitingRows(MOST_IDS)
         self._stepping = threading.Lock()
@@ -142,7 +140,7 @@ class Rereader:
         self._failures = min(self._failures + 1, 10) if raised and not stored else 0
         if not len(self._waiting):
             self.trouble = ""
-        self._note()
+        self._note.write(self.ledger, self.trouble)
         return stored
 
     def _ask_again(self) -> tuple[int, bool]:
@@ -172,7 +170,9 @@ class Rereader:
         for unread in self.ledger.run(_read_ids(self.ledger.core, rows)):
             ids = pa.concat_tables(unread.ids)
             try:
-                answer = self._checked(ids, self.reread(ids), unread.places[0][0])
+                with self._note.calling(self.ledger, "`reread`"):
+                    found = self.reread(ids)
+                answer = self._checked(ids, found, unread.places[0][0])
                 given, asked = _keys(answer.select(ids.column_names)), _keys(ids)
             except BaseException as error:
                 if is_interrupt(error):
@@ -221,17 +221,6 @@ class Rereader:
             )
         self.trouble = reason
         self._waiting.failed(rows)
-
-    def _note(self) -> None:
-        """Notes the trouble for people, or that there is none any more."""
-        if not self.trouble and not self._noted:
-            return
-        topology, reason = self.ledger.config.name, bounded_reason(" ".join(self.trouble.split()), _REASON)
-        with suppress(AckerError):  # a note is worth less than the rows
-            [instant] = self.ledger.store.send([Request(keys.health(topology), ["TIME"])])
-            text = f"{round(seconds(instant) * 1000)} {reason}" if reason else ""
-            self.ledger.store.send([scripts.note_wait(topology, "unread", self.spout, text)])
-            self._noted = bool(reason)
 
 
 def _keys(ids: pa.Table) -> list[str]:

@@ -1,5 +1,6 @@
 """Dead letters go to a place of the user's as well: each at least once, whatever the place does."""
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -14,8 +15,9 @@ from acker.streams.dead_letters import dead_letters, sending
 from acker.streams.dead_letters.sending import LetterSender, SentLetter
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
-from acker.streams.spouts import settler
+from acker.streams.spouts import settler, wait_notes
 from tests.helpers.builders.kept_rows import fail, letters, lines
+from tests.helpers.servers.servers import wait_until
 
 
 class Place:
@@ -99,6 +101,26 @@ def test_letters_wait_for_a_place_that_is_away_and_the_reason_is_shown(
     assert place.names == list(range(40))
 
 
+def test_a_place_that_hangs_is_shown_until_it_goes_on(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wait_notes, "SLOW", 0.1)
+    bury(ledger, 3)
+
+    def hang(sent: Sequence[SentLetter]) -> None:
+        wait_until(lambda: unsent(ledger) != [])
+        shown.extend(unsent(ledger))
+
+    shown = list[str]()
+    assert LetterSender(ledger, "s", hang).step() == 3
+    assert re.fullmatch(
+        "dead letters of spout s wait for their sink: `dead_letters_to` has not returned for [0-9]+ s",
+        shown[0],
+    )
+    assert "dead letters of spout 's' wait: `dead_letters_to` has not returned for" in caplog.text
+    assert unsent(ledger) == []
+
+
 def test_a_letter_whose_row_the_place_does_not_take_is_sent_without_it_and_keeps_no_other(
     ledger: Ledger, place: Place, sender: LetterSender, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -154,8 +176,8 @@ def test_a_spout_that_is_removed_takes_the_notes_of_its_letters_with_it(
     assert {b"sent:s", b"unsent:s"} <= set(raw.hkeys(health_of))
     ledger.run(dead_letters.discard(ledger.core, [letter.id for letter in letters(ledger)]))
     ledger.run(remove_spout(ledger.core, "s"))
-    sender._note_trouble()  # of a step that was under way
-    ledger.store.send([sender._note("sent", "1-1")])
+    sender._trouble_note.write(ledger, "late")  # of a step that was under way
+    ledger.store.send([sender._sent("1-1")])
     assert not {b"sent:s", b"unsent:s"} & set(raw.hkeys(health_of))
 
 
@@ -166,5 +188,5 @@ def test_a_sender_that_is_behind_takes_no_other_back(
     sender.step()
     [first, *_] = letters(ledger)
     for behind in ("1-7", first.number):
-        assert ledger.store.send([sender._note("sent", behind)]) == [0]
+        assert ledger.store.send([sender._sent(behind)]) == [0]
     assert (sender.step(), place.names) == (0, list(range(9)))

@@ -18,7 +18,7 @@ from acker.streams.sources import roots
 from acker.streams.sources.roots import Roots
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
-from acker.streams.spouts import backoff, rereading, settler
+from acker.streams.spouts import backoff, rereading, settler, wait_notes
 from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.rereading import Rereader
@@ -26,6 +26,7 @@ from tests.helpers.builders.kept_rows import HOW, consume, fail, letters, lines,
 from tests.helpers.builders.rereading import Source, unread, write
 from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.models.leaks import assert_settled
+from tests.helpers.servers.servers import wait_until
 
 
 @pytest.fixture
@@ -93,6 +94,24 @@ def test_rows_whose_source_raises_wait_and_keep_no_other(
     assert unread(ledger) == []
     assert settler.settle(ledger) == Stepped(replayed=10)
     assert {row["attempt"] for row in rows(ledger)} == {2}
+
+
+def test_a_source_that_hangs_is_shown_until_it_answers(
+    ledger: Ledger, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wait_notes, "SLOW", 0.1)
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 3)
+
+    def hang(ids: pa.Table) -> pa.Table:
+        wait_until(lambda: unread(ledger) != [])
+        shown.extend(unread(ledger))
+        return source(ids)
+
+    shown = list[str]()
+    assert Rereader(ledger, "s", hang).step() == 1
+    assert "their source cannot be read again: `reread` has not returned for" in shown[0]
+    assert unread(ledger) == []
 
 
 def test_each_row_is_asked_for_in_turn_however_many_make_the_source_raise(

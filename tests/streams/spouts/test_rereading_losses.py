@@ -60,7 +60,7 @@ def test_a_spout_that_is_removed_takes_the_note_of_its_source_with_it(
     settler.settle(ledger)
     ledger.run(remove_spout(ledger.core, "s"))
     assert unread(ledger) == []
-    reader._note()  # of a step that was under way
+    reader._note.write(ledger, "late")  # of a step that was under way
     assert unread(ledger) == []
 
 
