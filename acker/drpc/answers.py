@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -32,6 +33,23 @@ from acker.workers.wakeups import Bell
 _PAUSE = 0.2
 _LOOK = 1.0
 _log = logging.getLogger(__name__)
+
+
+class _Answer(NamedTuple):
+    """The answer of a request by its outcome. tracked_at: the track of its last tree (Unix seconds)."""
+
+    anchor: int
+    request: str
+    text: str
+    tracked_at: float
+
+    def precedes(self, begun_at: float, function: Description) -> bool:
+        """Returns True if the outcome is of an earlier call of the request than the one begun at that time.
+
+        The answer of the earlier call was kept in between. Half of that time allows for the clocks of two
+        nodes of a cluster.
+        """
+        return begun_at - self.tracked_at > function.keep / 2
 
 
 def run(ledger: Ledger, function: Description, stop: threading.Event) -> None:
@@ -77,39 +95,39 @@ def answer_outcomes(ledger: Ledger, function: Description, table: pa.Table) -> N
 
     Raises AckerError if the store has since lost an outcome, and with it the result: it comes again.
     """
-    results: list[tuple[int, str, str]] = []
-    columns = ("final", "message_id", "reason", "status", "step", "anchor")
+    results: list[_Answer] = []
+    columns = ("final", "message_id", "reason", "status", "step", "anchor", "at", "latency")
     rows = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
-    for final, name, reason, status, step, anchor in rows:
+    for final, name, reason, status, step, anchor, at, latency in rows:
         if final:
             request = name.decode("utf-8", "replace")
             why = _without_section(function, reason or status)
             text = "r" if status == "acked" else f"f{step} {why}"
-            results.append((anchor, request, text))
+            results.append(_Answer(anchor, request, text, at.timestamp() - latency))
     ledger.run(_answer(ledger.core, function, results))
 
 
-def _answer(core: Core, function: Description, outcomes: Sequence[tuple[int, str, str]]) -> Operation[None]:
+def _answer(core: Core, function: Description, outcomes: Sequence[_Answer]) -> Operation[None]:
     if not outcomes:
         return
-    acked = [outcome for outcome in outcomes if outcome[2] == "r"]
-    failed = [outcome for outcome in outcomes if outcome[2] != "r"]
+    acked = [outcome for outcome in outcomes if outcome.text == "r"]
+    failed = [outcome for outcome in outcomes if outcome.text != "r"]
     replies = yield [
-        calls.answer(core, function, request, text, anchor=str(anchor), sure=False)
-        for anchor, request, text in acked
+        calls.answer(core, function, one.request, one.text, anchor=str(one.anchor), sure=False)
+        for one in acked
     ]
     without = [outcome for outcome, reply in zip(acked, replies, strict=True) if reply == 2]
     if not without and not failed:
         return
-    found_in = yield from trees.trees_at(core, [anchor for anchor, _, _ in without])
+    found_in = yield from trees.trees_at(core, [outcome.anchor for outcome in without])
     if any(tree.state == "pending" for tree in found_in):
         raise AckerError("the store has lost a result: the steps work out the request again")
     left = [*failed, *without]
-    records = yield from calls.begins(core, function, [request for _, request, _ in left])
+    records = yield from calls.begins(core, function, [outcome.request for outcome in left])
     yield [
-        calls.answer(core, function, request, text, begun, str(anchor))
-        for (anchor, request, text), begun in zip(left, records, strict=True)
-        if begun is not None
+        calls.answer(core, function, outcome.request, outcome.text, begun, str(outcome.anchor))
+        for outcome, begun in zip(left, records, strict=True)
+        if begun is not None and not outcome.precedes(calls.begun_at(begun), function)
     ]
 
 

@@ -118,6 +118,12 @@ def begins(core: Core, function: Description, requests: Sequence[str]) -> Operat
     return [None if record is None else bytes(record).removeprefix(b"-") for record in records]
 
 
+def begun_at(record: bytes) -> float:
+    """Returns the time of the begin of a call (Unix seconds), by its record of `begins`; 0.0 if it has none."""
+    when = record.rpartition(b" ")[2]
+    return int(when) / 1000 if when.isdigit() else 0.0
+
+
 def answer(
     core: Core,
     function: Description,

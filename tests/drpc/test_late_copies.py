@@ -2,15 +2,20 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.drpc import calls, scripts
+from acker.drpc import answers, calls, scripts
 from acker.drpc.calling import in_doubt
 from acker.drpc.calling.in_doubt import Doubt
+from acker.drpc.registry import Description
 from acker.drpc.removal import retire
 from acker.errors import AckerError, DRPCFailed
+from acker.ledger.client import Ledger
 from acker.ledger.settings.topologies import note_removal
 from acker.store import function_keys, keys
 from acker.store.operation import Request, command
@@ -138,3 +143,32 @@ def test_a_late_begin_begins_no_call_that_was_taken_from_its_caller(topology: To
     assert [str(one) for one in ledger.store.send([begin])] == ["ACKER LATE"]
     with counting().work(topology):
         assert topology.drpc("count").execute(3, key="k") == 3
+
+
+def test_an_outcome_that_is_told_again_answers_no_later_call_of_its_key(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the death of the worker that answered it, before it confirmed the outcome."""
+    function, ledger, told = counting().description("t"), topology.ledger, list[pa.Table]()
+    answer_outcomes = answers.answer_outcomes
+
+    def note(ledger: Ledger, function: Description, table: pa.Table) -> None:
+        told.append(table)
+        answer_outcomes(ledger, function, table)
+
+    monkeypatch.setattr(answers, "answer_outcomes", note)
+    with counting().work(topology):
+        client = topology.drpc("count")
+        assert client.execute(3, key="acked") == 3
+        with pytest.raises(DRPCFailed, match="bad arguments"):
+            client.execute("bad", key="failed")
+    forget_answers(topology)
+    calls_again = [client.begin(2, key=key) for key in ("acked", "failed")]
+    for call in calls_again:
+        call.begun.result(timeout=60)
+    for table in told:
+        place = table.schema.get_field_index("at")
+        long_ago = pc.subtract(table.column("at"), pa.scalar(timedelta(seconds=function.keep)))
+        answer_outcomes(ledger, function, table.set_column(place, table.schema.field("at"), long_ago))
+    with counting().work(topology):
+        assert [call.future.result(timeout=60) for call in calls_again] == [2, 2]
