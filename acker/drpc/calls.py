@@ -119,7 +119,7 @@ def begins(core: Core, function: Description, requests: Sequence[str]) -> Operat
 
 
 def begun_at(record: bytes) -> float:
-    """Returns the time of the begin of a call (Unix seconds), by its record of `begins`; 0.0 if it has none."""
+    """Returns the begin of a call by its record of `begins` (Unix seconds); 0.0 if it has none."""
     when = record.rpartition(b" ")[2]
     return int(when) / 1000 if when.isdigit() else 0.0
 

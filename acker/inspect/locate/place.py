@@ -21,6 +21,7 @@ from acker.store.operation import Operation, Request, command
 from acker.store.records import passing_over
 from acker.store.replies import seconds
 from acker.streams.log import holders, kinds, segments
+from acker.streams.log.gathers import FINISHED
 from acker.streams.log.holders import Holder
 from acker.streams.log.segments import ANCHORS
 from acker.streams.sources.spout_options import replays_stream
@@ -50,12 +51,16 @@ class Place:
         "their request.",
     ] = ""
     commit: Annotated[str, "Whose commit, under way, has them; empty where none has."] = ""
-    rows: Annotated[Whole | None, "Rows of the tree, where that was asked for."] = None
+    rows: Annotated[
+        Whole | None,
+        "Rows of the tree, where that was asked for. 0 of what only tells a step that gathers of their end.",
+    ] = None
     row_numbers: Annotated[tuple[int, ...], "Which rows of the segment, from 0; the first 100."] = ()
 
     def text(self, *, timed: bool = True) -> Annotated[str, "The place, for people."]:
         """The place, for people. timed: says how long ago it was published."""
         rows_text = "" if self.rows is None else f"{self.rows:,} row{'s' * (self.rows != 1)} "
+        rows_text = "the end of its rows " if self.rows == 0 else rows_text
         whom = f"subscription {self.subscription}" if self.subscription else "its first subscription"
         if not self.stream:
             return f"{rows_text}in a commit that is under way and tracks it: {self.commit}"
@@ -158,7 +163,8 @@ def _with_rows(core: Core, anchor: int, place: Place) -> Operation[Place]:
     numbers: list[int] = []
     first = 0
     for batch in batches:
-        numbers += [first + row for row in _rows_of(batch.column(ANCHORS), anchor)]
+        if FINISHED not in batch.schema.names:  # rows that end a bundle are none of the tree's
+            numbers += [first + row for row in _rows_of(batch.column(ANCHORS), anchor)]
         first += batch.num_rows
     return replace(place, rows=len(numbers), row_numbers=tuple(numbers[:MOST_ROWS]))
 

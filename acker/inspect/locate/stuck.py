@@ -18,6 +18,7 @@ from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, seconds
 from acker.streams.log import holders, kinds, lanes, segments
+from acker.streams.log.gathers import LAST
 from acker.streams.log.holders import Holder
 from acker.streams.log.subscriptions import Range, find
 
@@ -173,7 +174,7 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
     nobodys = look.sums.setdefault("", _Sum())
     for _, values in (yield from look.pages(keys_of_stream.returned(slot), "-")):
         back = pairs(values)
-        nobodys.add(back.get(b"entry", b""), back.get(b"rows"))
+        nobodys.add(back.get(b"entry", b""), _rows(back))
     start = (passed if external else after) or b"0-0"
     entries = yield from look.pages(keys_of_stream.entries, f"({start.decode()}")
     if external:
@@ -183,7 +184,7 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
         its = pairs(values)
         mine = b"%d" % slot in its.get(b"slots", b"").split(b",")
         if mine and lanes.unread(entry, its, read_to):
-            nobodys.add(entry, its.get(b"rows"))
+            nobodys.add(entry, _rows(its))
     now, shares = seconds(instant), []
     for reader, total in look.sums.items():
         if total.segments:
@@ -196,6 +197,14 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
     if not shares and look.left <= 0:  # readers keep acked segments until their next batch
         shares.append(Share(None, 0, 0, 0.0))
     return tuple(sorted(shares, key=lambda share: -share.oldest))
+
+
+def _rows(fields: dict[bytes, bytes]) -> bytes | None:
+    """Returns the number of a segment's rows; 0 of one that only tells a step that gathers of their end."""
+    record = fields.get(b"segment", b"")
+    if LAST.encode() in record and segments.readable(record).to.startswith(LAST):
+        return b"0"
+    return fields.get(b"rows")
 
 
 def _unreceived(look: _Look, entries: Sequence[Reply]) -> Operation[None]:
@@ -221,4 +230,4 @@ def _delivered(look: _Look, keys_of_stream: keys.Stream, reader: str) -> Operati
     for (number, fields), state in zip(read, states, strict=True):
         if state == b"1":
             total = look.sums.setdefault(reader, _Sum())
-            total.add(fields.get(b"entry", b""), fields.get(b"rows"), number)
+            total.add(fields.get(b"entry", b""), _rows(fields), number)

@@ -3565,7 +3565,7 @@ export interface components {
             row_numbers: number[];
             /**
              * Rows
-             * @description Rows of the tree, where that was asked for.
+             * @description Rows of the tree, where that was asked for. 0 of what only tells a step that gathers of their end.
              */
             rows: number | null;
             /**

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from acker.inspect.locate.expiry_reasons import IN_NO_STREAM, explain
+from acker.inspect.locate.stuck import stuck
 from acker.inspect.locate.why import GATED, OVER, UNKNOWN, why
 from acker.inspect.trees import failures
 from acker.ledger.client import open_ledger
@@ -16,6 +17,7 @@ from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.sources.roots import Roots
 from tests.helpers.builders.line_job import Job
+from tests.helpers.builders.streaming import take
 
 GATHERS = "waits there until all rows of its request are written"
 
@@ -98,3 +100,18 @@ def test_a_tree_of_a_section_that_is_over_says_where_the_request_is(job: Job) ->
     job.work()
     assert said(first) == said(second) == UNKNOWN
     assert said(last) == "it is over: its outcome waits for its spout"
+
+
+def test_the_end_of_a_requests_rows_is_no_row_of_its_reader(job: Job) -> None:
+    ledger = job.ledger
+    roots = job.ask(3, 4)
+    job.workers["fan"].work()
+    job.coordinate()
+    places = ledger.run(why(ledger.core, trees(roots)[1], rows=True)).places
+    ends = [one.rows for one in places if one.text().startswith("the end of its rows in stream rows ")]
+    assert ends == [0, 0]
+    take(ledger, "rows", "count", segments=9)
+    [waiting] = ledger.run(stuck(ledger.core)).stuck
+    [share] = waiting.shares
+    assert share.holder is not None
+    assert share.rows == 7
