@@ -148,7 +148,7 @@ def test_a_late_begin_begins_no_call_that_was_taken_from_its_caller(topology: To
 def test_an_outcome_that_is_told_again_answers_no_later_call_of_its_key(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after the death of the worker that answered it, before it confirmed the outcome."""
+    """A worker that dies before it confirms an outcome leaves it to be told again."""
     function, ledger, told = counting().description("t"), topology.ledger, list[pa.Table]()
     answer_outcomes = answers.answer_outcomes
 
