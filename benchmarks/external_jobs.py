@@ -73,7 +73,9 @@ def sized(batch: DataFrame, size: int) -> DataFrame:
 def in_files(bench: Bench, lines: pa.Table, size: int) -> Taken:
     """The two jobs, tracked, with words in files."""
     redis.Redis.from_url(bench.url).flushall()
-    where, acker = str(bench.new_directory() / "words"), Acker(bench.url, "files")
+    base = bench.new_directory()
+    where, name = str(base / "words"), base.name  # of its own: this process knows the streams of earlier ones
+    acker = Acker(bench.url, name)
 
     @acker.bolt("split")
     def split(batch: DataFrame, collector: Collector) -> None:
@@ -92,7 +94,7 @@ def in_files(bench: Bench, lines: pa.Table, size: int) -> Taken:
         bench.finish(frame.writeStream.foreachBatch(read))
 
     settings = {"ackers": 4, "message_timeout": 3600.0, "high_water_mark": 100_000_000}
-    with Topology(bench.url, "files", **settings) as topology:  # type: ignore[arg-type]
+    with Topology(bench.url, name, **settings) as topology:  # type: ignore[arg-type]
         topology.incoming("words", subscription="read")
         taken = timed([first, second], bench.publish(topology, lines, True))
         counters = topology.counters()

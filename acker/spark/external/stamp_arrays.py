@@ -51,19 +51,23 @@ def read(seal: Seal, column: pa.Array) -> StampArrays:
     """Reads a column of texts."""
     lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     places = np.flatnonzero(lengths == LETTERS)
-    bodies, sound = seal.read_letters(_letters(column, places))
-    quick, bodies = places[sound], bodies[sound]
-    tokens = _fixed(bodies[:, 1:15]).dictionary_encode()
-    of_quick = tokens.indices.to_numpy().astype(np.int64)
-    begun = np.zeros(len(tokens.dictionary), np.int64)
-    begun[of_quick] = _numbers(bodies[:, 15:19], ">u4")
-    names = [token.hex() for token in tokens.dictionary.to_pylist()]
-    by_token, times = {name: place for place, name in enumerate(names)}, begun.tolist()
+    together = seal.read_letters(_letters(column, places))
+    whole = slice(None) if together.sound.all() else together.sound
+    quick, of_quick = places[whole], together.segments[whole]
+    by_token, times = dict[str, int](), list[int]()
+    of_heads = np.zeros(len(together.heads), np.int64)
+    for place in np.flatnonzero(np.bincount(of_quick)).tolist():
+        head = together.heads[place]
+        of_heads[place] = by_token.setdefault(head.token, len(times))
+        if of_heads[place] == len(times):
+            times.append(head.sent)
+    of_quick = of_heads[of_quick] if len(quick) else of_quick
 
     left = np.ones(len(column), dtype=np.bool_)
-    left[quick] = False
+    left[quick] = left[places[together.foreign]] = False
     others = np.flatnonzero(left)
     rows, faults, several = list[tuple[int, int, int, int]](), Counter[Fault](), 0
+    faults["foreign"] += int(np.count_nonzero(together.foreign))
     texts = column.take(pa.array(others)).to_pylist()
     for place, stamp in zip(others.tolist(), seal.read_many(texts), strict=True):
         if not isinstance(stamp, Stamp):
@@ -75,10 +79,10 @@ def read(seal: Seal, column: pa.Array) -> StampArrays:
             times.append(stamp.sent)
         rows += [(place, of, stamp.position, anchor) for anchor in stamp.anchors]
     read_alone = np.array(rows, np.int64).reshape(-1, 4).T
-    quick_columns = quick, of_quick, _numbers(bodies[:, 20:22], ">u2"), _numbers(bodies[:, 28:36], ">i8")
+    quick_columns = quick, of_quick, together.positions[whole], together.anchors[whole]
     places, segments, positions, anchors = map(np.concatenate, zip(quick_columns, read_alone, strict=True))
     stamps = len(column) - sum(faults.values())
-    return StampArrays(places, segments, positions, anchors, list(by_token), times, faults, stamps, several)
+    return StampArrays(places, segments, positions, anchors, list(by_token), times, +faults, stamps, several)
 
 
 def texts(letters: Bytes) -> pa.Array:
@@ -95,14 +99,3 @@ def _letters(column: pa.Array, places: _Numbers) -> Bytes:
     [_, offsets, data] = texts.cast(pa.string()).buffers()
     first = int(np.frombuffer(offsets, np.int32, 1, 4 * texts.offset)[0])
     return np.frombuffer(data, np.uint8, LETTERS * len(texts), first).reshape(-1, LETTERS)
-
-
-def _fixed(rows: Bytes) -> pa.Array:
-    """Rows of bytes as an array of Arrow."""
-    data = pa.py_buffer(rows.tobytes())
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, data])
-
-
-def _numbers(rows: Bytes, kind: str) -> _Numbers:
-    """Rows of bytes as numbers."""
-    return np.frombuffer(rows.tobytes(), kind).astype(np.int64)

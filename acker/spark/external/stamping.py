@@ -30,7 +30,7 @@ from acker.store.replies import milliseconds
 from acker.streams.log import segments
 from acker.streams.staging.external.declaring import External
 from acker.streams.staging.external.rows import sending
-from acker.streams.staging.external.rows.stamps import LETTERS, Seal, Stamp
+from acker.streams.staging.external.rows.stamps import LETTERS, Head, Seal, Stamp
 from acker.streams.staging.external.segments import MOST_TREES, Stamped
 
 _STAGED = 32
@@ -108,7 +108,7 @@ class _Task:
             room = min(self.how.rows - sent.rows, MOST_TREES - len(sent.trees))
             part = anchors[at : at + room]
             positions = np.arange(sent.rows, sent.rows + len(part))
-            letters.append(self.seal.write_letters(sent.token, sent.begun, positions, part))
+            letters.append(self.seal.write_letters(sent.head, positions, part))
             sent.add(np.ones(len(part), np.int64), part)
             at += len(part)
         return stamp_arrays.texts(np.concatenate(letters))
@@ -131,7 +131,7 @@ class _Task:
         if sent is None or full:
             self._close()
             begun = int(self.now / 1000 + time.monotonic() - self.asked)
-            sent = self.open = _Open(secrets.token_hex(14), begun)
+            sent = self.open = _Open(self.seal.head(secrets.token_hex(14), begun))
         return sent
 
     def _close(self) -> None:
@@ -159,8 +159,9 @@ class _Task:
 class _Open:
     """An open segment: its stamps are given, and their anchors noted."""
 
-    def __init__(self, token: str, begun: int) -> None:
-        self.token, self.begun, self.rows, self.trees = token, begun, 0, set[int]()
+    def __init__(self, head: Head) -> None:
+        self.head, self.token, self.begun = head, head.token, head.sent
+        self.rows, self.trees = 0, set[int]()
         self._lengths, self._anchors = list[Ids](), list[Ids]()
 
     def add(self, lengths: Ids, anchors: Ids) -> None:

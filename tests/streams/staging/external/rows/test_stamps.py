@@ -1,5 +1,6 @@
 """A stamp says what was written, or why it cannot be read; whatever a row carries, nothing is raised."""
 
+import base64
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,16 @@ def test_an_edited_stamp_is_none(stamp: Stamp, data: st.DataObject) -> None:
     assert isinstance(SEAL.read(text[:at] + other + text[at + 1 :]), str)
     assert isinstance(SEAL.read(text[:at]), str)
     assert isinstance(SEAL.read(text + other), str)
+
+
+@given(stamps, st.integers(0, MOST_POSITIONS - 1), anchors, st.booleans())
+def test_a_check_is_good_for_its_own_row_only(stamp: Stamp, position: int, anchor: int, alone: bool) -> None:
+    stamp = stamp._replace(anchors=stamp.anchors[:1] if alone else (*stamp.anchors, 1))
+    other = stamp._replace(position=position, anchors=(anchor, *stamp.anchors[1:]))
+    bodies = [base64.urlsafe_b64decode(SEAL.write(one)[3:] + "=" * 3) for one in (stamp, other)]
+    mixed = bodies[0][:23] + bodies[1][23:28] + bodies[0][28:]
+    text = VERSION + base64.urlsafe_b64encode(mixed).rstrip(b"=").decode()
+    assert SEAL.read(text) == (stamp if stamp == other else "foreign")
 
 
 @given(stamps)
