@@ -26,7 +26,10 @@ GAP = 1_000
 MOST_READS = 32
 """Most reads of one job of Spark: more of them are jobs one after another."""
 FETCH = 256 << 10
-"""Most bytes that a read fetches ahead of a partition, by default."""
+"""Most bytes that a read of several offsets fetches at a time of a partition, by default."""
+SINGLE = {"kafka.max.partition.fetch.bytes": "1", "kafka.max.poll.records": "1"}
+"""Options of a read of single offsets: a broker sends one batch of a producer, whatever its size, and the
+consumer fetches no other while it has records of that."""
 POLL_TIMEOUT = "10000"
 """Milliseconds for which a read waits for a record. Spark's 120 s would pass for each offset behind the end
 of a topic that was made anew. A broker that takes longer is an error, and the rows wait."""
@@ -81,10 +84,12 @@ def reread(
         )
 
     The offsets of a call are sorted, and divided where more than `GAP` lie between two of them: so one old
-    failure and one new one are not the whole topic between them. For each id at most `GAP` records are read,
-    and about twice `FETCH` bytes fetched ahead. Where there are more than `MOST_READS` such ranges, so many
-    are read by a job of Spark, one job after another. A record that the topic has no longer, by retention or
-    compaction, is gone from its source. Brokers that are away, or a topic that is, raise, and the rows wait.
+    failure and one new one are not the whole topic between them. Of an id that lies alone, one batch of the
+    topic's producer is fetched, or two: a broker sends no less. Where ids lie near each other, at most `GAP`
+    records are read for each, and up to twice `FETCH` bytes fetched ahead for all. Where there are more than
+    `MOST_READS` such ranges, so many are read by a job of Spark, one job after another. A
+    record that the topic has no longer, by retention or compaction, is gone from its source. Brokers that are
+    away, or a topic that is, raise, and the rows wait.
 
     Args:
         servers: The addresses of brokers, `host:port,...`.
@@ -103,9 +108,7 @@ def reread(
     check_names("kafka.reread", servers=servers, topic="of each row" if topic is None else topic)
     check_rows("kafka.reread", rows)
     settings = {"failOnDataLoss": "false", "kafkaConsumer.pollTimeoutMs": POLL_TIMEOUT}
-    settings |= {"kafka.max.partition.fetch.bytes": str(FETCH)}
-    settings |= {name: str(value) for name, value in options.items()}
-    settings["kafka.bootstrap.servers"] = servers
+    given = {name: str(value) for name, value in options.items()} | {"kafka.bootstrap.servers": servers}
 
     def read(ids: DataFrame) -> DataFrame:
         named = F.lit(topic) if topic is not None else F.col("topic").cast("string")
@@ -117,7 +120,7 @@ def reread(
         ranges = cut((place[0], place[1], place[2]) for place in places)
         spark = ids.sparkSession
         jobs = [
-            _load(spark, settings, ranges[first : first + MOST_READS])
+            _load(spark, settings, given, ranges[first : first + MOST_READS])
             for first in range(0, len(ranges), MOST_READS)
         ]
         records = jobs[0] if len(jobs) == 1 else _in_turn(jobs, spark.createDataFrame(places, _PLACE))
@@ -126,10 +129,21 @@ def reread(
     return read
 
 
-def _load(spark: SparkSession, settings: dict[str, str], ranges: Sequence[_Range]) -> DataFrame:
-    """The records of ranges, for one job."""
-    reads = [spark.read.format("kafka").options(**settings, **_bounds(part)).load() for part in ranges]
+def _load(
+    spark: SparkSession, settings: dict[str, str], given: dict[str, str], ranges: Sequence[_Range]
+) -> DataFrame:
+    """The records of ranges, for one job. given: options of the caller."""
+    reads = [
+        spark.read.format("kafka").options(**(settings | _fetching(part) | given | _bounds(part))).load()
+        for part in ranges
+    ]
     return reduce(DataFrame.unionAll, reads)
+
+
+def _fetching(part: _Range) -> dict[str, str]:
+    """The options of a bounded read for the bytes that it fetches at a time."""
+    several = any(low < high for low, high in part.values())
+    return {"kafka.max.partition.fetch.bytes": str(FETCH)} if several else SINGLE
 
 
 def _in_turn(jobs: Sequence[DataFrame], places: DataFrame) -> DataFrame:
@@ -143,19 +157,24 @@ def cut(places: Iterable[tuple[str, int, int]]) -> list[_Range]:
     """Divides places (topic, partition, offset) into reads: partition of a topic -> first and last offset.
 
     Each read has one range of a partition. No more than `GAP` offsets lie between two places of a range.
+    Reads of single offsets come first.
     """
     by_partition: dict[tuple[str, int], list[int]] = {}
     for topic, partition, offset in sorted(set(places)):
         by_partition.setdefault((topic, partition), []).append(offset)
-    reads: list[_Range] = []
+    single, several = list[_Range](), list[_Range]()
     for partition_of, offsets in by_partition.items():
         gaps = [place for place in range(1, len(offsets)) if offsets[place] - offsets[place - 1] > GAP]
-        begins = [0, *gaps]
-        for number, (first, after) in enumerate(zip(begins, [*gaps, len(offsets)], strict=True)):
-            if number == len(reads):
-                reads.append({})
-            reads[number][partition_of] = offsets[first], offsets[after - 1]
-    return reads
+        bounds = [
+            (offsets[first], offsets[after - 1])
+            for first, after in zip([0, *gaps], [*gaps, len(offsets)], strict=True)
+        ]
+        for reads, kind in (single, True), (several, False):
+            own = [bound for bound in bounds if (bound[0] == bound[1]) is kind]
+            reads += [{} for _ in range(len(own) - len(reads))]
+            for part, bound in zip(reads, own, strict=False):
+                part[partition_of] = bound
+    return single + several
 
 
 def _bounds(part: _Range) -> dict[str, str]:

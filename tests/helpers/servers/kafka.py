@@ -24,6 +24,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import SparkSession
 
 from acker.embedded.java import ensure_java
 from acker.embedded.server import free_port
@@ -77,11 +78,15 @@ with open(users) as lock:
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker that tests share. real: False for the mock one, which has no admin of topics."""
+    """A broker that tests share.
+
+    real: False for the mock one, which has no admin of topics. metrics: the port of its metrics (JMX).
+    """
 
     servers: str
     real: bool
     admin: AdminClient
+    metrics: str = ""
 
     def topic(self, partitions: int = 1, **config: str) -> str:
         """A new topic of a name of its own. config: with `_` for `.`, as `cleanup_policy="compact"`."""
@@ -159,6 +164,23 @@ class Broker:
         finally:
             consumer.close()
 
+    def sent(self, spark: SparkSession, topic: str) -> int:
+        """The bytes of a topic that the broker has sent to consumers so far."""
+        assert spark._jvm is not None
+        management = spark._jvm.javax.management
+        url = management.remote.JMXServiceURL(
+            f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{self.metrics}/jmxrmi"
+        )
+        connector = management.remote.JMXConnectorFactory.connect(url)
+        try:
+            name = management.ObjectName(
+                f"kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec,topic={topic}"
+            )
+            server = connector.getMBeanServerConnection()
+            return int(server.getAttribute(name, "Count")) if server.isRegistered(name) else 0
+        finally:
+            connector.close()
+
     def end(self, topic: str, partition: int = 0) -> int:
         """The offset after the last one of a partition, markers included."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "none"})
@@ -198,9 +220,9 @@ def broker(directory: Path) -> Iterator[Broker]:
     directory.mkdir(exist_ok=True)
     with (directory / "users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
-        servers = _address(directory, found)
+        servers, metrics = _address(directory, found).split()
         with AdminClient({"bootstrap.servers": servers}) as admin:
-            yield Broker(servers, True, admin)
+            yield Broker(servers, True, admin, metrics)
         gc.collect()  # clients in cycles: they would outlive the broker, and say so on stderr
 
 
@@ -217,20 +239,19 @@ def mock() -> Iterator[Broker]:
 
 
 def _address(directory: Path, found: Path) -> str:
-    """The address of the broker, which is started unless another process has done so."""
+    """The address of the broker and the port of its metrics; it is started unless that was done."""
     address = directory / "address"
     with (directory / "starting").open("w") as starting:
         fcntl.flock(starting, fcntl.LOCK_EX)
         if not address.exists():
-            servers = _start(directory, found)
-            address.write_text(servers)
+            address.write_text(_start(directory, found))
         return address.read_text()
 
 
 def _start(directory: Path, found: Path) -> str:
     place = directory / f"broker-{secrets.token_hex(4)}"
     place.mkdir()
-    port, controller = free_port(), free_port()
+    port, controller, metrics = free_port(), free_port(), free_port()
     properties = place / "server.properties"
     properties.write_text(_PROPERTIES.format(port=port, controller=controller, logs=place / "logs"))
     java = [str(ensure_java().home / "bin" / "java"), "-Xmx512m", "-cp", f"{found}/*"]
@@ -242,17 +263,20 @@ def _start(directory: Path, found: Path) -> str:
         capture_output=True,
         timeout=120,
     )
+    open_to = {"port": metrics, "authenticate": "false", "ssl": "false", "host": "127.0.0.1"}
+    jmx = [f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in open_to.items()]
+    jmx.append("-Djava.rmi.server.hostname=127.0.0.1")
     shared = [str(directory / "users"), str(directory / "address"), str(log)]
     # Not a Popen: the guard outlives this process where another one still uses the broker.
     guard = os.posix_spawn(
         sys.executable,
-        [sys.executable, "-ISc", _GUARD, *shared, *java, "kafka.Kafka", str(properties)],
+        [sys.executable, "-ISc", _GUARD, *shared, java[0], *jmx, *java[1:], "kafka.Kafka", str(properties)],
         os.environ,
         setsid=True,
     )
     servers = f"127.0.0.1:{port}"
     _await(servers, guard, log)
-    return servers
+    return f"{servers} {metrics}"
 
 
 def _await(servers: str, guard: int, log: Path) -> None:

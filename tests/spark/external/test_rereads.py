@@ -168,7 +168,7 @@ def test_records_of_kafka_are_found_by_offset(spark: SparkSession, topics: Broke
 def test_reads_are_cut_at_gaps() -> None:
     assert cut([]) == []
     near = [("a", 0, 5), ("a", 0, 5 + GAP), ("a", 1, 3), ("b", 0, 7), ("a", 0, 5)]
-    assert cut(near) == [{("a", 0): (5, 5 + GAP), ("a", 1): (3, 3), ("b", 0): (7, 7)}]
+    assert cut(near) == [{("a", 1): (3, 3), ("b", 0): (7, 7)}, {("a", 0): (5, 5 + GAP)}]
     old_and_new = [("a", 0, 7), ("a", 0, 10_000_000), ("a", 1, 3)]
     assert cut(old_and_new) == [{("a", 0): (7, 7), ("a", 1): (3, 3)}, {("a", 0): (10_000_000, 10_000_000)}]
     many = [("a", 0, n * (GAP + 1)) for n in range(100)]
@@ -192,6 +192,19 @@ def test_no_records_are_read_for_ids_that_lie_far_apart(spark: SparkSession, top
         patch.setattr("acker.spark.external.kafka.MOST_READS", 2)
         far = [n * (GAP + 1) for n in range(7)]
         assert read(*far, 1) == sorted((offset, offset) for offset in [*far, 1])
+
+
+def test_of_each_id_that_lies_alone_few_bytes_are_fetched(spark: SparkSession, topics: Broker) -> None:
+    """The broker counts what it has sent of the topic: a batch of its producer, and seldom two."""
+    topic, count = topics.topic(), 20_000
+    rows = spark.range(0, count, 1, 1).selectExpr("cast(repeat(sha2(string(id), 512), 4) as binary) value")
+    to = {"kafka.bootstrap.servers": topics.servers, "topic": topic, "kafka.batch.size": "16384"}
+    rows.write.format("kafka").options(**to).save()
+    far = range(7, count, 2 * GAP)
+    ids = spark.createDataFrame([(0, offset) for offset in far], "partition int, offset long")
+    before = topics.sent(spark, topic)
+    assert len(kafka.reread(topics.servers, topic)(ids).collect()) == len(far) == 10
+    assert (topics.sent(spark, topic) - before) / len(far) < 1.5 * 16_384
 
 
 @pytest.mark.parametrize("url", ["jdbc:mysql://host/db", "jdbc:none:"])
