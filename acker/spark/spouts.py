@@ -23,6 +23,7 @@ from acker.spark.options.options import TRACK, Options, ledger_of, of_step, text
 from acker.spark.queries.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.queries.observed_rows import ObservedTracker
 from acker.spark.records.content_hash import content_hash
+from acker.spark.records.newest import check_version, mark_version
 from acker.spark.runtime.arrow import map_in_arrow
 from acker.spark.runtime.versions import arrow_schema, spark_schema
 from acker.spark.source import rereading
@@ -47,6 +48,7 @@ def track(
     reread: Reread | None = None,
     place: str | Sequence[str] = (),
     dead_letters_to: Sink | Write | None = None,
+    version: str | None = None,
     **settings: object,
 ) -> DataFrame:
     """Makes a DataFrame a spout: its rows get trees, and the column `_acker`.
@@ -89,6 +91,8 @@ def track(
             as well, at least once, and earlier ones first. A thread of this process writes them. The sink may
             raise: then they wait in the store, and it is asked again (docs/spark/spouts.md, "Letters in a
             topic or table").
+        version: The column that grows with each change of what a row is about: `collector.newest(rows, key)`
+            of a bolt, or job, of these rows orders them by it. Replays come later than newer rows.
         **settings: Options of the spout (`acker.streams.SpoutOptions`) and of the data source.
 
     Returns:
@@ -101,12 +105,13 @@ def track(
     given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
     options = of_step(replays_stream(spout), given, TRACK)
     ids = _id_columns(rows, options, keep, reread, place)
+    check_version(rows, version)
     letter_to = None if dead_letters_to is None else sink_of(dead_letters_to, "dead_letters_to")
     if options.off:
-        return _untracked(rows, options)
+        return mark_version(_untracked(rows, options), version)
     collector = None if rows.isStreaming else AT_WORK.get()
     if options.observe:
-        return _observed(rows, options, collector)
+        return mark_version(_observed(rows, options, collector), version)
     if not rows.isStreaming and collector is None:
         raise ValidationError(
             "track: expected a streaming DataFrame, or one of a batch in the block of `with job(...)`, in "
@@ -137,7 +142,7 @@ def track(
     if collector is not None:
         tracked = map_in_arrow(hashed, tracker, schema)
         collector.tracked.append(tracked)
-        return collector.take_replays(tracked, options.stream, ledger)
+        return mark_version(collector.take_replays(tracked, options.stream, ledger), version)
     reading = texts({name: value for name, value in given.items() if name in _READING})
     again = (
         spark.readStream.format("acker")
@@ -145,7 +150,7 @@ def track(
         .options(**reading, stream=options.stream, schema_timeout="0")
         .load()
     )
-    return map_in_arrow(hashed, tracker, schema).unionByName(again)
+    return mark_version(map_in_arrow(hashed, tracker, schema).unionByName(again), version)
 
 
 def _observed(rows: DataFrame, options: Options, collector: Collector | None) -> DataFrame:

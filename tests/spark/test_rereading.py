@@ -29,11 +29,12 @@ def test_what_a_bolt_fails_is_read_again_from_its_source(pipeline: Pipeline) -> 
 
     @bolt(url=pipeline.url, topology="t", name="split")
     def split(batch: DataFrame, collector: Collector) -> None:
-        collector.emit(batch, stream="seen")
+        collector.emit(collector.newest(batch, "value"), stream="seen")  # each row has a name of its own
         collector.fail(batch.filter("value like '%7' and attempt = 1 or value = 'line 7'"), "seven")
 
     def run() -> list[tuple[Any, ...]]:
         kept = {"attempts": 2, "attempt": "attempt", "keep": "ids", "reread": reread, "place": ["size"]}
+        kept["version"] = "back"
         pipeline.run_on(pipeline.tracked(source, **kept), "split", split)
         found = sorted(
             (row["value"], row["size"], row["back"], row["attempt"]) for row in pipeline.rows("seen")

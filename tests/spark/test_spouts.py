@@ -313,6 +313,13 @@ def test_a_dataframe_that_cannot_be_tracked_is_refused(pipeline: Pipeline, tmp_p
     stream = pipeline.files(["a"])
     with pytest.raises(ValidationError, match="message_id: expected one of the columns value, got 'nope'"):
         pipeline.tracked(stream, message_id="nope")
+    for version in ("nope", 3):
+        with pytest.raises(
+            ValidationError, match=f"version: expected one of the columns value, got {version!r}"
+        ):
+            pipeline.tracked(stream, version=version)
+    with pytest.raises(ValidationError, match=r"version: expected a column of numbers, .* one of map<"):
+        pipeline.tracked(stream.selectExpr("value", "map(1, 2) pairs"), version="pairs")
     with pytest.raises(ValidationError, match="unknown option 'attemts'"):
         pipeline.tracked(stream, attemts=3)
     with pytest.raises(ValidationError, match="have trees: they cannot be tracked again"):

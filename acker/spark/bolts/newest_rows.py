@@ -12,7 +12,7 @@ class NewestRows(ExternalWork):
     """A batch that can be asked for its newest rows; `Collector` has the other public calls."""
 
     @in_life
-    def newest(self, rows: DataFrame, key: once.Key, version: str | Column) -> DataFrame:
+    def newest(self, rows: DataFrame, key: once.Key, version: str | Column | None = None) -> DataFrame:
         """Leaves out all rows of a key but the newest: replays come later than newer rows of their key.
 
         A row that is left out is done: the batch's commit acks it, like any other. If the row that stays then
@@ -28,13 +28,14 @@ class NewestRows(ExternalWork):
         Args:
             rows: The rows, with the column `_acker`.
             key: The columns that name what a row is about.
-            version: The column that grows with each change of it: numbers, text, bytes, dates or times.
+            version: The column that grows with each change of it: numbers, text, bytes, dates or times. None
+                takes the column that `track(..., version=...)` names, in rows of that query.
 
         Returns:
             The rows, all columns as they were, in any order.
 
         Raises:
-            ValidationError: The rows lack a column, or one cannot be compared.
+            ValidationError: The rows lack a column, one cannot be compared, or no version is known.
 
         Examples:
             >>> @acker.bolt("latest")

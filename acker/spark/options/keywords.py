@@ -91,6 +91,7 @@ class TrackArguments(TrackOptions, total=False):
     reread: Callable[[DataFrame], DataFrame] | None
     place: str | Sequence[str]
     dead_letters_to: Any
+    version: str | None
 
 
 class ReadOptions(_Batches, total=False):

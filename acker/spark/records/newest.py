@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.ledger.slabs.causes import ending
 from acker.spark.records.content_hash import content_hash
 from acker.spark.records.mapping import CARRIED, RUN
@@ -39,6 +39,8 @@ from acker.spark.runtime.versions import arrow_schema
 from acker.streams.log.segments import ANCHORS
 from acker.streams.staging.staging import FAILED
 
+VERSION = "acker.version"
+"""The metadata of a column that orders rows."""
 NO_KEY = "newest: the key is null"
 NO_VERSION = "newest: the version is null, or no number"
 _RANK = "_acker_rank"
@@ -62,7 +64,49 @@ class _Runs(Shipped):
             )
 
 
-def newest_rows(rows: DataFrame, key: Key, version: str | Column) -> DataFrame:
+def check_version(rows: DataFrame, version: object) -> None:
+    """Raises ValidationError unless a version is None, or the name of a column that can be compared."""
+    if version is None:
+        return
+    if not isinstance(version, str) or version not in rows.columns:
+        raise ValidationError(
+            f"version: expected one of the columns {', '.join(rows.columns)}, got {shown(version)}"
+        )
+    _check_kind(rows.schema[version].dataType, "version")
+
+
+def mark_version(rows: DataFrame, version: str | None) -> DataFrame:
+    """Notes in the schema of rows which column orders them. It stays with a column that is only selected."""
+    if version is None:
+        return rows
+    return rows.select(
+        *(
+            quoted(name).alias(name, metadata={VERSION: True}) if name == version else quoted(name)
+            for name in rows.columns
+        )
+    )
+
+
+def version_of(rows: DataFrame) -> Column:
+    """The column that orders rows, as `track` was told. Raises ValidationError if there is none, or two."""
+    names = [field.name for field in rows.schema if field.metadata.get(VERSION)]
+    if len(names) != 1:
+        raise ValidationError(
+            "newest: version: expected a column that orders the rows, or rows of `track(..., version=...)` "
+            f"that have its column as it was, got {', '.join(names) or 'none'}"
+        )
+    return quoted(names[0])
+
+
+def _check_kind(kind: DataType, label: str) -> None:
+    if not isinstance(kind, _VERSIONS):
+        raise ValidationError(
+            f"{label}: expected a column of numbers, text, bytes, dates or times, got one of "
+            f"{kind.simpleString()}"
+        )
+
+
+def newest_rows(rows: DataFrame, key: Key, version: str | Column | None) -> DataFrame:
     """Returns the newest row of each key, and rows without a key or a version with the cause of their fail.
 
     Rows of one version are ordered by a hash of their columns, so it is the same row in each run, wherever
@@ -71,7 +115,8 @@ def newest_rows(rows: DataFrame, key: Key, version: str | Column) -> DataFrame:
     Args:
         rows: The rows, with the column `_acker`.
         key: Columns of the key. Values are equal by Spark's rules for groups: NaN is NaN, -0.0 is 0.0.
-        version: The column that orders rows: numbers, text, bytes, dates or timestamps.
+        version: The column that orders rows: numbers, text, bytes, dates or timestamps. None: see
+            `version_of`.
 
     Returns:
         The rows, with the columns of failed rows and of runs (`acker.spark.records.mapping`).
@@ -79,8 +124,9 @@ def newest_rows(rows: DataFrame, key: Key, version: str | Column) -> DataFrame:
     Raises:
         ValidationError: Rows lack a column, a key cannot be grouped, or a version has no order.
     """
+    order = version_of(rows) if version is None else version
     try:
-        return _ranked(rows, parts_of(key, "newest"), F.col(version) if isinstance(version, str) else version)
+        return _ranked(rows, parts_of(key, "newest"), F.col(order) if isinstance(order, str) else order)
     except AnalysisException as error:
         raise ValidationError(
             "newest: expected a key and a version of columns of the rows, which Spark can group by and "
@@ -90,11 +136,7 @@ def newest_rows(rows: DataFrame, key: Key, version: str | Column) -> DataFrame:
 
 def _ranked(rows: DataFrame, key: list[Column], version: Column) -> DataFrame:
     kind = rows.select(version.alias("version")).schema["version"].dataType
-    if not isinstance(kind, _VERSIONS):
-        raise ValidationError(
-            f"newest: version: expected a column of numbers, text, bytes, dates or times, got one of "
-            f"{kind.simpleString()}"
-        )
+    _check_kind(kind, "newest: version")
     for_good = ending(retry=False)
     keyless = F.lit(False)
     for part in key:

@@ -50,11 +50,11 @@ def test_a_replay_that_comes_behind_a_newer_row_changes_no_table(pipeline: Pipel
     def merge(rows: DataFrame, run: str, *, killed: bool = False) -> list[tuple[Any, ...]]:
         """A job that merges rows and the replays of earlier ones; the newest ones among them."""
         with job(spark, url=pipeline.url, topology="t", name="merge", run=run) as collector:
-            how = {"message_id": "name", "attempts": 2, "attempt": "attempt", **kept}
+            how = {"message_id": "name", "attempts": 2, "attempt": "attempt", "version": "version", **kept}
             batch = pipeline.tracked(rows, **how)
             flaky = "word = 'flaky' and attempt = 1"
             collector.fail(batch.filter(flaky), "not now")
-            newest = collector.newest(batch.filter(f"not ({flaky})"), "id", "version")
+            newest = collector.newest(batch.filter(f"not ({flaky})").drop("attempt"), "id")
             merged = sorted(map(tuple, newest.select("id", "version", "word").collect()))
             run_sql(at, UPSERT, merged)
             if killed:
@@ -109,6 +109,11 @@ def test_keys_and_versions_are_checked_before_anything_is_evaluated(spark: Spark
         ("id", "nope", "newest: .*`nope`"),
         ("nope", "id", "newest: .*`nope`"),
         ([], "id", "newest: expected a key, got none"),
+        (
+            "id",
+            None,
+            r"newest: version: expected a column .* rows of `track\(..., version=...\)` .* got none",
+        ),
     ):
         with pytest.raises(ValidationError, match=message):
             newest_rows(frame, key, version)
