@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -25,9 +26,14 @@ from acker.streams.spouts import settler
 from tests.helpers.builders.pipeline import Pipeline
 
 
-def test_a_query_ends_at_lost_rows(pipeline: Pipeline, valkey_url: str, valkey_raw: "redis.Redis") -> None:
+@pytest.mark.parametrize("keep", ["rows", "ids"])
+def test_a_query_ends_at_lost_rows(
+    pipeline: Pipeline, valkey_url: str, valkey_raw: "redis.Redis", keep: str
+) -> None:
     source, checkpoint = pipeline.directory / "in", str(pipeline.directory / "load")
     source.mkdir()
+    reread = {"reread": lambda ids: pipeline.spark.read.text(str(source))} if keep == "ids" else {}
+    kept: dict[str, Any] = {"keep": keep, **reread}
 
     @bolt(url=valkey_url, topology="t", name="load")
     def load(batch: DataFrame, collector: Collector) -> None:
@@ -36,7 +42,7 @@ def test_a_query_ends_at_lost_rows(pipeline: Pipeline, valkey_url: str, valkey_r
     def run(number: int) -> None:
         (source / f"{number}.txt").write_text("".join(f"{number}.{line}\n" for line in range(10)))
         rows = pipeline.spark.readStream.option("maxFilesPerTrigger", 1).text(str(source))
-        tracked = track(rows, url=valkey_url, topology="t", spout="lines", message_id="value")
+        tracked = track(rows, url=valkey_url, topology="t", spout="lines", message_id="value", **kept)
         writer = tracked.writeStream.foreachBatch(load).option("checkpointLocation", checkpoint)
         pipeline.finish(writer.trigger(availableNow=True))
 
