@@ -12,6 +12,7 @@ from acker.kafka import KafkaRecord, KafkaSpout
 from acker.kafka.failed.replays import GONE
 from acker.streams.dead_letters.dead_letters import replay_some
 from acker.streams.dead_letters.filters import Filter
+from acker.streams.dead_letters.sending import LetterSender, SentLetter
 from tests.helpers.builders.kafka_spouts import done, drive, letters_of, spout_of
 from tests.helpers.servers.kafka import Broker
 from tests.helpers.servers.new_server import NewServer
@@ -78,6 +79,11 @@ def test_a_record_that_cannot_be_a_row_is_a_dead_letter_without_it_and_the_other
             assert letters[0].reason.startswith("no; its row is not kept: ")
             assert letters[1].reason.startswith("no; its row is not kept: a value has 2,0")
             assert {letters[offset].reason for offset in range(2, 6)} == {"no"}
+            sent = list[SentLetter]()  # a place of the user's gets them as well
+            assert LetterSender(topology.ledger, f"{spout.name}.failed", sent.extend).step() == 6
+            assert {(one.row or {})["offset"]: one.reason for one in sent} == {
+                offset: letter.reason for offset, letter in letters.items()
+            }
             assert headers[0] == f"record {topic}/0@0: its headers cannot be read: the key of one is no UTF-8"
             assert replays_of(topology, spout) == {2, 3, 4, 5}
         assert {letter.reason for letter in letters_of(topology)} == {GONE}
