@@ -1,18 +1,18 @@
 """The bytes of the store for a record, for docs/store.md.
 
     uv run python -m benchmarks sizing [--sizing-rows 100000] [--sizing-bytes 200]
-        [--sizing-writes 10000,1000,100]
+        [--sizing-ids 16] [--sizing-writes 10000,1000,100]
 
 Each figure is the growth of a fresh server's memory, divided by the records. A record holds so many random
-letters, which LZ4 makes no smaller, and a message id of 16 bytes. So many are written at a time:
+letters, which LZ4 makes no smaller, and an id of `ids` bytes. So many are written at a time:
 
     tree         a record in flight that only the ledger knows, as with the collectors
     kept row     a record of a DataFrame spout in flight, in the stream that it was written to: the store
                  keeps its row for replays
     kept id      the same with keep="ids": the store keeps its message id for replays
     pending row, pending id
-                 the same without the stream, whose rows are read and done: further rows of the record, or
-                 an external stream, keep it in flight
+                 the same behind the ack of that stream: further rows of the record, or an external stream,
+                 keep it in flight
     stream row   a row that waits in a further stream
     dead letter  a record that was given up
 
@@ -36,10 +36,9 @@ from acker.streams.spouts.settler import settle
 from acker.streams.writer import StreamWriter
 from benchmarks.clients import opened
 from benchmarks.figures import Sample
-from benchmarks.servers import client, memory, serving
+from benchmarks.servers import memory, serving
 
 TITLE = "bytes of the store for each record"
-ID_BYTES = 16
 T = TypeVar("T")
 
 
@@ -50,6 +49,7 @@ class Sizes:
     rounds: int = 3
     rows: int = 100_000
     bytes: int = 200
+    ids: int = 16
     writes: tuple[int, ...] = (10_000, 1_000, 100)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ def _rows(sizes: Sizes, write: int) -> Iterator[pa.Table]:
     for first in range(0, sizes.rows, write):
         letters = random.integers(ord("A"), ord("Z"), (write, sizes.bytes), dtype=np.uint8)
         body = [one.tobytes().decode() for one in letters]
-        yield pa.table({"id": [f"{first + place:0{ID_BYTES}}" for place in range(write)], "body": body})
+        yield pa.table({"id": [f"{first + place:0{sizes.ids}}" for place in range(write)], "body": body})
 
 
 def _parts(names: Sequence[T], ledger: Ledger) -> Iterator[Sequence[T]]:
@@ -97,7 +97,7 @@ def _parts(names: Sequence[T], ledger: Ledger) -> Iterator[Sequence[T]]:
 
 def _trees(ledger: Ledger, sizes: Sizes, write: int) -> int:
     for first in range(0, sizes.rows, write):
-        names = [f"{first + place:0{ID_BYTES}}".encode() for place in range(write)]
+        names = [f"{first + place:0{sizes.ids}}".encode() for place in range(write)]
         for own in _parts(names, ledger):
             ledger.track(ids.new_anchors(len(own)), ids.new_ids(len(own)), own, spout="records")
     return sizes.rows
@@ -116,10 +116,12 @@ def _kept(ledger: Ledger, sizes: Sizes, write: int, keeps: Sequence[str] = ()) -
 
 
 def _pending(ledger: Ledger, sizes: Sizes, write: int, keeps: Sequence[str] = ()) -> int:
-    _kept(ledger, sizes, write, keeps)
-    with client(ledger.store.url) as raw:
-        for key in list(raw.scan_iter(f"acker:{{{ledger.config.name}/records}}:*", 1000)):
-            raw.unlink(key)
+    spout, reader = _spout(ledger, 3, keeps), StreamReader(ledger, "records")
+    for table in _rows(sizes, write):
+        for roots in spout.write(table):
+            anchors = roots.anchors()
+            ledger.update(anchors, ids.new_ids(len(anchors)))  # further rows of the records
+    reader.ack_all()
     return sizes.rows
 
 
