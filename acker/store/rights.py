@@ -17,6 +17,8 @@ _CALL = re.compile(r"call\('([A-Z]+)'")
 _RUN = re.compile(r"(?:run|execute) (?:the )?'([^']+)'")
 _MISSING = "RIGHTS "
 _EACH_LINE = 3
+_SECOND = ("BITOP", "RENAME")
+"""Commands whose second word is a key, too."""
 
 
 def commands(lua: str) -> tuple[str, ...]:
@@ -31,7 +33,7 @@ def guard(needed: tuple[str, ...]) -> str:
     """
     if not needed:
         return ""
-    asked = [f"may('{name}', key, key)" for name in needed]
+    asked = [f"may('{name}', key{', key' * (name in _SECOND)})" for name in needed]
     lines = [" and ".join(asked[at : at + _EACH_LINE]) for at in range(0, len(asked), _EACH_LINE)]
     names = [f"'{name}'" for name in needed]
     rows = [", ".join(names[at : at + 8]) for at in range(0, len(names), 8)]

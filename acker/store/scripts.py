@@ -71,7 +71,8 @@ def _parts(folder: Traversable, name: str) -> tuple[str, str]:
     """A script's header, and its code without comments: shared pieces put in, other scripts as functions."""
 
     def include(match: re.Match[str]) -> str:
-        return folder.joinpath(*f"{match[1]}.lua".split("/")).read_text("utf-8")
+        text = folder.joinpath(*f"{match[1]}.lua".split("/")).read_text("utf-8")
+        return _INCLUDE.sub(include, text)
 
     def script(match: re.Match[str]) -> str:
         return _FUNCTION.format(name=match[1], code=_parts(folder, match[1])[1])

@@ -6,7 +6,7 @@
 --       2 spout     name
 -- Returns its number of trees in flight or unconfirmed; at 0 the number is free now.
 --- @include "ledger/includes/shard"
-local stream, number = KEYS[OWN], spouts.number(ARGV[2])
+local stream, number = KEYS[OWN], spouts.numbers[ARGV[2]]
 if not number then return 0 end
 local held = math.max(tonumber(call('HGET', COUNTERS, 'outstanding:' .. number)) or 0, call('XLEN', stream))
 if held > 0 then return held end

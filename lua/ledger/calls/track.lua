@@ -55,7 +55,7 @@ local values, ones, directory, ids, pending = {}, {}, {}, {}, {}
 local v, o, d, p, accepted = 0, 0, 0, 0, 0
 
 -- The spout's number here, which its first accepted slab gives it.
-local spout = spouts.number(name)
+local spout = spouts.numbers[name]
 local registered = registry
 if not spout then
   local count, made, rest = string.match(registry, '^(%d+),(%d+)(.*)$')
@@ -68,46 +68,49 @@ if not spout then
   spouts.names[spout], spouts.streams[spout] = name, KEYS[OWN]
 end
 
--- Merges messages that waited for the slab into its ack values, and returns these.
-local function merge(key, slab, facts, value, waited, ahead)
-  call('HDEL', FAILURES, slab)
-  call('HDEL', EARLY, slab)
-  counters.add('orphaned', waiting.lost(waited.words, waited.failures, #value / 8))
-  if waited.words ~= '' then
-    call('MSET', SCRATCH, value, OPERAND, sub(waited.words, 1, #value))
-    call('BITOP', 'XOR', SCRATCH, SCRATCH, OPERAND)
-    value = call('GET', SCRATCH)
-    vectors.drop(key, slab)
-    call('DEL', SCRATCH, OPERAND)
-  end
-  slabs.leave_bucket(slab, facts.rotation)
-  if not ahead then waiting.drop_names(slab, facts) end
-  slabs.flush() -- before the slab enters the nursery, which may be the bucket it leaves
-  waiting.leave(facts, waited.bytes)
-  return value
-end
-
--- Tells of the trees that are finished before they are tracked; returns the ack values of trees that are
--- not.
-local function end_at_once(slab, facts, value, failures)
-  local failed, completed, c = {}, {}, 0
-  for index in pairs(failures or {}) do
-    if index < facts.count then failed[#failed + 1] = index end
-  end
-  table.sort(failed)
-  local reasons = {}
-  for i = 1, #failed do reasons[i] = failures[failed[i]] end
-  if #failed > 0 then outcomes.add_each('failed', reasons, slab, facts, failed, #failed) end
-  local zeros, z = words.zeros(value)
-  for i = 1, z do
-    if not (failures and failures[zeros[i]]) then
-      c = c + 1
-      completed[c] = zeros[i]
+-- Slabs with messages that came before their track, or with ack values of zero.
+local early_slabs = lazy(function(early_slabs)
+  -- Merges messages that waited for the slab into its ack values, and returns these.
+  function early_slabs.merge(key, slab, facts, value, waited, ahead)
+    call('HDEL', FAILURES, slab)
+    call('HDEL', EARLY, slab)
+    counters.add('orphaned', waiting.lost(waited.words, waited.failures, #value / 8))
+    if waited.words ~= '' then
+      call('MSET', SCRATCH, value, OPERAND, sub(waited.words, 1, #value))
+      call('BITOP', 'XOR', SCRATCH, SCRATCH, OPERAND)
+      value = call('GET', SCRATCH)
+      vectors.drop(key, slab)
+      call('DEL', SCRATCH, OPERAND)
     end
+    slabs.leave_bucket(slab, facts.rotation)
+    if not ahead then waiting.drop_names(slab, facts) end
+    slabs.flush() -- before the slab enters the nursery, which may be the bucket it leaves
+    waiting.leave(facts, waited.bytes)
+    return value
   end
-  if c > 0 then outcomes.add('acked', '', slab, facts, completed, c) end
-  return #failed > 0 and words.clear(value, failed) or value
-end
+
+  -- Tells of the trees that are finished before they are tracked; returns the ack values of trees that are
+  -- not.
+  function early_slabs.end_at_once(slab, facts, value, failures)
+    local failed, completed, c = {}, {}, 0
+    for index in pairs(failures or {}) do
+      if index < facts.count then failed[#failed + 1] = index end
+    end
+    table.sort(failed)
+    local reasons = {}
+    for i = 1, #failed do reasons[i] = failures[failed[i]] end
+    if #failed > 0 then outcomes.add_each('failed', reasons, slab, facts, failed, #failed) end
+    local zeros, z = words.zeros(value)
+    for i = 1, z do
+      if not (failures and failures[zeros[i]]) then
+        c = c + 1
+        completed[c] = zeros[i]
+      end
+    end
+    if c > 0 then outcomes.add('acked', '', slab, facts, completed, c) end
+    return #failed > 0 and words.clear(value, failed) or value
+  end
+end)
 
 for k = 1, n do
   local key, slab, header = KEYS[OWN + k], names[k], headers[k]
@@ -137,10 +140,10 @@ for k = 1, n do
     outstanding = outstanding + count
     accepted = accepted + count
     local digest = slabs.digest(value)
-    if known then value = merge(key, slab, known, value, waited, ahead) end
+    if known then value = early_slabs.merge(key, slab, known, value, waited, ahead) end
     header = slabs.header(TRACKED, spout, count, now, digest)
     if waited or find(value, ZERO, 1, true) then
-      value = end_at_once(slab, slabs.facts(header), value, waited and waited.failures)
+      value = early_slabs.end_at_once(slab, slabs.facts(header), value, waited and waited.failures)
     end
     if value ~= words.none(count) then
       if vectors.is_one(slab) then
@@ -169,7 +172,7 @@ end
 for _, counter in ipairs({'outstanding', 'outstanding:' .. spout, 'tracked', nursery}) do
   counters.add(counter, accepted)
 end
-outcomes.flush()
+if not outcomes.make then outcomes.flush() end
 counters.add('emitted', tonumber(ARGV[8]))
 local letters = table.concat(replies)
 local reply = finish(letters)

@@ -41,8 +41,11 @@ if by ~= '' then
   of_many, of_ones = marks.acked(OWN, by, tonumber(ARGV[7]), many, counts .. ARGV[8], ones)
 end
 update.sparse(sparse, counts, ARGV[10], ARGV[11], of_many)
-update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 13, 13 + #KEYS - dense)}, of_many, dense - sparse)
-update.ones(ones, ARGV[12], of_ones)
+if dense <= #KEYS then
+  local deltas = {unpack(ARGV, 13, 13 + #KEYS - dense)}
+  update.dense.update({unpack(KEYS, dense)}, deltas, of_many, dense - sparse)
+end
+if #ones > 0 then update.ones.update(ones, ARGV[12], of_ones) end
 update.flush()
 marks.flush(OWN)
 return finish(update.late .. ' ' .. update.orphaned .. slabs.refusals)

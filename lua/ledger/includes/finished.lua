@@ -15,10 +15,6 @@ local finished = lazy(function(finished)
     return call('HMGET', FINISHED, unpack(names))
   end
 
-  function finished.forget(slab)
-    call('HDEL', FINISHED, slab)
-  end
-
   -- The number of nonzero words of the vector in SCRATCH, which has `bits` set bits. The vector is zero where
   -- the mask in OPERAND is zero. A word has some 32 bits: few words are searched one by one; for many words
   -- the zero words of the mask are searched.

@@ -41,6 +41,8 @@
 -- Every stored value is checked when it is read: no operation ends in the middle because of an unreadable
 -- one.
 -- A word is the 8-byte ack value of one tree; zero is a tree that is not pending.
+--- @include "store/includes/lazy"
+
 local call, sub, find, rep, byte = redis.call, string.sub, string.find, string.rep, string.byte
 local pack, unpack_from, bxor, floor = struct.pack, struct.unpack, bit.bxor, math.floor
 
@@ -55,16 +57,6 @@ local WAITING, TRACKED = 1, 2
 local HEADER, HEADER_BYTES = '<BI4I2I4I8', 19
 local SLAB_TREES = 4096
 local ZERO = rep('\0', 8)
-
--- A table whose functions are made at the first use of one of them: making them costs more than most calls,
--- and most calls need none of them.
-local function lazy(make)
-  return setmetatable({}, {__index = function(made, name)
-    setmetatable(made, nil)
-    make(made)
-    return made[name]
-  end})
-end
 
 local instant = call('TIME')
 local now = instant[1] * 1000 + floor(instant[2] / 1000)
@@ -82,36 +74,16 @@ if not turned then
   call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', 0)
 end
 
--- The spouts of the shard, read with a slab's header: by number, the name and the index in KEYS of its
--- stream.
-local spouts = {names = nil, streams = nil}
-
-local function read_spouts()
-  spouts.names, spouts.streams = {}, {}
+-- The spouts of the shard: names and keys of streams by number, and numbers by name.
+local spouts = lazy(function(spouts)
+  spouts.names, spouts.streams, spouts.numbers = {}, {}, {}
   local place = OUTCOMES
   for number, name in string.gmatch(registry, '/(%d+):([^/]+)') do -- bounded: by MOST_SPOUTS of track.lua
-    spouts.names[tonumber(number)], spouts.streams[tonumber(number)] = name, KEYS[place]
+    number = tonumber(number)
+    spouts.names[number], spouts.streams[number], spouts.numbers[name] = name, KEYS[place], number
     place = place + 1
   end
-end
-
-function spouts.name(number)
-  if not spouts.names then read_spouts() end
-  return spouts.names[number]
-end
-
-function spouts.stream(number)
-  if not spouts.names then read_spouts() end
-  return spouts.streams[number]
-end
-
--- The number of a spout here; nil if it has none.
-function spouts.number(name)
-  if not spouts.names then read_spouts() end
-  for number, other in pairs(spouts.names) do
-    if other == name then return number end
-  end
-end
+end)
 
 local counters = {changes = {}}
 
@@ -135,7 +107,77 @@ function counters.flush()
   end
 end
 
-local slabs = {known = {}}
+local slabs = lazy(function(slabs)
+  slabs.known, slabs.leaving, slabs.refused, slabs.refusals = {}, {}, {}, ''
+
+  -- True if a header of these fields belongs to a tracked slab.
+  function slabs.is_tracked(kind, spout, count)
+    return kind == TRACKED and spouts.names[spout] and count >= 1 and count <= SLAB_TREES
+  end
+
+  -- Parses the first HEADER_BYTES of a header; nil if this version writes no such header. Read once for
+  -- all slabs of a call that were tracked by one call.
+  function slabs.facts_of(fixed)
+    local facts = slabs.known[fixed]
+    if not facts then
+      local kind, spout, count, rotation, tracked_at = unpack_from(HEADER, fixed)
+      local tracked = slabs.is_tracked(kind, spout, count)
+      if not tracked and kind ~= WAITING then return nil end
+      local ms = math.max(0, now - tracked_at)
+      facts = {
+        kind = kind, tracked = tracked, spout = spout, count = count, rotation = rotation,
+        tracked_at = tracked_at, ms = ms, packed_ms = pack('<I4', math.min(ms, 4294967295)),
+        ended = 0, acked = 0,
+      }
+      slabs.known[fixed] = facts
+    end
+    return facts
+  end
+
+  -- Parses a header; nil if it cannot be read.
+  function slabs.facts(header)
+    if #header ~= HEADER_BYTES + 8 then return nil end
+    return slabs.facts_of(sub(header, 1, HEADER_BYTES))
+  end
+
+  -- Notes a slab with an unreadable record, left by a newer version or by hand. It is passed over and named
+  -- in the reply, and the rest of the call is done: an error in the middle would leave the call half applied,
+  -- and its resend would undo that half.
+  function slabs.refuse(slab)
+    if slabs.refused[slab] then return end
+    slabs.refused[slab] = true
+    slabs.refusals = slabs.refusals .. string.format((' ' .. rep('%02x', 8)), byte(slab, 1, 8))
+  end
+
+  -- The counter that holds the pending trees of a slab that entered the nursery at `rotation`.
+  function slabs.bucket_counter(rotation)
+    if rotations - rotation < 3 then return 'bucket:' .. rotation % 3 end
+    return 'expiring'
+  end
+
+  -- Takes slabs out of their buckets: note each, flush once. A slab that is set aside to be drained stays
+  -- there: the drain passes over slabs whose header does not name it.
+  function slabs.leave_bucket(slab, rotation)
+    if rotations - rotation >= 3 then return end
+    local bucket = rotation % 3
+    local members = slabs.leaving[bucket]
+    if not members then
+      members = {}
+      slabs.leaving[bucket] = members
+    end
+    members[#members + 1] = slab
+  end
+
+  -- Takes up to 1,000 slabs that entered at one rotation out of their bucket, at once.
+  function slabs.leave_together(names, rotation)
+    if rotations - rotation < 3 and #names > 0 then call('SREM', BUCKETS[rotation % 3], unpack(names)) end
+  end
+
+  function slabs.flush()
+    for bucket, members in pairs(slabs.leaving) do call('SREM', BUCKETS[bucket], unpack(members)) end
+    slabs.leaving = {}
+  end
+end)
 
 function slabs.name(key)
   return sub(key, -8)
@@ -152,128 +194,56 @@ function slabs.digest(values)
   return pack('>I4I4', tonumber(sub(hex, 1, 8), 16), tonumber(sub(hex, 9, 16), 16))
 end
 
--- True if a header of these fields belongs to a tracked slab.
-function slabs.is_tracked(kind, spout, count)
-  return kind == TRACKED and spouts.name(spout) and count >= 1 and count <= SLAB_TREES
-end
-
--- Parses the first HEADER_BYTES of a header; nil if this version writes no such header. Read once for
--- all slabs of a call that were tracked by one call.
-function slabs.facts_of(fixed)
-  local facts = slabs.known[fixed]
-  if not facts then
-    local kind, spout, count, rotation, tracked_at = unpack_from(HEADER, fixed)
-    local tracked = slabs.is_tracked(kind, spout, count)
-    if not tracked and kind ~= WAITING then return nil end
-    local ms = math.max(0, now - tracked_at)
-    facts = {
-      kind = kind, tracked = tracked, spout = spout, count = count, rotation = rotation,
-      tracked_at = tracked_at, ms = ms, packed_ms = pack('<I4', math.min(ms, 4294967295)),
-      ended = 0, acked = 0,
-    }
-    slabs.known[fixed] = facts
+local vectors = lazy(function(vectors)
+  -- The key of a slab's ack vector, where the caller does not name it.
+  function vectors.key(slab)
+    return sub(CLOCK, 1, -6) .. 'ack:' .. slab
   end
-  return facts
-end
 
--- Parses a header; nil if it cannot be read.
-function slabs.facts(header)
-  if #header ~= HEADER_BYTES + 8 then return nil end
-  return slabs.facts_of(sub(header, 1, HEADER_BYTES))
-end
-
--- Notes a slab with an unreadable record, left by a newer version or by hand. It is passed over and named in
--- the reply, and the rest of the call is done: an error in the middle would leave the call half applied, and
--- its resend would undo that half.
-slabs.refused, slabs.refusals = {}, ''
-
-function slabs.refuse(slab)
-  if slabs.refused[slab] then return end
-  slabs.refused[slab] = true
-  slabs.refusals = slabs.refusals .. string.format((' ' .. rep('%02x', 8)), byte(slab, 1, 8))
-end
-
--- The counter that holds the pending trees of a slab that entered the nursery at `rotation`.
-function slabs.bucket_counter(rotation)
-  if rotations - rotation < 3 then return 'bucket:' .. rotation % 3 end
-  return 'expiring'
-end
-
--- Takes slabs out of their buckets: note each, flush once. A slab that is set aside to be drained stays
--- there: the drain passes over slabs whose header does not name it.
-slabs.leaving = {}
-
-function slabs.leave_bucket(slab, rotation)
-  if rotations - rotation >= 3 then return end
-  local bucket = rotation % 3
-  local members = slabs.leaving[bucket]
-  if not members then
-    members = {}
-    slabs.leaving[bucket] = members
+  -- The ack vector of a slab; nil or false if it has none.
+  function vectors.get(key, slab)
+    if vectors.is_one(slab) then return call('HGET', ONES, slab) end
+    return call('GET', key)
   end
-  members[#members + 1] = slab
-end
 
--- Takes up to 1,000 slabs that entered at one rotation out of their bucket, at once.
-function slabs.leave_together(names, rotation)
-  if rotations - rotation < 3 and #names > 0 then call('SREM', BUCKETS[rotation % 3], unpack(names)) end
-end
+  -- The word of one tree; zero if there is none.
+  function vectors.word(key, slab, index)
+    local value
+    if vectors.is_one(slab) then
+      value = index == 0 and call('HGET', ONES, slab)
+    else
+      value = call('GETRANGE', key, index * 8, index * 8 + 7)
+    end
+    return value and value ~= '' and value or ZERO
+  end
 
-function slabs.flush()
-  for bucket, members in pairs(slabs.leaving) do call('SREM', BUCKETS[bucket], unpack(members)) end
-  slabs.leaving = {}
-end
+  -- Drops the ack vector of a slab, which has no mask if `count` says that it has a single tree.
+  function vectors.drop(key, slab, count)
+    if vectors.is_one(slab) then
+      call('HDEL', ONES, slab)
+    else
+      call('DEL', key)
+      if count ~= 1 then call('HDEL', FINISHED, slab) end
+    end
+  end
 
-local vectors = {}
+  -- XORs two vectors of a few words. Many are a matter for BITOP.
+  function vectors.xor(one, other)
+    local xors = {}
+    for at = 1, #one, 8 do
+      local a, b = unpack_from('<i4i4', one, at)
+      local c, d = unpack_from('<i4i4', other, at)
+      xors[#xors + 1] = pack('<i4i4', bxor(a, c), bxor(b, d))
+    end
+    return table.concat(xors)
+  end
+end)
 
 function vectors.is_one(slab)
   return byte(slab) >= 128
 end
 
--- The key of a slab's ack vector, where the caller does not name it.
-function vectors.key(slab)
-  return sub(CLOCK, 1, -6) .. 'ack:' .. slab
-end
-
--- The ack vector of a slab; nil or false if it has none.
-function vectors.get(key, slab)
-  if vectors.is_one(slab) then return call('HGET', ONES, slab) end
-  return call('GET', key)
-end
-
--- The word of one tree; zero if there is none.
-function vectors.word(key, slab, index)
-  local value
-  if vectors.is_one(slab) then
-    value = index == 0 and call('HGET', ONES, slab)
-  else
-    value = call('GETRANGE', key, index * 8, index * 8 + 7)
-  end
-  return value and value ~= '' and value or ZERO
-end
-
-function vectors.drop(key, slab)
-  if vectors.is_one(slab) then
-    call('HDEL', ONES, slab)
-  else
-    call('DEL', key)
-    call('HDEL', FINISHED, slab)
-  end
-end
-
 local words = lazy(function(words)
-  words.cache = {}
-
-  -- A vector of zeros.
-  function words.none(count)
-    local vector = words.cache[count]
-    if not vector then
-      vector = rep(ZERO, count)
-      words.cache[count] = vector
-    end
-    return vector
-  end
-
   -- Indexes of the zero words of a vector and their number. A match between two words is passed over.
   function words.zeros(vector)
     local indexes, n, at = {}, 0, 1
@@ -325,3 +295,14 @@ local words = lazy(function(words)
     return table.concat(pieces)
   end
 end)
+words.cache = {}
+
+-- A vector of zeros.
+function words.none(count)
+  local vector = words.cache[count]
+  if not vector then
+    vector = rep(ZERO, count)
+    words.cache[count] = vector
+  end
+  return vector
+end

@@ -3,14 +3,17 @@
 local update = {late = 0, orphaned = 0, unknown = 0} -- unknown: trees that wait now and did not before
 update.waits = true -- whether a slab that nobody knows of is one to come; else it is one that is forgotten
 
+local FEW_WORDS = 4 -- they take less time than the four commands for many words
+
 -- A slab whose last tree is finished keeps its header and message ids until its outcomes are confirmed.
 local function finish_slab(key, slab, facts)
-  vectors.drop(key, slab)
+  vectors.drop(key, slab, facts.count)
   slabs.leave_bucket(slab, facts.rotation)
 end
 
 -- XORs strings of one length.
 local function xor(a, b)
+  if #a <= FEW_WORDS * 8 then return vectors.xor(a, b) end
   call('MSET', SCRATCH, a, OPERAND, b)
   call('BITOP', 'XOR', SCRATCH, SCRATCH, OPERAND)
   update.scratch = true
@@ -47,13 +50,6 @@ local function count_lost(facts)
   else
     update.orphaned = update.orphaned + 1
   end
-end
-
--- Deltas for trees of a waiting slab of many that have no word in its vector, or a word of zero.
-local function wait_for_track(key, slab, indexes, deltas)
-  local unknown, orphaned = waiting.add(key, slab, indexes, deltas)
-  if not unknown then return slabs.refuse(slab) end
-  update.unknown, update.orphaned = update.unknown + unknown, update.orphaned + orphaned
 end
 
 -- The n-th of `counts` (u16) is the number of `indexes` (u16) and `deltas` (words) for the n-th key from
@@ -101,23 +97,31 @@ function update.sparse(first, counts, indexes, deltas, headers)
         early_at, early_words = early_at or {}, early_words or {}
         early_at[#early_at + 1], early_words[#early_words + 1] = at[n], word
       elseif facts ~= false and (anybodys or count_lost(facts)) then
-        call('SETRANGE', key, at[n] * 8, word)
-        if word == zero and facts and facts.tracked then
+        local ended = word == zero and facts and facts.tracked
+        if not ended or facts.count > 1 then call('SETRANGE', key, at[n] * 8, word) end
+        if ended then
           if not completed then completed, done = {}, 0 end
           done = done + 1
           completed[done] = at[n]
         end
       end
     end
-    if early_at then wait_for_track(key, slab, early_at, early_words) end
+    if early_at then
+      local unknown, orphaned = waiting.add(key, slab, early_at, early_words)
+      if unknown then
+        update.unknown, update.orphaned = update.unknown + unknown, update.orphaned + orphaned
+      else
+        slabs.refuse(slab)
+      end
+    end
     if completed then
       outcomes.add('acked', '', slab, facts, completed, done)
-      if call('BITPOS', key, 1) == -1 then finish_slab(key, slab, facts) end
+      if done == facts.count or call('BITPOS', key, 1) == -1 then finish_slab(key, slab, facts) end
     end
   end
 end
 
-local dense_part = lazy(function(dense_part)
+update.dense = lazy(function(dense)
   -- XORs a vector in place.
   local function xor_vector(key, delta)
     call('SET', SCRATCH, delta)
@@ -238,7 +242,7 @@ local dense_part = lazy(function(dense_part)
   -- is the server's own (BITOP, comparison of strings), not Lua's.
   -- headers: of the slabs, behind `passed` others, if the call has read them before.
   -- Bounded by the caller: at most 16,384 words and 51 slabs a call, because each may have 4,096 trees.
-  function dense_part.update(keys, deltas, headers, passed)
+  function dense.update(keys, deltas, headers, passed)
     local names = {}
     for k = 1, #keys do names[k] = slabs.name(keys[k]) end
     local masks = finished.masks(names)
@@ -269,7 +273,7 @@ local dense_part = lazy(function(dense_part)
   end
 end)
 
-local ones_part = lazy(function(ones_part)
+update.ones = lazy(function(ones)
   -- The names and the headers of slabs of one with whole headers; the others are refused.
   local function with_headers(names, headers)
     local kept, whole, n = {}, {}, 0
@@ -348,7 +352,7 @@ local ones_part = lazy(function(ones_part)
   -- Slabs of one: the n-th word of `deltas` is for the n-th of `names`. All are XORed at once.
   -- headers: of the slabs, if the call has read them before.
   -- Bounded by the caller: at most 1,000 a call.
-  function ones_part.update(names, deltas, headers)
+  function ones.update(names, deltas, headers)
     local n = #deltas / 8
     local values, zero = call('HMGET', ONES, unpack(names)), ZERO
     local all, old = pcall(table.concat, values) -- it raises where there is no word
@@ -382,14 +386,6 @@ local ones_part = lazy(function(ones_part)
     if g > 0 then complete_ones(gone, all and g == n and headers) end
   end
 end)
-
-function update.dense(keys, deltas, headers, passed)
-  if #keys > 0 then dense_part.update(keys, deltas, headers, passed) end
-end
-
-function update.ones(names, deltas, headers)
-  if deltas ~= '' then ones_part.update(names, deltas, headers) end
-end
 
 function update.flush()
   if update.scratch then call('DEL', SCRATCH, OPERAND) end

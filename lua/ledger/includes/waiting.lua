@@ -88,12 +88,6 @@ local waiting = lazy(function(waiting)
     if facts.count > 0 then drop_id_pieces(slab, SLAB_TREES) end
   end
 
-  local function xor_words(a, b)
-    local a1, a2 = unpack_from('<i4i4', a)
-    local b1, b2 = unpack_from('<i4i4', b)
-    return pack('<i4i4', bxor(a1, b1), bxor(a2, b2))
-  end
-
   -- The words of `found` (index -> word) at the first n of `indexes`, as pairs, without zero words.
   local function pack_pairs(found, indexes, n)
     local order, pieces, p = {}, {}, 0
@@ -148,7 +142,7 @@ local waiting = lazy(function(waiting)
         unknown = unknown + 1
         call('SETRANGE', key, index * 8, deltas[i])
       elseif found[index] then
-        found[index] = xor_words(found[index], deltas[i])
+        found[index] = vectors.xor(found[index], deltas[i])
       else
         n = n + 1
         beyond[n], found[index] = index, deltas[i]

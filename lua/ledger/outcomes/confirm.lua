@@ -157,7 +157,7 @@ for i = 3, #ARGV, 2 do
   end
 end
 counters.add('outstanding', -trees)
-local number = spouts.number(ARGV[2])
+local number = spouts.numbers[ARGV[2]]
 if number then counters.add('outstanding:' .. number, -trees) end
 counters.flush()
 return {trees, seen, unreadable.names}

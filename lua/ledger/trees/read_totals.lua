@@ -11,6 +11,7 @@
 --       in the nursery, the middle bucket, the oldest bucket and the sets set aside; the track (ms) of the
 --       oldest slab with pending trees, in a sample of the set that expires next (-1: none).
 -- Bounded: counts, and one SSCAN in each of at most three buckets and the declared sets.
+--- @include "store/includes/lazy"
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/id_pieces"
 --- @include "ledger/trees/includes/read"

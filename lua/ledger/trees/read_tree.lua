@@ -8,6 +8,7 @@
 --       spouts (ledger/includes/shard.lua)}, all times in ms; trees
 --       has one slab as read.lua describes it, or none if there is no such slab or no such tree in it.
 -- Bounded: one slab.
+--- @include "store/includes/lazy"
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/id_pieces"
 --- @include "ledger/trees/includes/read"

@@ -9,6 +9,7 @@
 -- the number of slabs read to their end, and the index to go on at in the next one.
 -- Bounded by the caller to 1,000 slabs and 1,000 trees; stops by itself after 16,384 words or 1 MiB of
 -- message ids (it reads the message ids of at least one slab: at most 4 MiB).
+--- @include "store/includes/lazy"
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/id_pieces"
 --- @include "ledger/trees/includes/read"

@@ -13,6 +13,7 @@
 -- Returns {clock, generation, cursor, {slab, header, slab, header ...}}: clock as in read_tree.lua;
 --       generation and cursor are the next position; generation -1 is the end.
 -- Bounded: one SSCAN for each generation passed over, and one for a generation with slabs.
+--- @include "store/includes/lazy"
 --- @include "ledger/includes/early"
 --- @include "ledger/includes/id_pieces"
 --- @include "ledger/trees/includes/read"

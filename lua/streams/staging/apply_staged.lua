@@ -212,8 +212,11 @@ local function apply(chunk)
   update.waits = not acking or facts[chunk.staged].alone
   local dense, orphaned = chunk.first + chunk.sparse, update.orphaned
   update.sparse(chunk.first, chunk.counts, chunk.indexes, chunk.deltas, of_many)
-  update.dense({unpack(KEYS, dense, chunk.first + chunk.many - 1)}, chunk.pieces, of_many, chunk.sparse)
-  update.ones(chunk.singles, chunk.ones, of_ones)
+  if chunk.many > chunk.sparse then
+    local keys = {unpack(KEYS, dense, chunk.first + chunk.many - 1)}
+    update.dense.update(keys, chunk.pieces, of_many, chunk.sparse)
+  end
+  if chunk.ones ~= '' then update.ones.update(chunk.singles, chunk.ones, of_ones) end
   if of_commit and not acking then
     local _, all = names_of(chunk)
     local own = facts[chunk.staged]

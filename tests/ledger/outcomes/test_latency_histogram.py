@@ -29,7 +29,7 @@ def test_buckets_ascend_with_no_gap() -> None:
 
 def test_the_scripts_count_in_the_same_buckets(raw: "redis.Redis") -> None:
     text = scripts.get("update").text
-    [formula] = re.findall(r"function outcomes.latency_bucket\(ms\)\n.*?\nend\n", text, re.DOTALL)
+    [formula] = re.findall(r"function outcomes.latency_bucket\(ms\)\n.*?\n  end\n", text, re.DOTALL)
     script = f"local floor, outcomes = math.floor, {{}}\n{formula}"
     script += "for i = 1, #ARGV do ARGV[i] = outcomes.latency_bucket(ARGV[i]) end\n"
     sample = [*range(3000), *(2**power + more for power in range(11, 33) for more in (-2, -1, 0, 1))]

@@ -47,7 +47,7 @@ local failing = lazy(function(failing)
         outcomes.add_each('failed', own_reasons, slab, facts, failed, f)
       end
       if one or call('BITPOS', key, 1) == -1 then
-        vectors.drop(key, slab)
+        vectors.drop(key, slab, facts.count)
         slabs.leave_bucket(slab, facts.rotation)
       end
     elseif #early_at > 0 then
