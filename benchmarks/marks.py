@@ -57,7 +57,7 @@ def measure(raw: Any, url: str, slab: int, trees: int, scattered: int, marked: b
         batch = 131_072 if slab > 1 else 16_384
         used = spent(ledger, anchors, emitted, batch, None)
         used += spent(ledger, anchors, emitted ^ values, batch, by)
-    size = sum(raw.memory_usage(key, samples=0) or 0 for key in ledger.core.shards[0].of_steps()[1:])
+    size = sum(raw.memory_usage(key, samples=0) or 0 for key in ledger.core.shards[0].of_steps[1:])
     return used, size
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import hiredis
 import redis
@@ -137,7 +137,8 @@ class Store:
                 else:
                     requests = operation.send(replies)
         except StopIteration as end:
-            return cast(T, end.value)
+            result: T = end.value
+            return result
         finally:
             beats.end()
 

@@ -292,7 +292,8 @@ class Shard:
     """
 
     __slots__ = (
-        "_fixed", "_prefix", "counters", "early", "latency", "message_ids", "number", "ones", "slabs",
+        "_fixed", "_prefix", "counters", "early", "latency", "message_ids", "number", "of_steps", "ones",
+        "slabs",
     )  # fmt: skip
 
     def __init__(self, topology: str, number: int, shards: int) -> None:
@@ -307,6 +308,8 @@ class Shard:
             *self.buckets(),
             prefix + b"operand", self.recent, self.ones, prefix + b"finished", self.early, self.removed,
         ]  # fmt: skip
+        self.of_steps = [self.step_counts, *(self.marks(rotation) for rotation in range(4))]
+        """The keys with acks of steps: `step_counts`, and the four hashes of marks."""
 
     @property
     def clock(self) -> bytes:
@@ -343,10 +346,6 @@ class Shard:
     def marks(self, rotation: int) -> bytes:
         """Hash: step and slab -> the last ack since a rotation."""
         return self._prefix + b"marks:%d" % (rotation % 4)
-
-    def of_steps(self) -> list[bytes]:
-        """The keys with acks of steps: `step_counts`, and the four hashes of marks."""
-        return [self.step_counts, *(self.marks(rotation) for rotation in range(4))]
 
     @property
     def traces(self) -> bytes:

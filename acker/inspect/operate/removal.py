@@ -214,7 +214,7 @@ def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:
         yield from _unlink(core, shard, aside[first : first + _PAGE])
     [registry] = yield [command("HGET", shard.clock, "spouts")]
     names = {*core.spouts, *(name for _, name in registries.spouts(registry or b""))}
-    spent = {*shard.declared(names), *shard.of_steps(), shard.traces} - {shard.removed}
+    spent = {*shard.declared(names), *shard.of_steps, shard.traces} - {shard.removed}
     yield from _unlink(core, shard, sorted(spent))
 
 

@@ -80,11 +80,14 @@ class Submission(Generic[T]):
 
 def flight(calls: Sequence[Call]) -> list[Call]:
     """The calls to send next: the first `FLIGHT_CALLS` of each shard whose turn has come."""
+    waiting = [call for call in calls if call.reply is None]
+    if len(waiting) < 2:
+        return waiting
     ready = []
-    turn = min((call.turn for call in calls if call.reply is None), default=0)
+    turn = min(call.turn for call in waiting)
     per_shard: dict[int, int] = {}
-    for call in calls:
-        if call.reply is None and call.turn == turn:
+    for call in waiting:
+        if call.turn == turn:
             per_shard[call.shard] = per_shard.get(call.shard, 0) + 1
             if per_shard[call.shard] <= FLIGHT_CALLS:
                 ready.append(call)

@@ -50,6 +50,8 @@ class Core:
     shards: list[keys.Shard] = field(init=False)
     registries: dict[int, bytes] = field(default_factory=dict)
     """The spouts of a shard, by its last answer (acker/ledger/slabs/registries.py)."""
+    _declared: dict[int, tuple[bytes | None, list[bytes]]] = field(default_factory=dict, compare=False)
+    """The keys that each call of a shard declares first, and the spouts that they are for."""
     removals: bytes = field(default=b"", compare=False)
     """The last removal of the topology, or a function of it, as this process has seen it (owned.lua)."""
     paused: dict[str, bytes] = field(default_factory=dict, compare=False)
@@ -77,10 +79,11 @@ class Core:
 
     def request(self, call: Call) -> Request:
         """The request of a call: with the shard's keys and spouts first."""
-        registry = self.registries.get(
-            call.shard, b""
-        )  # read once: another thread may be learning of a spout
-        declared = self.shards[call.shard].declared(name for _, name in registries.spouts(registry))
+        registry = self.registries.get(call.shard, b"")  # once: another thread may be learning of a spout
+        named, declared = self._declared.get(call.shard, (None, []))
+        if named != registry:
+            declared = self.shards[call.shard].declared(name for _, name in registries.spouts(registry))
+            self._declared[call.shard] = registry, declared
         stamp = call.stamp or ()
         return Request(
             declared[0],

@@ -66,7 +66,7 @@ def update(
     acked: int = 0,
 ) -> Call:
     """XORs deltas into ack values. by: the acking step. acked: its acked tuples."""
-    keys = [*([] if by is None else shard.of_steps()), *shard.vectors(part.slabs)]
+    keys = [*([] if by is None else shard.of_steps), *shard.vectors(part.slabs)]
     args: list[Word] = [config.waiting_bytes, emitted, b"" if by is None else by.packed(), acked, part.trees]
     args += [part.counts, part.indexes, part.deltas, part.ones, *part.vectors, *part.singles]
     return Call(shard.number, scripts.get("update"), keys, args)

@@ -59,7 +59,7 @@ def apply_staged(
     stay: ms for which emits wait for their track; 0 for three rotations.
     """
     declared = [shard.early_rows, *([] if applied is None else [applied])]
-    declared += [] if by is None else shard.of_steps()
+    declared += [] if by is None else shard.of_steps
     args: list[Word] = [to, config.waiting_bytes, needed, b"" if by is None else by.packed()]
     args += [config.outcomes_kept, stay]
     for chunk in chunks:

@@ -209,7 +209,7 @@ def test_a_topology_may_keep_no_marks(url: str, raw: "redis.Redis") -> None:
 
 def test_what_cannot_be_read_keeps_no_ack_from_its_effect(ledger: Ledger, raw: "redis.Redis") -> None:
     for shard in ledger.core.shards:
-        for key in shard.of_steps():
+        for key in shard.of_steps:
             raw.set(key, "broken")
     anchors = track(ledger, 5)
     ack(ledger, anchors, np.ones(5, np.int64), "a")
@@ -217,7 +217,7 @@ def test_what_cannot_be_read_keeps_no_ack_from_its_effect(ledger: Ledger, raw: "
     counters = ledger.counters()
     assert (counters["acked"], counters["failed"]) == (5, 2)
     for shard in ledger.core.shards:
-        raw.delete(*shard.of_steps())
+        raw.delete(*shard.of_steps)
         a = number_of("a")
         raw.hset(
             shard.step_counts,
