@@ -46,7 +46,7 @@ Move: TypeAlias = tuple[Any, ...]
 Send: TypeAlias = Callable[[Sequence[Request]], list[Reply]]
 
 _ASKED = int(os.environ.get("ACKER_HISTORIES", "0"))
-HISTORIES = settings(max_examples=_ASKED or (100 if os.environ.get("CI") else 30), derandomize=not _ASKED)
+HISTORIES = settings(max_examples=_ASKED or (60 if os.environ.get("CI") else 15), derandomize=not _ASKED)
 """So many histories of a property: always the same, unless ACKER_HISTORIES asks for so many others."""
 FAULTS = ("lose", "fail", "die")
 _MOST = 3_000
