@@ -17,6 +17,8 @@ from tests.helpers.faces.api import READ, TOKENS, calling, serving
 from tests.helpers.faces.streams_of_events import connected
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 EVENTS = "/topologies/words/events"
 
 

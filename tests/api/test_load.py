@@ -24,6 +24,8 @@ from tests.helpers.servers.durability import replica_of
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 PAGES = ("", "/stats", "/stats?window=all", "/trees?limit=50", "/trees?message_id=message%201", "/outcomes")
 READERS, READS = 8, 5 * len(PAGES)
 WRITERS, WRITES = 3, 20

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from playwright.sync_api import Page, expect
 
 from acker.ledger.client import Ledger
@@ -19,6 +20,8 @@ from tests.helpers.builders.ledgers import Trees
 from tests.helpers.builders.streaming import emit
 from tests.helpers.faces.browser import NewPage, World, bury
 from tests.helpers.servers.servers import wait_until
+
+pytestmark = pytest.mark.slow
 
 
 def filled(world: World, name: str) -> tuple[Ledger, Trees]:

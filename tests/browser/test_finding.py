@@ -17,6 +17,8 @@ from tests.helpers.faces.api import serving
 from tests.helpers.faces.browser import HOSTILE, NewPage, World
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 

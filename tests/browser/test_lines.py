@@ -25,6 +25,8 @@ from tests.helpers.builders.line_job import Job
 from tests.helpers.faces.api import OPERATE, READ, TOKENS, serving
 from tests.helpers.faces.browser import NewPage, World
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 

@@ -1,5 +1,6 @@
 """Nothing that is looked at moves away while a view is live."""
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from acker.embedded import EmbeddedServer
@@ -10,6 +11,8 @@ from tests.helpers.builders.ledgers import Trees
 from tests.helpers.faces.api import serving
 from tests.helpers.faces.browser import NewPage, World, total, wait_until_complete
 from tests.helpers.servers.servers import wait_until
+
+pytestmark = pytest.mark.slow
 
 
 def note_moves(page: Page) -> None:

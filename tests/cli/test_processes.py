@@ -18,6 +18,8 @@ from acker.store.client import Store
 from tests.helpers.faces.cli import track
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 # Real processes
 
 

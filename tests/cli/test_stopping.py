@@ -11,6 +11,8 @@ from acker.store.client import Store
 from tests.helpers.faces.serve import CLI
 from tests.helpers.faults.proxy import proxied, silent
 
+pytestmark = pytest.mark.slow
+
 WITHIN = 10
 """Seconds; the store's own time-out is far longer."""
 WORK = """

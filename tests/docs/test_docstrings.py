@@ -38,6 +38,7 @@ def test_the_example_of_a_docstring_prints_what_it_says(valkey_url: str, name: s
         assert docstrings.run(name, docstrings.plain_names(valkey_url, topology)) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_examples_for_spark_jobs_print_what_they_say(valkey_url: str, java_home: Path) -> None:
     run = subprocess.run(

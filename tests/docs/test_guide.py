@@ -63,6 +63,7 @@ print(len(stored), sum(stored.values()), settled.acked, settled.replayed)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_pipeline_of_the_readme_fails_records(valkey_url: str, tmp_path: Path, java_home: Path) -> None:

@@ -11,6 +11,8 @@ from tests.helpers.builders.counting import counting
 from tests.helpers.faults.interrupts import each
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 DRPC = ("client", "call_writer", "answer_listener", "callbacks", "in_doubt")
 FILES = (
     *(f"acker/drpc/calling/{name}.py" for name in DRPC),

@@ -29,6 +29,8 @@ from tests.helpers.builders.ledgers import Trees
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 CALLER = """
 import json, sys
 from acker import Topology

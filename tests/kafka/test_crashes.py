@@ -12,6 +12,8 @@ from acker import Topology
 from tests.helpers.builders.kafka_spouts import letters_of
 from tests.helpers.servers.kafka import Broker
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 24
 BAD = (5, 6, 17)
 

@@ -22,6 +22,8 @@ from tests.helpers.servers.kafka import Broker
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(new_server: NewServer) -> EmbeddedServer:

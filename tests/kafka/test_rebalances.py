@@ -15,6 +15,8 @@ from tests.helpers.builders.kafka_spouts import done, drive, spout_of
 from tests.helpers.servers.kafka import Broker
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 4
 
 

@@ -15,6 +15,8 @@ from examples.kafka_steps import Places
 from tests.helpers.servers.kafka import Broker
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 LINES = 60
 LIVES = 4
 """Times that each process kills itself."""

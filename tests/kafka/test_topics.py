@@ -12,6 +12,8 @@ from tests.helpers.builders.kafka_spouts import drive, letters_of, spout_of
 from tests.helpers.servers.kafka import Broker
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def acker(topology: Topology) -> Callable[[KafkaRecord], None]:
     """A bolt that acks each record."""

@@ -33,6 +33,8 @@ from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.faults.simulator import Killed
 from tests.helpers.models.leaks import assert_settled
 
+pytestmark = pytest.mark.slow
+
 WHO = [(who, killed) for who in ("spout", "fan", "coordinator", "count") for killed in (False, True)]
 WHO.remove(("spout", True))  # a writer hears of no loss, and writes again
 

@@ -18,6 +18,8 @@ from acker.spark.options.options import BATCH_WRITE, OPTIONS, READ, STEP, TRACK,
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 NAMED = {"url", "topology", "stream", "run", "dead_letters"}
 """Options that calls have as arguments of their own, or stand for."""
 

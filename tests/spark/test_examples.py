@@ -13,6 +13,8 @@ from acker.streams.spouts.settler import settle
 from examples import files_to_files, join, kafka_to_kafka, poison_records, sessions, word_count
 from examples.common import finish, write_json
 
+pytestmark = pytest.mark.slow
+
 
 def test_word_count(spark: SparkSession, valkey_url: str, tmp_path: Path) -> None:
     counted = word_count.run(spark, valkey_url, tmp_path)

@@ -21,6 +21,8 @@ from acker.store.operation import command
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.servers import wait_until as until
 
+pytestmark = pytest.mark.slow
+
 
 def _price(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["id"], float(row["price"])

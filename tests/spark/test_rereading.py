@@ -12,6 +12,8 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Diary, Pipeline
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.connect(only=False)
 def test_what_a_bolt_fails_is_read_again_from_its_source(pipeline: Pipeline) -> None:

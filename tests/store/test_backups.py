@@ -28,6 +28,8 @@ from tests.helpers.servers.clusters import Cluster
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import KINDS, binary, wait_until
 
+pytestmark = pytest.mark.slow
+
 HOW = SpoutOptions("orders", "lines", "id", attempts=5)
 TIMEOUT = 2.0
 

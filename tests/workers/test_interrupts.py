@@ -10,6 +10,8 @@ from tests.helpers.builders.line_job import Job
 from tests.helpers.faults.interrupts import each, each_answer
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 WORKERS = ("worker", "leases", "steps", "out")
 FILES = tuple(f"acker/workers/{name}.py" for name in WORKERS)
 

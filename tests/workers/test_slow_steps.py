@@ -29,6 +29,8 @@ from tests.helpers.builders.streaming import counters, slot_of
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.servers.servers import raw_client, wait_until
 
+pytestmark = pytest.mark.slow
+
 SLOW = """
 import ctypes, sys
 from pathlib import Path

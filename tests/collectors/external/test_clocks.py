@@ -20,7 +20,7 @@ from tests.helpers.models.ledger_state import pass_time as shift_clock
 from tests.helpers.servers.servers import wait_until
 from tests.helpers.worlds.commits import pass_time
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = [pytest.mark.slow, pytest.mark.cluster(slow=True)]
 
 
 def ticks(topology: Topology, count: int) -> dict[str, int]:

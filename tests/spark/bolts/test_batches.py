@@ -31,6 +31,8 @@ from tests.helpers.builders.pipeline import Diary, Pipeline
 from tests.helpers.servers.servers import wait_until
 from tests.helpers.servers.sparks import several_batches
 
+pytestmark = pytest.mark.slow
+
 
 def run(
     pipeline: Pipeline,

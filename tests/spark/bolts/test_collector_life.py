@@ -19,6 +19,8 @@ from acker.spark.bolts import bolt_function
 from acker.store.client import Store
 from tests.helpers.builders.pipeline import Diary, Pipeline
 
+pytestmark = pytest.mark.slow
+
 
 def test_stray_threads_are_of_the_batch_and_a_later_call_is_an_error(pipeline: Pipeline) -> None:
     """The rows are tracked by the batch itself, which its tasks know by the thread that starts them."""

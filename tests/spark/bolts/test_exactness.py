@@ -13,6 +13,8 @@ from tests.helpers.builders.pipeline import Diary, Pipeline
 from tests.helpers.faults.attempts import BY, Attempts, at_once, first_attempt, names_in, numbers, staged_by
 from tests.helpers.models.exactness import FailingAfterStaging, cut, words
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("after_staging", [pytest.param(False, marks=pytest.mark.oldest), True])
 def test_attempts_that_fail_in_the_middle_of_staging_or_after_it_leave_no_trace(

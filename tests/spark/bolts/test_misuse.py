@@ -21,6 +21,8 @@ from acker.streams.log.subscriptions import Range
 from tests.helpers.builders.pipeline import Diary, Pipeline
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_second_bolt_for_a_batch_is_an_error_and_not_passed_over(pipeline: Pipeline) -> None:
     pipeline.spout(["a", "b"])

@@ -11,6 +11,8 @@ from acker.spark import Acker, Collector
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
 
+pytestmark = pytest.mark.slow
+
 MOST = 8
 
 

@@ -12,6 +12,8 @@ from acker.spark.bolts.collector import Collector
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.kafka import Broker
 
+pytestmark = pytest.mark.slow
+
 ROWS = 40
 OWN = "array(named_struct('key', 'n', 'value', binary(string(id)))) headers"
 

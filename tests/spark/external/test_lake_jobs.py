@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from examples import lake_jobs
+
+pytestmark = pytest.mark.slow
 
 
 def test_each_order_is_proved_to_be_in_the_last_table_or_is_missing_by_name(

@@ -17,6 +17,8 @@ from tests.helpers.builders.kept_rows import letters
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.kafka import Broker
 
+pytestmark = pytest.mark.slow
+
 REASON = "no such word: naïve"
 
 

@@ -21,6 +21,8 @@ from acker.spark.bolts.collector import Collector
 from acker.spark.external.look import Look, Looker, read_stamps
 from tests.helpers.builders.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 ROWS = 200
 SCHEMA = "value string, _acker_stamp string"
 

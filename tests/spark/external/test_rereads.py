@@ -16,6 +16,8 @@ from acker.spark.external.tables.jdbc import check_escapes
 from acker.spark.source.rereading import SparkReread, by_key
 from tests.helpers.servers.kafka import Broker
 
+pytestmark = pytest.mark.slow
+
 
 def test_rows_of_parquet_are_found_by_file_and_row(spark: SparkSession, tmp_path: Path) -> None:
     there = str(tmp_path / "there")

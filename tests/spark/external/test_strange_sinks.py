@@ -14,6 +14,8 @@ from acker import AckerError, Topology
 from acker.ledger.client import Ledger
 from acker.spark import Acker, Sink
 
+pytestmark = pytest.mark.slow
+
 ROWS, PARTS = 80, 4
 
 

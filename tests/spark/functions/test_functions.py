@@ -43,6 +43,8 @@ from tests.helpers.builders.reach import (
 from tests.helpers.faults.cuts import as_in_a_cluster
 from tests.helpers.models.exactness import FailingAfterStaging, cut
 
+pytestmark = pytest.mark.slow
+
 
 def answer_of(pipeline: Pipeline, function: LinearDRPC, call: Call) -> Any:
     """The answer, where nobody works on the last step any more."""

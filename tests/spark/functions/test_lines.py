@@ -27,6 +27,8 @@ from tests.helpers.builders.reach import TEXT, answers, ask, echo, steps_of
 from tests.helpers.faults.attempts import wait_for
 from tests.helpers.servers.sparks import shared_subscriptions
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = [0, 1, 2, 10, 100, 0, 7]
 
 

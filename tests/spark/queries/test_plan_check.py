@@ -16,6 +16,8 @@ from acker.streams import Stream, StreamWriter
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def clicks(pipeline: Pipeline, stream: str = "lines", **options: object) -> DataFrame:
     return pipeline.read_stream(stream, **options).withColumn("at", F.current_timestamp())

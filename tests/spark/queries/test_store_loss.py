@@ -25,6 +25,8 @@ from acker.streams import Stream, StreamReader
 from acker.streams.spouts import settler
 from tests.helpers.builders.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("keep", ["rows", "ids"])
 def test_a_query_ends_at_lost_rows(

@@ -19,6 +19,8 @@ from acker.spark.records.calls import Calls
 from acker.spark.records.mapping import RecordMapper, mapped_schema
 from acker.spark.records.poison import Suspects
 
+pytestmark = pytest.mark.slow
+
 ROWS = StructType([StructField("n", LongType()), StructField("_acker", LongType())])
 SCHEMA = StructType([StructField("n", IntegerType()), StructField("text", StringType())])
 

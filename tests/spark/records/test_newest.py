@@ -15,6 +15,8 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 UPSERT = """
     insert into gold values (?, ?, ?) on conflict (id) do update
     set version = excluded.version, word = excluded.word where excluded.version > gold.version

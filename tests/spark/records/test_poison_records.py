@@ -20,6 +20,8 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.builders.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 ROWS = StructType([StructField("day", DateType()), StructField("_acker", LongType())])
 SCHEMA = StructType([StructField("n", LongType())])
 

@@ -16,6 +16,8 @@ from acker.streams.spouts import settler
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.sparks import several_batches
 
+pytestmark = pytest.mark.slow
+
 
 def bury(pipeline: Pipeline, *names: str, stream: str = "prices") -> None:
     """Makes dead letters of rows of a spout; `status` is a column of theirs, too."""

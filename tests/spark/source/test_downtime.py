@@ -23,6 +23,8 @@ from tests.helpers.builders.pipeline import Diary, Pipeline
 from tests.helpers.builders.streaming import slot_of
 from tests.helpers.servers.servers import raw_client, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def ledger(valkey_url: str) -> Ledger:

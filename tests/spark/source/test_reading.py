@@ -16,6 +16,8 @@ from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.servers import wait_until
 from tests.helpers.servers.sparks import several_batches
 
+pytestmark = pytest.mark.slow
+
 
 def copy(pipeline: Pipeline, name: str, stream: str, **options: object) -> Any:
     """A query that copies the stream `lines`, not started yet."""

@@ -17,6 +17,8 @@ from acker.streams.reader import entries
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.models.exactness import words
 
+pytestmark = pytest.mark.slow
+
 
 def spoil(pipeline: Pipeline, stream: str, place: int) -> None:
     """Breaks the rows of a segment."""
