@@ -1,22 +1,27 @@
 """`acker find` and `acker failures`: records by their message id, and records that failed or expired."""
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from acker.cli.shared import options
-from acker.cli.shared.options import Json, OfTopology
+from acker.cli.shared import completion, options
+from acker.cli.shared.options import Json, OfStore, OfTopology
 from acker.cli.shared.output import all_pages, duration, printable, row, show, show_json, step_batch, table
 from acker.cli.shared.statuses import Status
-from acker.errors import ValidationError, needing_pyarrow, shown
+from acker.errors import AckerError, UnknownTopology, ValidationError, needing_pyarrow, shown
+from acker.inspect.topology.unreadable_topology import damaged
 from acker.inspect.trees import failures as ended_trees
 from acker.inspect.trees.failure import Ended, Failure
 from acker.inspect.trees.failures import FailuresPage
-from acker.ledger.client import Ledger
+from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.fields import instant
+from acker.ledger.settings import topologies
+from acker.store.client import Store
 
 if TYPE_CHECKING:
+    from acker.inspect.trees.find_everywhere import FoundEverywhere
     from acker.inspect.trees.find_record import Found, FoundRecord
 
 _STATUSES: tuple[str, ...] = get_args(Ended)
@@ -25,16 +30,30 @@ _ATTEMPTS = 1_000
 
 
 def find(
-    ledger: OfTopology,
-    message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID", show_default=False)],
+    store: OfStore,
+    topology: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TOPOLOGY]",
+            show_default=False,
+            autocompletion=completion.topologies,
+            help="Without one, all topologies are asked.",
+        ),
+    ],
+    message_id: Annotated[str | None, typer.Argument(metavar="MESSAGE_ID", show_default=False)] = None,
     base64: Annotated[bool, typer.Option("--base64", help="MESSAGE_ID is base64 of its bytes.")] = False,
     cursor: Annotated[str | None, typer.Option(help="Where the search before was cut.")] = None,
     as_json: Json = False,
 ) -> Status:
     """A record by its message id: its attempts, in flight or ended, and its dead letters.
 
+    Without a topology it says which of all topologies know the message id, or a tree with this anchor.
+
     Exit status 4 where there is no such record, 5 where the search was cut.
-    """
+    """  # fmt: skip
+    if message_id is None:
+        return _everywhere(store, topology, base64, cursor, as_json)
+    ledger = open_ledger(store, topology, create=False)
     with needing_pyarrow("to find records"):
         from acker.inspect.trees import find_record
     wanted = options.message_id(message_id, base64)
@@ -56,6 +75,47 @@ def find(
         )
         return Status.PARTLY
     return Status.DONE if records.records else Status.MISSING
+
+
+def _everywhere(store: Store, text: str, base64: bool, cursor: str | None, as_json: bool) -> Status:
+    """Asks all topologies, page by page, each of them a bounded piece."""
+    with needing_pyarrow("to find records"):
+        from acker.inspect.trees import find_everywhere
+        from acker.inspect.trees.find_everywhere import Hit, Unsearched
+    wanted, anchor = options.message_id(text, base64), None if base64 else options.as_anchor(text)
+    names = store.run(topologies.names())
+    pages: list[FoundEverywhere] = []
+    while not pages or pages[-1].cursor is not None:
+        asked, left = find_everywhere.page(names, pages[-1].cursor if pages else cursor)
+        hits, failed = list[Hit](), list[Unsearched]()
+        for name in asked:
+            try:
+                core = open_ledger(store, name, create=False).core
+                hits.append(store.run(find_everywhere.look(core, wanted, anchor)))
+            except UnknownTopology:
+                continue
+            except AckerError as error:
+                failed.append(Unsearched(name, damaged(name, error).reason))
+        pages.append(find_everywhere.summed(hits, failed, names, asked, left))
+    found = find_everywhere.add_up(pages)
+    if as_json:
+        show_json(found)
+    elif found.topologies:
+        grid = table("topology", "=>tree", "state", ">attempts", ">dead letters")
+        for hit in found.topologies:
+            row(grid, hit.topology, hit.anchor or "-", hit.state or "-", hit.attempts, hit.dead_letters)
+        show(grid)
+    elif not (found.unfinished or found.unreadable):
+        show(
+            f"none of {found.of:,} topologies knows it: never tracked, acked and confirmed, or ended long ago"
+        )
+    for name in found.unfinished:
+        sys.stderr.write(f"{name} was searched in part: acker find {name} {shlex.quote(text)}\n")
+    for one in found.unreadable:
+        sys.stderr.write(f"{one.topology} could not be searched: {printable(one.reason)}\n")
+    if found.unfinished or found.unreadable:
+        return Status.PARTLY
+    return Status.DONE if found.topologies else Status.MISSING
 
 
 def failures(
@@ -114,10 +174,10 @@ def _show_groups(ledger: Ledger, filters: dict[str, Any], as_json: bool) -> None
     if as_json:
         show_json(counted)
         return
-    grid = table(">count", ">share", "status", "step", "first", "last", "cause")
+    grid = table(">count", ">share", "status", "step", "first", "last", "last hour, by 5 min", "cause")
     for group in counted.groups:
         share = f"{100 * group.count / counted.trees:.0f}%"
-        times = instant(group.oldest), instant(group.newest)
+        times = instant(group.oldest), instant(group.newest), " ".join(map(str, group.lately))
         cause = group.cause or "(no reason)"
         row(grid, f"{group.count:,}", share, group.status, group.step or "-", *times, printable(cause))
     show(grid if counted.groups else "no failures")

@@ -13,6 +13,7 @@ from acker.inspect.trees import (
     failure,
     failure_groups,
     failures,
+    find_everywhere,
     find_record,
     outcome_pages,
     pages,
@@ -92,6 +93,9 @@ answer(
     reason=Annotated[str, Field(max_length=unreadable_topology.REASON)],
 )
 Topologies = answer(state.Listing, "Topologies")
+answer(find_everywhere.Hit, "EverywhereHit")
+answer(find_everywhere.Unsearched, reason=Annotated[str, Field(max_length=unreadable_topology.REASON)])
+EverywhereFound = answer(find_everywhere.FoundEverywhere, "EverywhereFound")
 
 answer(graph.Node, "GraphNode")
 answer(graph.Edge, "GraphEdge")

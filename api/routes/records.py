@@ -1,18 +1,22 @@
-"""Records by their message ids, whatever became of them."""
+"""Records by their message ids, whatever became of them: in one topology, or among all."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from acker.inspect.trees import find_record
+from acker.inspect.topology.unreadable_topology import Damaged
+from acker.inspect.trees import find_everywhere, find_record
+from acker.inspect.trees.find_everywhere import FoundEverywhere, Hit, Unsearched
+from acker.ledger import async_ledger
+from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.settings.config import MESSAGE_ID_BYTES
-from api.fields import ByMessageId
-from api.models.answers import Records
+from api.fields import ByMessageId, Id, Name
+from api.models.answers import EverywhereFound, Records
 from api.problems import declared, known_cursor
-from api.service.service import LedgerDep
+from api.service.service import LedgerDep, ServiceDep
 
-router = APIRouter(prefix="/topologies/{topology}", tags=["records"])
+router = APIRouter(tags=["records"])
 
 
 class RecordsQuery(ByMessageId):
@@ -23,7 +27,45 @@ class RecordsQuery(ByMessageId):
     )
 
 
-@router.get("/records", response_model=Records, responses=declared(404))
+class EverywhereQuery(ByMessageId):
+    """A message id, an anchor, or a text that may be either."""
+
+    anchor: Id | None = Field(default=None, description="Of one of the record's trees.")
+    cursor: Name | None = Field(default=None, description="Of the page before.")
+
+    @model_validator(mode="after")
+    def _names_something(self) -> "EverywhereQuery":
+        if self.wanted is None and self.anchor is None:
+            raise ValueError("expected message_id, message_id_base64 or anchor")
+        return self
+
+
+@router.get("/records", response_model=EverywhereFound, responses=declared())
+async def find_records_everywhere(
+    service: ServiceDep, query: Annotated[EverywhereQuery, Query()]
+) -> FoundEverywhere:
+    """Topologies that know a record, by its message id or the anchor of one of its trees.
+
+    A page asks 20 topologies, and searches a bounded piece of each: go on until there is no cursor. A
+    topology without a find that was searched in part is in `unfinished`: search it alone.
+    """
+    message_id = query.wanted
+    if message_id is not None and len(message_id) > MESSAGE_ID_BYTES:
+        message_id = None
+    anchor = None if query.anchor is None else int(query.anchor)
+    names = await async_ledger.names(service.store)
+    asked, left = find_everywhere.page(names, query.cursor)
+
+    async def look(ledger: AsyncLedger) -> Hit:
+        return await ledger.run(find_everywhere.look(ledger.core, message_id, anchor))
+
+    answers = await service.of_each(asked, look)
+    hits = [hit for hit in answers if isinstance(hit, Hit)]
+    failed = [Unsearched(one.topology, one.reason) for one in answers if isinstance(one, Damaged)]
+    return find_everywhere.summed(hits, failed, names, asked, left)
+
+
+@router.get("/topologies/{topology}/records", response_model=Records, responses=declared(404))
 async def find_records(ledger: LedgerDep, query: Annotated[RecordsQuery, Query()]) -> find_record.Found:
     """The attempts and dead letters of a message id, in flight or ended.
 

@@ -2,15 +2,18 @@
 
 import base64
 import re
+from typing import Any
 
 import pytest
 
 from acker.cli import records
-from acker.ledger.client import Ledger
+from acker.ledger.client import Ledger, open_ledger
+from acker.store import keys
+from acker.store.client import Store
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
-from api.models.answers import Records
+from api.models.answers import EverywhereFound, Records
 from tests.helpers.builders.kept_rows import fail, lines
 from tests.helpers.builders.ledgers import confirm_all
 from tests.helpers.faces.cli import HOSTILE, Acker, good, one_error, track
@@ -47,7 +50,9 @@ def test_the_step_and_batch_that_failed_a_record_are_told(acker: Acker, ledger: 
     assert re.search(r"no such shop +price, batch 17 ", shown)
     assert re.search(r" failed +price, batch 17 +1 ", acker("dead-letters", "words").out)
     groups = acker("failures", "words", "--groups").out
-    assert re.search(r"^ +1 +100% +failed +price +20\S+ +20\S+ +no such shop", groups, re.MULTILINE)
+    assert re.search(
+        r"^ +1 +100% +failed +price +20\S+ +20\S+ +(0 ){10}(0 1|1 0) +no such shop", groups, re.MULTILINE
+    )
     assert good(acker("failures", "words", "--cause", "no such shop", "--json"))["outcomes"]  # type: ignore[index]
     assert acker("failures", "words", "--cause", "no such").out == "no failures\n"
     letter = re.search(r"acker (dead-letter) (words) (\S+)", shown)
@@ -81,3 +86,22 @@ def test_a_cut_search_says_so(acker: Acker, ledger: Ledger, monkeypatch: pytest.
     assert rest.error == ""
     shown = re.findall(r"-?\d{15,}", cut.out + rest.out)
     assert sorted(map(int, shown)) == sorted(anchors.tolist())
+
+
+def test_a_record_is_found_among_all_topologies(acker: Acker, ledger: Ledger, url: str, raw: Any) -> None:
+    others = [open_ledger(Store(url), f"other{number:02}", ackers=1) for number in range(25)]
+    [anchor] = track(others[-1], b"order 7")
+    track(ledger, b"order 7")
+    shown = acker("find", "order 7")
+    assert (shown.status, shown.error) == (0, "")
+    assert re.search(r"^other24 +- +- +1 +0$", shown.out, re.MULTILINE)
+    assert re.search(r"^words +- +- +1 +0$", shown.out, re.MULTILINE)
+    assert re.search(rf"^other24 +{anchor} +pending +0 +0$", acker("find", anchor).out, re.MULTILINE)
+    found = good(acker("find", "order 7", "--json"))
+    assert EverywhereFound.model_validate(found).model_dump(mode="json") == found
+    nothing = acker("find", "order 8")
+    assert (nothing.status, nothing.out[:29]) == (4, "none of 26 topologies knows i")
+    raw.hset(keys.config("other03"), "ackers", "many")
+    partly = acker("find", "order 8")
+    assert (partly.status, partly.out) == (5, "")
+    assert "other03 could not be searched: " in partly.error

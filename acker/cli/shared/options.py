@@ -64,6 +64,13 @@ def anchor(text: str) -> int:
     return check_id(int(text), "anchor")
 
 
+def as_anchor(text: str) -> int | None:
+    """The anchor that a text may be: an odd number of signed 64 bits; None for another text."""
+    if not _NUMBER.match(text.strip()) or not -(2**63) <= int(text) < 2**63:
+        return None
+    return int(text) if int(text) & 1 else None
+
+
 def message_id(text: str, encoded: bool) -> bytes:
     """A message id from an argument: its text, or base64 of its bytes."""
     if not encoded:

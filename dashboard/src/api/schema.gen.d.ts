@@ -138,6 +138,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/records": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find Records Everywhere
+         * @description Topologies that know a record, by its message id or the anchor of one of its trees.
+         *
+         *     A page asks 20 topologies, and searches a bounded piece of each: go on until there is no cursor. A
+         *     topology without a find that was searched in part is in `unfinished`: search it alone.
+         */
+        get: operations["find_records_everywhere"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/service": {
         parameters: {
             query?: never;
@@ -230,9 +253,10 @@ export interface paths {
         };
         /**
          * List Activity
-         * @description Writes by people and programs to a topology, the latest first: the latest 1,000 are kept.
+         * @description Writes by people and programs to a topology, the latest first.
          *
-         *     What spouts and steps do is no activity: tracks, acks, commits, confirmations.
+         *     The latest 1,000 are kept, and up to 200 marks that are earlier. What spouts and steps do
+         *     is no activity: tracks, acks, commits, confirmations.
          */
         get: operations["list_activity"];
         put?: never;
@@ -2236,6 +2260,82 @@ export interface components {
             outcome: components["schemas"]["Outcome"];
             outcomes: components["schemas"]["OutcomeSummary"];
             sample: components["schemas"]["Sample"];
+        };
+        /**
+         * EverywhereFound
+         * @description A page of the search for a record among all topologies, in the order of their names.
+         */
+        EverywhereFound: {
+            /**
+             * Cursor
+             * @description Of the next page; null where all topologies were asked.
+             */
+            cursor: string | null;
+            /**
+             * Looked
+             * @description How many topologies this page and the pages before have looked at.
+             * @example 1200
+             */
+            looked: number;
+            /**
+             * Of
+             * @description How many there are.
+             * @example 1200
+             */
+            of: number;
+            /**
+             * Topologies
+             * @description Those that know the record.
+             */
+            topologies: components["schemas"]["EverywhereHit"][];
+            /**
+             * Unfinished
+             * @description Topologies that were searched in part, without a find: search each of them alone.
+             */
+            unfinished: string[];
+            /**
+             * Unreadable
+             * @description They could not be searched.
+             */
+            unreadable: components["schemas"]["Unsearched"][];
+        };
+        /**
+         * EverywhereHit
+         * @description A topology that knows a record, or may know it.
+         */
+        EverywhereHit: {
+            /**
+             * Anchor
+             * @description The anchor that was asked for; null if the topology has no such tree.
+             */
+            anchor: string | null;
+            /**
+             * Attempts
+             * @description Trees of the message id.
+             * @example 1200
+             */
+            attempts: number;
+            /**
+             * Dead Letters
+             * @description Dead letters of the message id.
+             * @example 1200
+             */
+            dead_letters: number;
+            /**
+             * More
+             * @description True if a part of the topology was searched, and it may have more.
+             */
+            more: boolean;
+            /**
+             * State
+             * @description Of that tree.
+             */
+            state: ("pending" | "finished" | "acked" | "failed" | "expired") | null;
+            /**
+             * Topology
+             * @example wordcount
+             */
+            topology: string;
         };
         /**
          * Fail
@@ -5525,6 +5625,22 @@ export interface components {
             topology: string;
         };
         /**
+         * Unsearched
+         * @description A topology that could not be searched.
+         */
+        Unsearched: {
+            /**
+             * Reason
+             * @description In words: one line.
+             */
+            reason: string;
+            /**
+             * Topology
+             * @example wordcount
+             */
+            topology: string;
+        };
+        /**
          * Violation
          * @description A fault of a request.
          */
@@ -6864,6 +6980,142 @@ export interface operations {
                      *       "status": 404,
                      *       "title": "Not Found",
                      *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    find_records_everywhere: {
+        parameters: {
+            query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
+                message_id?: string | null;
+                /** @description The same for a message id that is no text; goes before `message_id`. */
+                message_id_base64?: string | null;
+                /** @description Of one of the record's trees. */
+                anchor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EverywhereFound"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "react";
 import { Link } from "react-router";
-import { lookFor, topologyNames, type Hit } from "../../api/service";
+import { lookEverywhere, type Everywhere, type Hit } from "../../api/service";
 import { Status } from "../../components/Mark";
 import { Empty } from "../../components/Notice";
 import { useUrl } from "../../hooks/url";
@@ -8,21 +8,20 @@ import { count, plural } from "../../lib/format";
 import { anchorIn } from "../../lib/records";
 
 const DEFAULTS = { id: "" };
-/** Topologies that are asked at once. */
-const AT_ONCE = 4;
-
 interface Search {
   looked: number;
   of: number | null;
   hits: Hit[];
-  /** Topologies in which there is more to search. */
+  /** Topologies that were searched in part. */
   more: string[];
-  /** Topologies that could not be asked, with the reason. */
-  failed: { topology: string; why: string }[];
+  /** Topologies that could not be searched, with the reason. */
+  failed: Everywhere["unreadable"];
+  /** Whether all topologies were asked. */
+  done: boolean;
   trouble: string | null;
 }
 
-const NOTHING: Search = { looked: 0, of: null, hits: [], more: [], failed: [], trouble: null };
+const NOTHING: Search = { looked: 0, of: null, hits: [], more: [], failed: [], done: false, trouble: null };
 
 /** A record among all topologies, by its message id, or by the anchor of one of its trees. */
 export function FindAll() {
@@ -42,9 +41,8 @@ export function FindAll() {
 }
 
 function Finds({ id }: { id: string }) {
-  const { looked, of, hits, more, failed, trouble } = useSearch(id);
+  const { looked, of, hits, more, failed, done, trouble } = useSearch(id);
   const path = (topology: string) => `/t/${topology}/find?${new URLSearchParams({ id }).toString()}`;
-  const done = of !== null && looked === of;
   return (
     <>
       {trouble !== null && (
@@ -57,16 +55,16 @@ function Finds({ id }: { id: string }) {
         {done ? `; found in ${count(hits.length)}.` : "…"}
       </p>
       <ul className="finds">
-        {hits.map(({ topology, tree, attempts, letters }) => (
+        {hits.map(({ topology, anchor, state, attempts, dead_letters: letters }) => (
           <li key={topology} className="panel toolbar">
             <Link to={path(topology)}>
               <b>{topology}</b>
             </Link>
-            {tree !== null && (
+            {anchor !== null && (
               <>
-                <Status kind={tree.outcome?.status ?? tree.tree?.state ?? "finished"} />
-                <Link className="mono wrap" to={`/t/${topology}/trees/${tree.anchor}`}>
-                  {tree.anchor}
+                <Status kind={state ?? "finished"} />
+                <Link className="mono wrap" to={`/t/${topology}/trees/${anchor}`}>
+                  {anchor}
                 </Link>
               </>
             )}
@@ -77,7 +75,7 @@ function Finds({ id }: { id: string }) {
       </ul>
       {done && hits.length === 0 && (
         <Empty>
-          {more.length === 0
+          {more.length + failed.length === 0
             ? "No topology knows it. It was never tracked, it was acked and confirmed, or it ended too long ago."
             : "Nothing found so far."}
         </Empty>
@@ -92,53 +90,37 @@ function Finds({ id }: { id: string }) {
           ))}
         </p>
       )}
-      {failed.map(({ topology, why }) => (
+      {failed.map(({ topology, reason }) => (
         <p key={topology} className="faint">
-          {topology} could not be searched: {why}
+          {topology} could not be searched: {reason}
         </p>
       ))}
     </>
   );
 }
 
-/** Asks all topologies, some at once, and shows what is found as it comes. */
+/** Asks all topologies, a page at a time, and shows what is found as it comes. */
 function useSearch(id: string): Search {
   const [search, setSearch] = useState(NOTHING);
   useEffect(() => {
     const ending = new AbortController();
     const anchor = anchorIn(id);
-    const look = async (topology: string) => {
-      try {
-        const hit = await lookFor(topology, id, anchor, ending.signal);
-        const known = hit.tree !== null || hit.attempts + hit.letters > 0;
-        setSearch((before) => ({
-          ...before,
-          looked: before.looked + 1,
-          hits: known ? [...before.hits, hit] : before.hits,
-          more: hit.more && !known ? [...before.more, topology] : before.more,
-        }));
-      } catch (error) {
-        if (ending.signal.aborted) return;
-        const why = error instanceof Error ? error.message : String(error);
-        setSearch((before) => ({
-          ...before,
-          looked: before.looked + 1,
-          failed: [...before.failed, { topology, why }],
-        }));
-      }
-    };
     const run = async () => {
+      let cursor: string | null = null;
       try {
-        const names = await topologyNames(ending.signal);
-        setSearch({ ...NOTHING, of: names.length });
-        const waiting = names.values();
-        const worker = async () => {
-          for (const name of waiting) {
-            if (ending.signal.aborted) return;
-            await look(name);
-          }
-        };
-        await Promise.all(Array.from({ length: AT_ONCE }, worker));
+        do {
+          const page: Everywhere = await lookEverywhere(id, anchor, cursor, ending.signal);
+          cursor = page.cursor;
+          setSearch((before) => ({
+            looked: page.looked,
+            of: page.of,
+            hits: [...before.hits, ...page.topologies],
+            more: [...before.more, ...page.unfinished],
+            failed: [...before.failed, ...page.unreadable],
+            done: page.cursor === null,
+            trouble: null,
+          }));
+        } while (cursor !== null);
       } catch (error) {
         if (ending.signal.aborted) return;
         const trouble = error instanceof Error ? error.message : String(error);
