@@ -53,11 +53,13 @@ def note_health(
 
 
 def note_activity(
-    topology: str, most: int, call: str, run: str, count: int, write: str, key: Sequence[bytes] = ()
-) -> Request:
+    topology: str, most: int, most_marks: int, *, mark: bool, call: str, run: str, count: int, write: str,
+    key: Sequence[bytes] = (),
+) -> Request:  # fmt: skip
     """Notes a write in the activity of a topology; pieces of one run are one entry.
 
+    most_marks: marks that are kept beside the activity, once other writes have pushed them out of it.
     key: the record of an idempotency key, if there is one: under it one entry is noted.
     """
-    own = [keys.config(topology), keys.activity(topology), *key]
-    return script("note_activity", own, [most, call, run, count, write])
+    own = [keys.config(topology), keys.activity(topology), keys.activity(topology, "chart_marks"), *key]
+    return script("note_activity", own, [most, most_marks, int(mark), call, run, count, write])

@@ -103,9 +103,9 @@ def health(topology: str) -> bytes:
     return f"acker:{{{topology}}}:health".encode()
 
 
-def activity(topology: str) -> bytes:
-    """Stream: the latest writes by people and programs (acker/inspect/operate/activity.py)."""
-    return f"acker:{{{topology}}}:activity".encode()
+def activity(topology: str, kind: str = "activity") -> bytes:
+    """Stream: the latest writes of people and programs. `chart_marks`: marks that these have pushed out."""
+    return f"acker:{{{topology}}}:{kind}".encode()
 
 
 def steps(topology: str) -> bytes:

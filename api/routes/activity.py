@@ -46,9 +46,10 @@ class ActivityQuery(ActivityFilter, Paged):
 
 @router.get("/activity", response_model=Activities, responses=declared(404))
 async def list_activity(ledger: LedgerDep, query: Annotated[ActivityQuery, Query()]) -> ActivityPage:
-    """Writes by people and programs to a topology, the latest first: the latest 1,000 are kept.
+    """Writes by people and programs to a topology, the latest first.
 
-    What spouts and steps do is no activity: tracks, acks, commits, confirmations.
+    The latest 1,000 are kept, and up to 200 marks that are earlier. What spouts and steps do
+    is no activity: tracks, acks, commits, confirmations.
     """
     with known_cursor():
         return await ledger.run(activity.page(ledger.core, **query.model_dump()))

@@ -33,8 +33,8 @@ def activity(
 ) -> None:
     """Writes by people and programs, the latest first: who, what, how many, why, and the result.
 
-    The latest 1,000 are kept, over REST, the dashboard and the command line. A user of the command line is
-    marked by `?`, because nobody has proved it.
+    The latest 1,000 are kept, and up to 200 marks that are earlier. They came over REST, the dashboard and
+    the command line. A user of the command line is marked by `?`, because nobody has proved it.
     """
     if output and cursor:
         raise ValidationError("--output takes all that is kept: no --cursor")

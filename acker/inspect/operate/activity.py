@@ -20,7 +20,9 @@ from acker.store.records import Bounds, Matching, Record, passing_over
 from acker.store.replies import pairs, whole
 
 MOST = 1_000
-"""Most entries of a topology: older ones go."""
+"""Most entries of a topology: older ones go, and marks among them are kept beside."""
+MOST_MARKS = 200
+"""Most marks that are kept beside, once other writes have pushed them out."""
 NAMED = 10
 """Most ids that an entry names."""
 PAGE = 200
@@ -149,7 +151,12 @@ def add(core: Core, noted: Noting, key: Sequence[bytes] = ()) -> Operation[str]:
         noted.done,
     )
     call, name = secrets.token_hex(8), core.config.name
-    [entry] = yield [scripts.note_activity(name, MOST, call, noted.run, noted.count, write.dump(), key)]
+    [entry] = yield [
+        scripts.note_activity(
+            name, MOST, MOST_MARKS, mark=noted.action == "mark", call=call, run=noted.run, count=noted.count,
+            write=write.dump(), key=key,
+        )
+    ]  # fmt: skip
     return bytes(entry).decode()
 
 
@@ -174,20 +181,23 @@ def page(
         raise ValidationError(f"action: expected one of {', '.join(ACTIONS)}, got {shown(action)}")
     top = "+" if cursor is None else f"({_checked(cursor)}"
     writes: list[Activity] = []
-    read = 0
-    while read < MOST:
-        [entries] = yield [command("XREVRANGE", keys.activity(core.config.name), top, "-", "COUNT", PAGE)]
-        for entry_id, fields in entries:
-            read += 1
-            top = f"({entry_id.decode()}"
-            entry = _parse(core, entry_id, fields)
-            if entry is None or action not in (None, entry.action) or who not in entry.who:
-                continue
-            writes.append(entry)
-            if len(writes) == limit:
-                return ActivityPage(tuple(writes), entry.id)
-        if len(entries) < PAGE:
-            break
+    name = core.config.name
+    kept = [(keys.activity(name), MOST)]
+    if action in (None, "mark"):  # a mark that is pushed out keeps its id, and all marks beside are earlier
+        kept.append((keys.activity(name, "chart_marks"), MOST_MARKS))
+    for stream, most in kept:
+        for _ in range(0, most, PAGE):
+            [entries] = yield [command("XREVRANGE", stream, top, "-", "COUNT", PAGE)]
+            for entry_id, fields in entries:
+                top = f"({entry_id.decode()}"
+                entry = _parse(core, entry_id, fields)
+                if entry is None or action not in (None, entry.action) or who not in entry.who:
+                    continue
+                writes.append(entry)
+                if len(writes) == limit:
+                    return ActivityPage(tuple(writes), entry.id)
+            if len(entries) < PAGE:
+                break
     return ActivityPage(tuple(writes))
 
 

@@ -136,6 +136,7 @@ def _own(name: str) -> list[bytes]:
         keys.step_numbers(name),
         keys.health(name),
         keys.activity(name),
+        keys.activity(name, "chart_marks"),
         keys.committing(name),
         keys.reached(name),
     ]

@@ -152,6 +152,11 @@ class Sends:
             before = None
         return text != run, before, persist is not None
 
+    def persist(self, stream: str) -> None:
+        """Notes that the rows of a stream are persisted in later runs."""
+        stream_keys = keys.Stream(self.ledger.core.config.name, stream)
+        self.ledger.store.send([scripts.note_persist(stream_keys, PERSIST)])
+
     def digest(self, spark: SparkSession) -> str:
         """A digest of the inputs of the batch, except rows that it tracks; "" if Spark does not tell them."""
         taken, received, job = self.inputs
@@ -251,8 +256,7 @@ class Write:
             seen = verdicts.lists(read, stream)
             self._check_read(seen)
         except verdicts.TwoLists:
-            stream_keys = keys.Stream(ledger.core.config.name, stream)
-            ledger.store.send([command("HSET", stream_keys.subscriptions, PERSIST, 1)])
+            self.sends.persist(stream)
             raise
         inputs = self.sends.digest(self.rows.sparkSession)
         if before is not None and batch_roots.sources(ledger, self.sends.batch):
@@ -339,8 +343,7 @@ class Write:
         if self._may_skip(writer):
             return False
         if self.sink.prepare is None:
-            stream_keys = keys.Stream(self.sends.ledger.core.config.name, self.stream)
-            self.sends.ledger.store.send([command("HSET", stream_keys.subscriptions, PERSIST, 1)])
+            self.sends.persist(self.stream)
         raise AckerError(
             f"emit, stream {self.stream!r}: no task has stamped its rows: nothing of the batch takes effect. "
             f"A sink with `prepare` must use the column {COLUMN} of its rows. Without one, the reports of "

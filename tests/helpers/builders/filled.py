@@ -62,6 +62,7 @@ def filled(url: str, name: str) -> Ledger:
     ledger.submit(core.update(Trees(900).track(ledger).anchors, ids.new_ids(900), 0, by, 900).calls)
     ledger.run(health.set_thresholds(core, {"failed": 0}))
     ledger.run(activity.note(core, Noting("ann", True, "rest", "set-thresholds", {"failed": 0})))
+    ledger.store.send([command("XADD", keys.activity(name, "chart_marks"), "*", "mark", 1)])
     line = Line(ledger, "line", [Gather("gathers")])
     line.step("pass", reads="asks")(lambda row, out: out.emit("gathers", row))
     asks = StreamSpout(ledger, SpoutOptions("asks", "asks", "id", line="line"))

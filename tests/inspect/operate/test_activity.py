@@ -130,6 +130,45 @@ def test_a_mark_is_set_once_under_its_key_however_many_writes_come_between(ledge
     assert [entry.reason for entry in read(ledger, action="mark").activity] == ["deploy 1.4.2"] * 2
 
 
+def test_marks_outlive_any_number_of_other_writes_and_are_bounded_themselves(
+    ledger: Ledger, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity, "MOST", 5)
+    monkeypatch.setattr(activity, "MOST_MARKS", 3)
+
+    def mark(text: str) -> None:
+        ledger.run(chart_marks.mark(ledger.core, text, who="ann", proved=True, via="rest"))
+
+    def texts(**asked: Any) -> list[str]:
+        return [entry.reason for entry in read(ledger, **asked).activity]
+
+    mark("deploy 1")
+    mark("deploy 2")
+    for _ in range(20):
+        ledger.run(activity.note(ledger.core, write()))
+    assert texts(action="mark") == ["deploy 2", "deploy 1"]
+    assert texts() == ["mended"] * 5 + ["deploy 2", "deploy 1"]
+    assert texts(action="replay") == ["mended"] * 5
+    pages, cursor = list[str](), None
+    while True:
+        page = read(ledger, limit=3, cursor=cursor)
+        pages += [entry.reason for entry in page.activity]
+        if (cursor := page.cursor) is None:
+            break
+    assert pages == texts()
+    for number in range(3, 13):
+        mark(f"deploy {number}")
+    assert texts(action="mark") == [f"deploy {number}" for number in range(12, 4, -1)]
+    assert raw.xlen(keys.activity("t", "chart_marks")) == 3
+
+
+def test_the_note_of_a_mark_makes_no_record_of_a_key_whose_time_has_ended(ledger: Ledger, raw: Any) -> None:
+    record = keys.idempotency_key("t", "gone")
+    noted = Noting("ann", True, "rest", "mark", {}, reason="deploy")
+    assert ledger.run(activity.add(ledger.core, noted, [record]))
+    assert not raw.exists(record)
+
+
 def test_a_mark_that_cannot_be_kept_is_an_error(ledger: Ledger, raw: Any) -> None:
     marking = {"who": "ann", "proved": True, "via": "rest"}
     raw.set(keys.activity("t"), "of another kind")

@@ -8,6 +8,7 @@ from acker.spark.queries import batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import command
+from acker.streams.staging.external.declaring import declare
 from acker.streams.staging.external.rows.sending import Written
 from tests.helpers.faults.stepping import Stepping
 
@@ -49,3 +50,14 @@ def test_a_batch_that_tracks_never_notes_inputs_that_another_run_could_have(
         [text, left] = ledger.store.send([command("HGET", notes, "2:lines:one"), command("TTL", notes)])
         assert Written.load(text).inputs == ("" if tracks else "digest")
         assert left > 0
+
+
+def test_rows_are_persisted_in_later_runs_and_a_removed_stream_is_not_made_again(ledger: Ledger) -> None:
+    sends = begin(ledger, 2, "first", "one")
+    ledger.run(declare(ledger.core, "lines"))
+    sends.persist("lines")
+    assert ledger.run(sends.begin("lines", "two"))[2]
+    subscriptions = keys.Stream("t", "lines").subscriptions
+    ledger.store.send([command("UNLINK", subscriptions)])
+    sends.persist("lines")
+    assert ledger.store.send([command("EXISTS", subscriptions)]) == [0]

@@ -78,6 +78,15 @@ def test_a_query_whose_notes_are_gone_writes_anew(ledger: Ledger) -> None:
     assert delta.txn(_Collector(ledger), "sink")["txnAppId"] != before["txnAppId"]
 
 
+def test_notes_of_a_doubt_have_an_end_if_the_earlier_ones_are_gone(ledger: Ledger) -> None:
+    collector = _Collector(ledger)
+    delta.txn(collector, "sink")
+    notes = keys.external("t", "txn", "q")
+    ledger.store.send([command("UNLINK", notes)])
+    collector.transactions.doubt()
+    assert ledger.store.send([command("TTL", notes)])[0] > 0
+
+
 def test_a_batch_uses_a_name_once_and_a_job_has_none(ledger: Ledger) -> None:
     collector = _Collector(ledger)
     delta.txn(collector, "sink")

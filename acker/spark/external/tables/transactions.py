@@ -102,7 +102,8 @@ class Transactions:
         self._doubtful = True
         if self.names and self._ledger is not None:
             key, fields = self._key(), [self._field(name) for name in self.names]
-            self._ledger.store.send([command("HSET", key, field, DOUBT) for field in fields])
+            doubts = [command("HSET", key, field, DOUBT) for field in fields]
+            self._ledger.store.send([*doubts, command("EXPIRE", key, HOLD_TTL)])
 
     def check(self, may_be_of_batch: Callable[[Received], bool], taken: bool) -> None:
         """Checks the batch at the end of its function.
@@ -153,7 +154,7 @@ class Transactions:
         ]
         if not first and (before != facts or facts == DOUBT):
             self._differs = name
-            yield [command("HSET", key, field, DOUBT)]
+            yield [command("HSET", key, field, DOUBT), command("EXPIRE", key, HOLD_TTL)]
         return life.decode(), not first
 
     def _facts(self) -> bytes:

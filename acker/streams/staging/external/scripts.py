@@ -32,6 +32,11 @@ def note_write(notes: bytes, tracked: bytes, write: str, texts: tuple[str, str],
     return script("note_write", [notes, tracked], [write, *texts, ttl])
 
 
+def note_persist(stream: Stream, field: str) -> Request:
+    """Notes in a field of a stream that its rows are persisted; nothing if the stream is gone."""
+    return script("note_persist", [stream.subscriptions], [field])
+
+
 def leave_tombstone(shard: Shard, key: bytes, margin: int) -> Request:
     """Ends a segment in a shard without an ack; what tells of it stays for `margin` seconds longer."""
     return script("leave_tombstone", [key, shard.counters], [margin])
