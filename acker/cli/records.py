@@ -97,25 +97,23 @@ def _everywhere(store: Store, text: str, base64: bool, cursor: str | None, as_js
             except AckerError as error:
                 failed.append(Unsearched(name, damaged(name, error).reason))
         pages.append(find_everywhere.summed(hits, failed, names, asked, left))
-    found = find_everywhere.add_up(pages)
+    answer = find_everywhere.add_up(pages)
     if as_json:
-        show_json(found)
-    elif found.topologies:
+        show_json(answer)
+    elif answer.topologies:
         grid = table("topology", "=>tree", "state", ">attempts", ">dead letters")
-        for hit in found.topologies:
+        for hit in answer.topologies:
             row(grid, hit.topology, hit.anchor or "-", hit.state or "-", hit.attempts, hit.dead_letters)
         show(grid)
-    elif not (found.unfinished or found.unreadable):
-        show(
-            f"none of {found.of:,} topologies knows it: never tracked, acked and confirmed, or ended long ago"
-        )
-    for name in found.unfinished:
+    elif not (answer.unfinished or answer.unreadable):
+        show(f"none of {answer.of:,} topologies knows it: never tracked, acked and confirmed, or too old")
+    for name in answer.unfinished:
         sys.stderr.write(f"{name} was searched in part: acker find {name} {shlex.quote(text)}\n")
-    for one in found.unreadable:
+    for one in answer.unreadable:
         sys.stderr.write(f"{one.topology} could not be searched: {printable(one.reason)}\n")
-    if found.unfinished or found.unreadable:
+    if answer.unfinished or answer.unreadable:
         return Status.PARTLY
-    return Status.DONE if found.topologies else Status.MISSING
+    return Status.DONE if answer.topologies else Status.MISSING
 
 
 def failures(

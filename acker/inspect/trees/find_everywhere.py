@@ -47,7 +47,7 @@ class Unsearched:
 class FoundEverywhere:
     """A page of the search for a record among all topologies, in the order of their names."""
 
-    topologies: Annotated[tuple[Hit, ...], "Those that know the record."]
+    topologies: Annotated[tuple[Hit, ...], "The topologies that know the record."]
     unfinished: Annotated[
         tuple[Name, ...], "Topologies that were searched in part, without a find: search each of them alone."
     ]
@@ -77,10 +77,11 @@ def look(core: Core, message_id: bytes | None, anchor: int | None) -> Operation[
     attempts = letters = 0
     more = False
     if message_id is not None:
-        found = yield from find_record.find(core, message_id)
-        attempts = sum(len(record.attempts) for record in found.records)
-        letters = sum(len(record.letters) for record in found.records)
-        more = found.cursor is not None
+        answer = yield from find_record.find(core, message_id)
+        records = answer.records
+        attempts = sum(len(record.attempts) for record in records)
+        letters = sum(len(record.letters) for record in records)
+        more = answer.cursor is not None
     return Hit(core.config.name, None if tree is None else anchor, state, attempts, letters, more)
 
 
@@ -99,8 +100,8 @@ def summed(
         hits: The answers of topologies.
         failed: Topologies that could not be searched.
         names: All topologies.
-        asked: Those of the page.
-        left: The number of those after the page.
+        asked: The topologies of the page.
+        left: The number of topologies after the page.
     """
     return FoundEverywhere(
         tuple(hit for hit in hits if hit.known),

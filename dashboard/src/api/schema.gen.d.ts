@@ -2285,7 +2285,7 @@ export interface components {
             of: number;
             /**
              * Topologies
-             * @description Those that know the record.
+             * @description The topologies that know the record.
              */
             topologies: components["schemas"]["EverywhereHit"][];
             /**
