@@ -92,7 +92,7 @@ def _chained(folder: Traversable) -> str:
         header, code = _parts(folder, name)
         if done := _CHAINED.search(header):
             parts.append(_MEMBER.format(name=name, code=code, done=done[1]))
-    return "".join(parts)
+    return "".join(parts) + "end\n"
 
 
 _FUNCTION = """\
@@ -109,15 +109,18 @@ local function only(list, first, one, other)
   return true
 end
 
-local chained = {}
+-- A script, made for one run: to make all of them takes longer than most scripts.
+local function chained(member)
 """
 _MEMBER = """
-chained.{name} = {{
-  run = function(KEYS, ARGV)
+if member == '{name}' then
+  return {{
+    run = function(KEYS, ARGV)
 {code}
-  end,
-  done = function(reply, ARGV) return {done} end,
-}}
+    end,
+    done = function(reply, ARGV) return {done} end,
+  }}
+end
 """
 
 

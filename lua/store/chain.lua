@@ -16,12 +16,13 @@ while next_word <= #ARGV do
   for k = 1, many do own_keys[k] = KEYS[next_key + k - 1] end
   for k = 1, words_of do own_words[k] = ARGV[next_word + 2 + k] end
   next_key, next_word = next_key + many, next_word + 3 + words_of
-  local answer = chained[name].run(own_keys, own_words)
+  local script = chained(name)
+  local answer = script.run(own_keys, own_words)
   if type(answer) == 'table' and answer.err then
     replies[#replies + 1] = '!' .. answer.err
     break
   end
   replies[#replies + 1] = answer
-  if not chained[name].done(answer, own_words) then break end
+  if not script.done(answer, own_words) then break end
 end
 return replies
