@@ -168,11 +168,12 @@ class Rereader:
         """Asks for rows, and stores the answers: their number, and True if the source raised."""
         stored, raised = 0, False
         for unread in self.ledger.run(_read_ids(self.ledger.core, rows)):
-            ids = pa.concat_tables(unread.ids)
+            ids, of_first = pa.concat_tables(unread.ids), unread.places[0][0]
+            whole = self.ledger.run(schemas.read(self.ledger.core, of_first.how.stream))
             try:
                 with self._note.calling(self.ledger, "`reread`"):
                     found = self.reread(ids)
-                answer = self._checked(ids, found, unread.places[0][0])
+                answer = _checked(ids, found, whole, of_first.how.attempt)
                 given, asked = _keys(answer.select(ids.column_names)), _keys(ids)
             except BaseException as error:
                 if is_interrupt(error):
@@ -190,28 +191,6 @@ class Rereader:
                 stored += self.ledger.run(_store(self.ledger.core, of, own, answer))
         return stored, raised
 
-    def _checked(self, ids: pa.Table, rows: object, of: Roots) -> pa.Table:
-        """The rows that the source has given, with the columns of the spout.
-
-        Raises ValidationError, SchemaMismatch.
-        """
-        if not isinstance(rows, pa.Table):
-            raise ValidationError(f"reread: expected a table of rows, got {type(rows).__name__}")
-        whole: pa.Schema = self.ledger.run(schemas.read(self.ledger.core, of.how.stream))
-        names = [name for name in whole.names if name not in (ANCHORS, of.how.attempt)]
-        needed = [name for name in names if whole.field(name).metadata != schemas.ADDED]
-        missing = [name for name in needed if name not in rows.column_names]
-        if missing:
-            raise SchemaMismatch(
-                f"reread: expected rows with the columns {', '.join(needed)}, "
-                f"got {', '.join(rows.column_names)}"
-            )
-        wanted = pa.schema(
-            [ids.schema.field(name) if name in ids.column_names else whole.field(name) for name in names]
-        )
-        batches = [segments.conform(batch, wanted) for batch in rows.combine_chunks().to_batches()]
-        return pa.Table.from_batches(batches, wanted)
-
     def _failed(self, error: BaseException, rows: Sequence[Row]) -> None:
         reason = said_by(error)
         if reason != self.trouble:
@@ -221,6 +200,29 @@ class Rereader:
             )
         self.trouble = reason
         self._waiting.failed(rows)
+
+
+def _checked(ids: pa.Table, rows: object, whole: pa.Schema, attempt: str) -> pa.Table:
+    """The rows that the source has given, with the columns of the spout.
+
+    whole: the columns of its stream. attempt: the column of the attempt's number.
+
+    Raises ValidationError, SchemaMismatch.
+    """
+    if not isinstance(rows, pa.Table):
+        raise ValidationError(f"reread: expected a table of rows, got {type(rows).__name__}")
+    names = [name for name in whole.names if name not in (ANCHORS, attempt)]
+    needed = [name for name in names if whole.field(name).metadata != schemas.ADDED]
+    missing = [name for name in needed if name not in rows.column_names]
+    if missing:
+        raise SchemaMismatch(
+            f"reread: expected rows with the columns {', '.join(needed)}, got {', '.join(rows.column_names)}"
+        )
+    wanted = pa.schema(
+        [ids.schema.field(name) if name in ids.column_names else whole.field(name) for name in names]
+    )
+    batches = [segments.conform(batch, wanted) for batch in rows.combine_chunks().to_batches()]
+    return pa.Table.from_batches(batches, wanted)
 
 
 def _keys(ids: pa.Table) -> list[str]:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.errors import ValidationError
+from acker.errors import StoreUnavailable, ValidationError
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
@@ -223,6 +223,22 @@ def test_an_answer_that_is_none_keeps_the_ids(ledger: Ledger, answer: Any, reaso
     assert reader.step() == 0
     assert reader.trouble == reason
     assert settler.settle(ledger) == Stepped(acked=9)
+
+
+def test_a_store_that_is_away_is_no_trouble_of_the_source(
+    ledger: Ledger, source: Source, reader: Rereader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> Any:
+        raise StoreUnavailable("the store is away")
+
+    write(ledger)
+    fail(ledger, lambda row: row["id"] == 1)
+    with monkeypatch.context() as patched:
+        patched.setattr("acker.streams.log.schemas.read", away)
+        with pytest.raises(StoreUnavailable):
+            reader.step()
+    assert (reader.trouble, source.asked) == ("", [])
+    assert Rereader(ledger, "s", source).step() == 1
 
 
 def test_ids_that_python_cannot_show_are_read_again(ledger: Ledger) -> None:
