@@ -92,7 +92,7 @@ class Exchange:
         """The tuples that came as text and were acked, so that none is acked twice."""
         self._pending: list[ExternalCommit] = []
         self._spent: Sequence[bytes] = ()
-        self._current = _new()
+        self.current = _new()
         self._taken: dict[int, Tuple] = {}
         self._fails: list[tuple[tuple[int, ...], bytes]] = []
         self._unsent: list[tuple[Sent, int, bytes]] = []
@@ -101,7 +101,7 @@ class Exchange:
         self.opened: dict[str, Sent] = {}
         self.recent: dict[str, Sent] = {}
         self.refusal: AckerError | None = None
-        self._rows = 0
+        self.rows = 0
         self._loop: Loop | None = None
 
     def serve(self, served: "Served", shared: bool) -> Operation[None]:
@@ -173,34 +173,34 @@ class Exchange:
 
     def received(self, stream: str, slot: int) -> In:
         """Returns the received rows of a stream that the next flush reports."""
-        received = self._current.received.get((stream, slot))
+        received = self.current.received.get((stream, slot))
         if received is None:
-            received = self._current.received[stream, slot] = In(self.streams[stream])
+            received = self.current.received[stream, slot] = In(self.streams[stream])
         return received
 
     def sent(self, stream: str) -> Out:
         """Returns the rows that the next flush sends to a stream."""
-        if (out := self._current.out.get(stream)) is None:
-            out = self._current.out[stream] = Out(self.streams[stream], [])
+        if (out := self.current.out.get(stream)) is None:
+            out = self.current.out[stream] = Out(self.streams[stream], [])
         return out
 
     def make_room(self, rows: int = 1) -> None:
         """Counts rows that are added next. Raises BufferFull."""
-        if self._rows + rows > MOST_ROWS:
-            raise BufferFull(f"{self._rows:,} rows wait for topology.flush(), which alone sends them")
-        self._rows += rows
+        if self.rows + rows > MOST_ROWS:
+            raise BufferFull(f"{self.rows:,} rows wait for topology.flush(), which alone sends them")
+        self.rows += rows
 
     def check_tuple(self, tuple: Tuple) -> None:  # noqa: A002 - this project's word
         """Raises TupleError if a tuple was acked, failed or flushed before."""
         if id(tuple) not in self._taken:
             tuple.check_open(self.owner, "stamped")
-            self.acks.hold(tuple, self.owner, self._current.name)
+            self.acks.hold(tuple, self.owner, self.current.name)
 
     def take_over(self, tuple: Tuple) -> None:  # noqa: A002 - as above
         """Makes the next flush ack a checked tuple, once."""
         if id(tuple) in self._taken:
             return
-        self._current.taken_at = self._current.taken_at or self.now()
+        self.current.taken_at = self.current.taken_at or self.now()
         self._taken[id(tuple)], tuple.ended = tuple, TAKEN_OVER
 
     def give_back(self, tuple: Tuple) -> None:  # noqa: A002 - as above
@@ -209,7 +209,7 @@ class Exchange:
             if self._taken.pop(id(tuple), None) is not None:
                 tuple.ended = ""
             if not any(one.first_edge == tuple.first_edge for one in self._taken.values()):
-                self.acks.release(tuple.first_edge, self._current.name)
+                self.acks.release(tuple.first_edge, self.current.name)
 
     def give_up(self, row: "Row") -> None:
         """Ends the work on a row that is neither acked nor failed: it comes again, by its offset."""
@@ -249,7 +249,7 @@ class Exchange:
         """
         token, position, begun, anchors = stamp
         with self.lock:
-            closed = [segment for out in self._current.out.values() for segment in out.segments]
+            closed = [segment for out in self.current.out.values() for segment in out.segments]
             by_token = {segment.token: segment for segment in [*self.opened.values(), *closed]}
             if (segment := by_token.get(token)) is not None:
                 segment.lose(position, cause)
@@ -268,7 +268,7 @@ class Exchange:
     def waits(self) -> bool:
         """True if something waits for a flush."""
         late = self._fails or self._unsent or self._forgotten
-        return bool(self._rows or self._taken or self._pending or late)
+        return bool(self.rows or self._taken or self._pending or late)
 
     # Flushing
 
@@ -305,7 +305,7 @@ class Exchange:
 
     def _freeze(self) -> None:
         """Makes a commit of what waits, which does not change any more."""
-        now = self._current
+        now = self.current
         commit = ExternalCommit(now.name, dict(now.out), now.received, {}, now.taken_at)
         firsts = set[Edge]()
         for tuple_ in self._taken.values():
@@ -332,12 +332,12 @@ class Exchange:
         commit.fails = fails
         travelled = firsts & {tuple_.first_edge for tuple_ in self._taken.values() if tuple_.travelled}
         if not (commit.out or commit.received or commit.taken or commit.fails or commit.unsent):
-            self._rows = 0  # of a topology without tracking
+            self.rows = 0  # of a topology without tracking
             return
         pending, new = [*self._pending, commit], _new()
         # All at once: an interrupt comes before or after.
-        self._pending, self._current, self._taken, self.opened, self.recent = pending, new, {}, {}, recent
-        self._rows, self._fails, self._unsent, self._forgotten = 0, [], unsent, []
+        self._pending, self.current, self._taken, self.opened, self.recent = pending, new, {}, {}, recent
+        self.rows, self._fails, self._unsent, self._forgotten = 0, [], unsent, []
         self.acks.note(travelled)
 
     def _add_forgotten(self, commit: ExternalCommit, stream: str, stamp: Stamp, cause: bytes) -> None:

@@ -23,10 +23,6 @@ class Incoming(Receiver):
 
     A row may go to another thread, which acks it; a second ack or fail is a TupleError. A forked child begins
     with no rows: to ack, fail or stamp a row that its parent has extracted is a TupleError there.
-
-    Attributes:
-        counted: How many rows were extracted, by what they carried: rows, unstamped, damaged, foreign, newer,
-            and over, whose trees are over.
     """
 
     _exchange: BlockingExchange
@@ -53,17 +49,22 @@ class Incoming(Receiver):
             UnknownSubscription: The subscription was dropped, or lost.
         """
         value = carriers.find(headers)
-        row = self._usual(value, where)
+        row = self._usual_row(value, where)
         if row is None:
             [row] = self._rows([value], [where])
         return row
 
     def extract_many(self, headers: Sequence[Any]) -> list[Row]:
         """Reads what messages carry, as `extract` does for each, with one question to the store for all."""
-        return self._rows([carriers.find(one) for one in headers], [""] * len(headers))
+        return self.read(carriers.find_many(headers))
 
     def read(self, stamps: Sequence[Any]) -> list[Row]:
         """Reads bare stamps, as columns and JSON have them; None is no stamp."""
+        if (usual := self._read_usual(stamps)) is not None:
+            if asked := self._unknown(usual):
+                self._exchange.ledger.run(self._learn(self._known, asked))
+            if (rows := self._usual_rows(usual)) is not None:
+                return rows
         return self._rows(stamps, [""] * len(stamps))
 
     def consume(

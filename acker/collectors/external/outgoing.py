@@ -5,13 +5,13 @@ stamped together.
 """
 
 import secrets
-from asyncio import isfuture
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from acker.collectors.external.exchange import Exchange
+from acker.collectors.external.exchange import MOST_ROWS, Exchange
+from acker.collectors.external.report import reporting
 from acker.collectors.external.row import Row
 from acker.collectors.tuples import Tuple, ending
 from acker.errors import AckerError, TupleError, ValidationError, shown
@@ -37,6 +37,7 @@ class Outgoing:
     def __init__(self, exchange: Exchange, stream: str, seal: Seal | None, segment_rows: int) -> None:
         self.stream = stream
         self._exchange, self._seal, self._most = exchange, seal, segment_rows
+        self._report = reporting(self._not_delivered)
 
     def __repr__(self) -> str:
         return f"Outgoing({self.stream!r})"
@@ -59,16 +60,20 @@ class Outgoing:
             ValidationError: The row would belong to more than 255 trees.
             BufferFull: A million rows wait for the flush.
         """
-        return carriers.put(headers, self.stamp(source, *others))
+        return carriers.put(headers, self._write(source, others))
 
     def stamp(self, source: Row | Tuple, *others: Row | Tuple) -> str | None:
         """Stamps a row, as `inject` does; None where it belongs to no tree."""
-        exchange, sources = self._exchange, (source, *others)
+        stamp = self._write(source, others)
+        return None if stamp is None else stamp.decode("ascii")
+
+    def _write(self, source: Row | Tuple, others: Sequence[Row | Tuple]) -> bytes | None:
+        exchange = self._exchange
         exchange.check_whole()
         if type(source) is Row and not others:
             with exchange.lock:
-                anchors = self._anchors(sources)
-                return self._seal.write(self._next(anchors)) if self._seal is not None and anchors else None
+                return self._write_one(source)
+        sources = (source, *others)
         with exchange.lock, ending:
             tuples = [tuple_ for tuple_ in sources if isinstance(tuple_, Tuple)]
             try:
@@ -77,7 +82,7 @@ class Outgoing:
                     return None
                 for tuple_ in tuples:
                     exchange.check_tuple(tuple_)
-                text = self._seal.write(self._next(anchors)) if anchors else None
+                stamp = self._seal.write(self._next(anchors)).encode() if anchors else None
                 for tuple_ in tuples:
                     exchange.take_over(tuple_)
             except BaseException:
@@ -85,7 +90,31 @@ class Outgoing:
                 for tuple_ in tuples:
                     exchange.give_back(tuple_)
                 raise
-            return text
+            return stamp
+
+    def _write_one(self, row: Row) -> bytes | None:
+        """Stamps a row that is made of another; with the lock."""
+        exchange, seal = self._exchange, self._seal
+        if exchange.open.get(id(row)) is row and exchange.refusal is None:
+            anchors = row.anchors
+        else:
+            anchors = self._anchors((row,))
+        if seal is None or not anchors:
+            return None
+        if len(anchors) > 1:
+            return seal.write(self._next(anchors)).encode()
+        if exchange.rows >= MOST_ROWS:
+            exchange.make_room()  # raises
+        sent = exchange.opened.get(self.stream)
+        if sent is None or len(sent.rows) >= self._most or len(sent.trees) >= MOST_TREES:
+            sent, _ = self._segment(1)
+        exchange.rows += 1
+        position = len(sent.rows)
+        sent.rows.append(anchors)
+        sent.trees.add(anchors[0])
+        if sent.head is None:
+            sent.head = seal.head(sent.token, sent.begun)
+        return seal.write_one(sent.head, position, anchors[0])
 
     def stamps(self, rows: Iterable[Row | Tuple]) -> list[str | None]:
         """Stamps a row for each of `rows`, in their order."""
@@ -96,12 +125,16 @@ class Outgoing:
 
     def _stamps(self, rows: Sequence[Row | Tuple]) -> list[str | None]:
         exchange, seal = self._exchange, self._seal
-        if seal is None or not all(isinstance(row, Row) and len(row.anchors) == 1 for row in rows):
+        if seal is None or not all(type(row) is Row and row.shard >= 0 for row in rows):
             return [self.stamp(row) for row in rows]
         exchange.check_whole()
         texts = list[str | None]()
         with exchange.lock:
-            anchors = [self._anchors((row,)) for row in rows]  # all are checked before one is stamped
+            opened = exchange.open.get
+            if exchange.refusal is not None or not all(opened(id(row)) is row for row in rows):
+                for row in rows:
+                    self._anchors((row,))  # raises for one before any is stamped
+            anchors = [row.anchors for row in rows]
             exchange.make_room(len(anchors))
             while len(texts) < len(anchors):
                 first = len(texts)
@@ -131,7 +164,7 @@ class Outgoing:
                 f"a row of {self.stream} was not delivered ({shown(error)}), and its report has no headers: "
                 "give the client on_delivery=outgoing.reports(headers), with the headers of the row"
             )
-        self._undelivered(headers, f"a row of {self.stream} was not delivered: {shown(error)}")
+        self._not_delivered(carriers.find(headers), error)
 
     def reports(self, headers: Any) -> Callable[..., None]:
         """Makes a callback for the delivery of a row, for confluent-kafka's producer or aiokafka's future.
@@ -148,24 +181,21 @@ class Outgoing:
             ...     future = await producer.send("words", b"fox", headers=headers)
             ...     future.add_done_callback(words.reports(headers))
         """
-
-        def report(error: Any, _: Any = None) -> None:
-            if isfuture(error):
-                error = "cancelled" if error.cancelled() else error.exception()
-            if error is not None:
-                self._undelivered(headers, f"a row of {self.stream} was not delivered: {shown(error)}")
-
-        return report
+        stamp = carriers.find(headers)
+        return self._report(stamp if type(stamp) is bytes else str(stamp or "").encode())
 
     def withdraw(self, headers: Any) -> None:
         """Takes back the stamp of a row that the client did not take, as `produce` raised.
 
         No record fails by it: fail what the row was made of, or make another row of it.
         """
-        self._undelivered(headers, "")
+        self._undelivered(carriers.find(headers), "")
 
-    def _undelivered(self, headers: Any, reason: str) -> None:
-        stamp = self._seal.read(carriers.find(headers)) if self._seal is not None else "unstamped"
+    def _not_delivered(self, stamp: object, error: object) -> None:
+        self._undelivered(stamp, f"a row of {self.stream} was not delivered: {shown(error)}")
+
+    def _undelivered(self, text: object, reason: str) -> None:
+        stamp = self._seal.read(text) if self._seal is not None else "unstamped"
         if isinstance(stamp, Stamp):
             cause = Cause(reason, self.stream).encode() if reason else b""
             self._exchange.undelivered(self.stream, stamp, cause)

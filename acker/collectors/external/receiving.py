@@ -6,10 +6,11 @@ external stream that one sender stamped together.
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from acker.collectors.external.exchange import Exchange
+from acker.collectors.external.exchange import MOST_ROWS, Exchange
 from acker.collectors.external.row import Row
 from acker.errors import BufferFull, StreamLost, TupleError, UnknownSubscription, shown
 from acker.ledger import ids
@@ -18,8 +19,11 @@ from acker.ledger.slabs.causes import Cause
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs, whole
+from acker.streams.staging.external.contents import ExternalCommit, In
+from acker.streams.staging.external.rows import one_tree
 from acker.streams.staging.external.rows.lookup import find_over
-from acker.streams.staging.external.rows.stamps import Fault, Seal, Stamp, key_number
+from acker.streams.staging.external.rows.one_tree import OneTreeStamps
+from acker.streams.staging.external.rows.stamps import LETTERS, Fault, Seal, Stamp, key_number
 from acker.streams.staging.external.segments import Worked
 
 MOST_OPEN = 1_000_000
@@ -28,6 +32,8 @@ _KNOWN, _KNOWN_SECONDS = 10_000, 60.0
 _TOGETHER = 1_000
 """Rows that are acked in one turn: other threads wait meanwhile."""
 _NOTHING: dict[int, bool] = {}
+_AT_ONCE = 16
+"""Shards of a new segment that are asked together at most."""
 _KEYS_SECONDS = 1.0
 """Seconds between two looks for a key of a number, at least: anybody can send stamps that are of none."""
 
@@ -37,26 +43,36 @@ Asked: TypeAlias = dict[tuple[str, int], int]
 
 
 class Receiver:
-    """The rows of an external stream, for one subscription.
-
-    Attributes:
-        counted: How many rows were extracted, by what they carried: rows, unstamped, damaged, foreign, newer,
-            and over, whose trees are over.
-    """
+    """The rows of an external stream, for one subscription."""
 
     def __init__(
         self, exchange: Exchange, stream: str, subscription: str, slot: int | None, seal: Seal | None
     ) -> None:
         self.stream, self.subscription = stream, subscription
-        self.counted: dict[str, int] = {}
         self._exchange, self._slot, self._seal = exchange, slot, seal
         self._ackers = exchange.core.config.ackers
+        self._counted, self._usual = dict[str, int](), 0
+        self._forget_segments()
+        self._keys_at: dict[int, float] = {}  # by number, 0 to 255
+        self._in: tuple[ExternalCommit, In] | None = None
+
+    def _forget_segments(self) -> None:
+        """Forgets what is known of segments."""
         self._known: Known = {}
         self._known_since = 0.0
-        self._keys_at: dict[int, float] = {}  # by number, 0 to 255
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.stream!r}, subscription={self.subscription!r})"
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """The number of extracted rows, by what they carried.
+
+        All rows, and of these unstamped, damaged, foreign and newer ones, and those whose trees are over.
+        """
+        usual = Counter(self._counted)
+        usual["rows"] += self._usual
+        return {counter: count for counter, count in usual.items() if count}
 
     def ack(self, rows: Row | Iterable[Row]) -> None:
         """Notes that rows were worked on; the next flush says so. Untracked rows change nothing.
@@ -64,22 +80,30 @@ class Receiver:
         Raises:
             TupleError: A row is of another stream, or was acked or failed before. Rows before it are acked.
         """
-        if isinstance(rows, Row):
+        if type(rows) is Row:
             self._ack((rows,))
             return
-        listed = list(rows)
+        listed = list(rows)  # type: ignore[arg-type]
         for first in range(0, len(listed), _TOGETHER):
             self._ack(listed[first : first + _TOGETHER])
 
     def _ack(self, rows: Sequence[Row]) -> None:
         """Acks rows, in one turn of their process's threads."""
-        self._exchange.check_whole()
-        with self._exchange.lock:
+        exchange = self._exchange
+        exchange.check_whole()
+        with exchange.lock:
+            opened = exchange.open
             for row in rows:
-                self._check(row, "acked")
-                for worked, _ in self._worked(row):
-                    worked.positions.add(row.position)
-                self._end(row, "acked")
+                place = id(row)
+                if opened.get(place) is not row or row.incoming is not self or exchange.refusal is not None:
+                    self._check(row, "acked")
+                if row.shard < 0:
+                    for worked, _ in self._worked(row):
+                        worked.positions.add(row.position)
+                else:
+                    self._worked_on(row).positions.add(row.position)
+                row.ended = "acked"
+                opened.pop(place, None)
 
     def fail(self, rows: Row | Iterable[Row], reason: str = "", *, retry: bool = True) -> None:
         """Notes that rows have failed: the next flush fails their trees, finally.
@@ -104,7 +128,8 @@ class Receiver:
                 for worked, anchors in self._worked(row):
                     worked.positions.add(row.position)
                     worked.fails.setdefault(row.position, (anchors, of_row))
-                self._end(row, "failed")
+                row.ended = "failed"
+                self._exchange.open.pop(id(row), None)
 
     def _check(self, row: Any, doing: str) -> None:
         self._exchange.check()
@@ -126,16 +151,10 @@ class Receiver:
         """Returns the bitmaps of a row, in the shards of its anchors, with the anchors in each."""
         if not row.anchors:
             return []
-        assert self._slot is not None
-        received = self._exchange.received(self.stream, self._slot)
-        if row.sent > received.newest:
-            received.newest = row.sent
-        if len(row.anchors) == 1:
-            place = (row.token, ids.shard_of_anchor(row.anchors[0], self._ackers))
-            worked = received.worked.get(place)
-            if worked is None:
-                worked = received.worked[place] = Worked()
-            return [(worked, row.anchors)]
+        if row.shard >= 0:
+            return [(self._worked_on(row), row.anchors)]
+        received = self._received()
+        received.newest = max(received.newest, row.sent)
         by_shard: dict[int, tuple[int, ...]] = {}
         for anchor in row.anchors:
             shard = ids.shard_of_anchor(anchor, self._ackers)
@@ -145,9 +164,26 @@ class Receiver:
             for shard, anchors in by_shard.items()
         ]
 
-    def _end(self, row: Row, ended: str) -> None:
-        row.ended = ended
-        self._exchange.open.pop(id(row), None)
+    def _worked_on(self, row: Row) -> Worked:
+        """Returns the bitmap of a row with one anchor."""
+        received = self._received()
+        if row.sent > received.newest:
+            received.newest = row.sent
+        place = row.token, row.shard
+        worked = received.worked.get(place)
+        if worked is None:
+            worked = received.worked[place] = Worked()
+        return worked
+
+    def _received(self) -> In:
+        """Returns the received rows that the next flush reports."""
+        exchange, at_hand = self._exchange, self._in
+        if at_hand is not None and at_hand[0] is exchange.current:
+            return at_hand[1]
+        assert self._slot is not None
+        received = exchange.received(self.stream, self._slot)
+        self._in = exchange.current, received
+        return received
 
     # What is known of segments
 
@@ -193,7 +229,8 @@ class Receiver:
         self._exchange.check()
         now = time.monotonic()
         if now - self._known_since > _KNOWN_SECONDS or len(self._known) > _KNOWN:
-            self._known, self._known_since = {}, now
+            self._forget_segments()
+            self._known_since = now
         over_by_token, asked = self._known, Asked()
         for stamp in stamps if self._slot is not None else ():
             if isinstance(stamp, Stamp):
@@ -203,6 +240,9 @@ class Receiver:
                     shard = ids.shard_of_anchor(anchor, self._ackers)
                     if shard not in of:
                         asked[token, shard] = sent
+                if asked and not of and len(stamps) == 1 and self._ackers <= _AT_ONCE:
+                    # Its next rows come one by one, too, and have trees in the other shards.
+                    asked |= {(token, shard): sent for shard in range(self._ackers)}
         return over_by_token, asked
 
     def _learn(self, over_by_token: Known, asked: Asked) -> Operation[None]:
@@ -217,34 +257,76 @@ class Receiver:
         for (token, shard), over in learned.items():
             over_by_token.setdefault(token, {})[shard] = over
 
-    def _usual(self, value: Any, where: str) -> Row | None:
+    def _usual_row(self, value: Any, where: str) -> Row | None:
         """Makes a row of one tree whose segment is known; None for any other, which takes the long way."""
-        seal, slot, exchange = self._seal, self._slot, self._exchange
-        if seal is None or slot is None or exchange.refusal is not None:
+        seal, exchange = self._seal, self._exchange
+        if seal is None or type(value) is not bytes or len(value) != LETTERS:
             return None
-        stamp = seal.read(value)
-        if type(stamp) is not Stamp or time.monotonic() - self._known_since > _KNOWN_SECONDS:
+        stamp = seal.read_one(value)
+        if stamp is None or time.monotonic() - self._known_since > _KNOWN_SECONDS:
             return None
-        token, position, sent, anchors = stamp
-        of = self._known.get(token)
-        if of is None or len(anchors) > 1 or of.get(ids.shard_of_anchor(anchors[0], self._ackers), True):
+        head, position, anchor = stamp
+        over = self._known.get(head.token)
+        shard = ids.shard_of_anchor(anchor, self._ackers)
+        if over is None or over.get(shard, True):
             return None
-        row = Row(self, token, position, sent, anchors, where)
+        row = Row(self, head.token, position, head.sent, (anchor,), where, shard)
         exchange.check_whole()
         with exchange.lock:
-            if len(exchange.open) >= MOST_OPEN:
-                return None
-            exchange.make_room()
-            exchange.open[id(row)] = row
-            self.counted["rows"] = self.counted.get("rows", 0) + 1
-            exchange.received(self.stream, slot).counted["rows"] += 1
+            opened = exchange.open
+            if len(opened) >= MOST_OPEN or exchange.rows >= MOST_ROWS or exchange.refusal is not None:
+                return None  # the long way raises
+            exchange.rows += 1
+            opened[id(row)] = row
+            self._usual += 1
+            self._received().usual += 1
         return row
+
+    def _read_usual(self, values: Sequence[Any]) -> OneTreeStamps | None:
+        """Reads sound stamps of one anchor each; None where one is not."""
+        if self._seal is None or self._slot is None or self._exchange.observes:
+            return None
+        return one_tree.read(self._seal, values, self._ackers)
+
+    def _unknown(self, stamps: OneTreeStamps) -> Asked:
+        """Returns what the store is to be asked of the segments of these stamps."""
+        self._look(())  # forgets what is old
+        asked = Asked()
+        for head, first, last in stamps.runs:
+            of = self._known.get(head.token, _NOTHING)
+            new = set(stamps.shards[first:last]).difference(of)
+            asked |= {(head.token, shard): head.sent for shard in new}
+        return asked
+
+    def _usual_rows(self, stamps: OneTreeStamps) -> list[Row] | None:
+        """Makes rows of known segments; None where one is unusual, and all take the long way."""
+        rows, exchange = list[Row](), self._exchange
+        for (token, sent, *_), first, last in stamps.runs:
+            over, shards = self._known.get(token, _NOTHING), stamps.shards[first:last]
+            if any(over.get(shard, True) for shard in set(shards)):
+                return None
+            rows += [
+                Row(self, token, position, sent, (anchor,), "", shard)
+                for position, anchor, shard in zip(
+                    stamps.positions[first:last], stamps.anchors[first:last], shards, strict=True
+                )
+            ]
+        exchange.check_whole()
+        with exchange.lock:
+            room = min(MOST_OPEN - len(exchange.open), MOST_ROWS - exchange.rows)
+            if room < len(rows) or exchange.refusal is not None:
+                return None
+            exchange.rows += len(rows)
+            exchange.open.update(zip(map(id, rows), rows, strict=True))
+            self._usual += len(rows)
+            self._received().usual += len(rows)
+        return rows
 
     def _make_rows(self, stamps: Sequence[Any], names: Sequence[str], over_by_token: Known) -> list[Row]:
         """Makes rows of what messages carried."""
         if self._seal is None:
             with self._exchange.lock:
-                self.counted["rows"] = self.counted.get("rows", 0) + len(names)
+                self._counted["rows"] = self._counted.get("rows", 0) + len(names)
             return [Row(self, where=name) for name in names]
         rows, counted = list[Row](), {"rows": len(stamps)} if stamps else {}
         for stamp, name in zip(stamps, names, strict=True):
@@ -261,7 +343,8 @@ class Receiver:
                         anchors = self._open(anchors, over)
                         break
                 kind = "" if anchors else "over"
-                row = Row(self, token, position, sent, anchors, name)
+                shard = ids.shard_of_anchor(anchors[0], self._ackers) if len(anchors) == 1 else -1
+                row = Row(self, token, position, sent, anchors, name, shard)
             if kind:
                 counted[kind] = counted.get(kind, 0) + 1
             rows.append(row)
@@ -273,7 +356,7 @@ class Receiver:
             self._exchange.make_room(len(rows))
             self._exchange.open.update(tracked)
             for counter, count in counted.items():
-                self.counted[counter] = self.counted.get(counter, 0) + count
+                self._counted[counter] = self._counted.get(counter, 0) + count
             if self._slot is not None:
                 received = self._exchange.received(self.stream, self._slot).counted
                 for counter, count in counted.items():

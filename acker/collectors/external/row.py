@@ -15,10 +15,11 @@ class Row:
         anchors: The trees that the row belongs to, as far as they are not over; none where it is untracked.
         where: The caller's name for it, as "items/3@1204".
         ended: acked, failed or given up; empty while the step is at work on it.
+        shard: The shard of its tree, if it has one; otherwise -1.
         message: The transport's message, if `Incoming.consume` has read it.
     """
 
-    __slots__ = ("anchors", "ended", "incoming", "message", "position", "sent", "token", "where")
+    __slots__ = ("anchors", "ended", "incoming", "message", "position", "sent", "shard", "token", "where")
 
     def __init__(
         self,
@@ -28,9 +29,10 @@ class Row:
         sent: int = 0,
         anchors: tuple[int, ...] = (),
         where: str = "",
+        shard: int = -1,
     ) -> None:
         self.incoming, self.token, self.position, self.sent = incoming, token, position, sent
-        self.anchors, self.where, self.ended = anchors, where, ""
+        self.anchors, self.where, self.shard, self.ended = anchors, where, shard, ""
         self.message: Any = None
 
     @property

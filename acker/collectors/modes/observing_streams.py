@@ -85,8 +85,8 @@ class ObservingExchange(BlockingExchange):
         """Drops all rows, and closes the streams: they are opened anew."""
         with self.lock:
             for row in self.open.values():
-                row.anchors = ()
-            rows = self._rows + self._waiting
+                row.anchors, row.shard = (), -1
+            rows = self.rows + self._waiting
             self.forget()
             self.streams.clear()
             self._served.clear()
@@ -115,11 +115,11 @@ class ObservingExchange(BlockingExchange):
         """Sends what waits. What cannot be sent is tried again with a later flush, up to 65,536 rows."""
         if self.open_all() and self.attempt("rows of external streams wait", super().flush):
             self._waiting = 0
-        elif self._waiting + self._rows > MOST_WAITING:
+        elif self._waiting + self.rows > MOST_WAITING:
             self.reset()
 
     def _freeze(self) -> None:
-        self._waiting += self._rows
+        self._waiting += self.rows
         super()._freeze()
 
 
@@ -174,7 +174,8 @@ class ObservingIncoming(_Observed, Incoming):
     def close(self) -> None:
         """Forgets the stream's keys, and what is known of its segments."""
         super().close()
-        self._slot, self._seal, self._known = None, None, {}
+        self._slot, self._seal = None, None
+        self._forget_segments()
 
     def _rows(self, values: Sequence[Any], names: Sequence[str]) -> list[Row]:
         exchange = self._exchange

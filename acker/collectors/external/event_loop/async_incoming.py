@@ -21,10 +21,6 @@ class AsyncIncoming(Receiver):
 
     It is `Incoming` on an event loop: calls that may ask the store are coroutines, and `ack` and `fail` are
     plain calls, because `AsyncTopology.flush` alone sends them.
-
-    Attributes:
-        counted: How many rows were extracted, by what they carried: rows, unstamped, damaged, foreign, newer,
-            and over, whose trees are over.
     """
 
     def __init__(
@@ -53,17 +49,22 @@ class AsyncIncoming(Receiver):
             StreamLost: The stream was removed, or lost, since this process began to use it.
         """
         value = carriers.find(headers)
-        row = self._usual(value, where)
+        row = self._usual_row(value, where)
         if row is None:
             [row] = await self._rows([value], [where])
         return row
 
     async def extract_many(self, headers: Sequence[Any]) -> list[Row]:
         """Reads what messages carry, as `extract` does for each, with one question to the store for all."""
-        return await self.read([carriers.find(one) for one in headers])
+        return await self.read(carriers.find_many(headers))
 
     async def read(self, stamps: Sequence[Any]) -> list[Row]:
         """Reads bare stamps, as columns and JSON have them; None is no stamp."""
+        if (usual := self._read_usual(stamps)) is not None:
+            if asked := self._unknown(usual):
+                await self._run(self._learn(self._known, asked))
+            if (rows := self._usual_rows(usual)) is not None:
+                return rows
         return await self._rows(stamps, [""] * len(stamps))
 
     def consume(

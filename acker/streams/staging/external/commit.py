@@ -339,7 +339,8 @@ class _Running:
     def _notes(self) -> list[Request]:
         config, requests = self.core.config, list[Request]()
         for (stream, slot), received in self.commit.received.items():
-            counts = [(f"seen_{counter}", count) for counter, count in received.counted.items() if count]
+            counted = received.counted + Counter(rows=received.usual)
+            counts = [(f"seen_{counter}", count) for counter, count in counted.items()]
             stream_keys, name = keys.Stream(config.name, stream), f"{self.commit.name}:{slot}"
             requests.append(
                 scripts.note_received(

@@ -27,12 +27,14 @@ class In:
         worked: By token and shard, the rows that were worked on.
         newest: The time at which the newest of their segments was begun, in Unix seconds.
         counted: Facts that the rows carried, counted by name.
+        usual: Further rows, which carried nothing else.
     """
 
     external: External
     worked: dict[tuple[str, int], Worked] = field(default_factory=dict)
     newest: int = 0
     counted: Counter[str] = field(default_factory=Counter)
+    usual: int = 0
 
 
 @dataclass(slots=True)

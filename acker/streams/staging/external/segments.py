@@ -20,6 +20,7 @@ from acker.ledger.calls.encoding import UpdateCall
 from acker.streams.log import segments
 from acker.streams.log.segments import Segment
 from acker.streams.staging.external import bits
+from acker.streams.staging.external.rows.stamps import Head
 from acker.streams.staging.external.scripts import Announced, Received
 
 MOST_TREES = 1_000
@@ -43,6 +44,8 @@ class Sent:
         trees: All anchors.
         slots: The subscriptions that it is for; None before it is announced.
         key: The number of the key that its stamps have; None for the one that new stamps have.
+        head: The common part of its stamps, if its sender has them at hand.
+        arrays: Its anchors as arrays, as far as its rows were stamped when they were asked for.
     """
 
     token: str
@@ -53,6 +56,8 @@ class Sent:
     trees: set[int] = field(default_factory=set)
     slots: tuple[int, ...] | None = None
     key: int | None = None
+    head: Head | None = None
+    arrays: "Stamped | None" = None
 
     def lose(self, position: int, cause: bytes) -> None:
         """Notes that a row did not reach the transport. A flush may copy `unsent` at this moment."""
@@ -76,9 +81,11 @@ class Sent:
         return self._stamped().vectors(slot, ackers)
 
     def _stamped(self) -> "Stamped":
-        lengths = np.fromiter(map(len, self.rows), dtype=np.int64)
-        anchors = np.fromiter(chain.from_iterable(self.rows), dtype=np.int64)
-        return Stamped(self.token, self.seed, self.begun, lengths, anchors)
+        if self.arrays is None or len(self.arrays.lengths) != len(self.rows):
+            lengths = np.fromiter(map(len, self.rows), dtype=np.int64)
+            anchors = np.fromiter(chain.from_iterable(self.rows), dtype=np.int64)
+            self.arrays = Stamped(self.token, self.seed, self.begun, lengths, anchors)
+        return self.arrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Carriers: the place of a stamp among the headers of a row. Other headers stay unchanged."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 HEADER = "acker-stamp"
@@ -21,12 +21,11 @@ def find(headers: Any) -> Any:
     try:
         if headers is None:
             return None
-        if isinstance(headers, Mapping):
+        if type(headers) is not list and isinstance(headers, Mapping):
             stamp = headers.get(HEADER)
             return headers.get(HEADER.encode()) if stamp is None else stamp
         stamp = None
-        for pair in headers:
-            name, value = pair
+        for name, value in headers:
             if name in _NAMES:
                 stamp = value
     except Exception:  # noqa: BLE001 - headers of others must not fail the caller
@@ -34,18 +33,30 @@ def find(headers: Any) -> Any:
     return stamp
 
 
-def put(headers: Headers, stamp: str | None) -> Any:
+def find_many(many: Sequence[Any]) -> list[Any]:
+    """Finds the stamps of several messages, as `find` does for each."""
+    try:
+        if all(type(headers) is list and len(headers) == 1 for headers in many):  # most have no other
+            return [value if name == HEADER else find([(name, value)]) for [(name, value)] in many]
+    except Exception:  # noqa: BLE001 - headers of others must not fail the caller
+        pass
+    return [find(headers) for headers in many]
+
+
+def put(headers: Headers, stamp: bytes | None) -> Any:
     """New headers of the same kind with a stamp in place of any earlier one; None only removes it.
 
     Returns:
         A dict for a mapping, otherwise a list of pairs.
     """
+    if headers is None:
+        return [] if stamp is None else [(HEADER, stamp)]
     if isinstance(headers, Mapping):
         new_headers = {name: value for name, value in headers.items() if name not in _NAMES}
         if stamp is not None:
-            new_headers[HEADER] = stamp.encode()
+            new_headers[HEADER] = stamp
         return new_headers
-    pairs = [pair for pair in headers or () if pair[0] not in _NAMES]
+    pairs = [pair for pair in headers if pair[0] not in _NAMES]
     if stamp is not None:
-        pairs.append((HEADER, stamp.encode()))
+        pairs.append((HEADER, stamp))
     return pairs

@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from acker.errors import ValidationError
+from acker.ledger.ids import shard_of_anchor
 from acker.streams.staging.external.bits import MOST_POSITIONS, pack, unpack
-from acker.streams.staging.external.rows import carriers
+from acker.streams.staging.external.rows import carriers, one_tree
 from acker.streams.staging.external.rows.stamps import MOST_ANCHORS, VERSION, Seal, Stamp
 from tests.helpers.builders.stamps import KEY, SEAL, anchors, stamps
 
@@ -34,6 +35,29 @@ def test_a_stamp_of_one_tree_has_some_fifty_characters() -> None:
 @example(["a1-", "a1-A", "a2-x", "a1-" + "A" * 48, None, b"a1-" + b"A" * 38])
 def test_many_are_read_as_each_alone(texts: list[Any]) -> None:
     assert SEAL.read_many(texts) == [SEAL.read(text) for text in texts]
+
+
+one_tree_stamps = st.builds(Stamp, st.just("0c" * 14), st.integers(0, 65_535), st.just(7), st.tuples(anchors))
+
+
+@given(
+    st.lists(st.one_of(one_tree_stamps, stamps.filter(lambda stamp: len(stamp.anchors) == 1)), max_size=9),
+    st.lists(junk, max_size=1),
+)
+def test_sound_stamps_with_one_anchor_are_read_together(written: list[Stamp], others: list[Any]) -> None:
+    texts = [SEAL.write(stamp).encode() for stamp in written]
+    read = one_tree.read(SEAL, [*texts, *others], 4)
+    if read is None:
+        assert others or not texts
+        return
+    segments = [(head.token, head.sent) for head, first, last in read.runs for _ in range(first, last)]
+    assert [
+        Stamp(token, position, sent, (anchor,))
+        for (token, sent), position, anchor in zip(segments, read.positions, read.anchors, strict=True)
+    ] == written
+    assert read.shards == [shard_of_anchor(anchor, 4) for anchor in read.anchors]
+    edited = texts[-1][:-1] + (b"A" if texts[-1][-1:] != b"A" else b"B")
+    assert one_tree.read(SEAL, [*texts, edited], 4) is None
 
 
 @given(st.lists(anchors, min_size=1, max_size=50))
@@ -128,10 +152,18 @@ def test_headers_that_are_none_hold_a_damaged_stamp(headers: Any) -> None:
     assert SEAL.read(carriers.find(headers)) == "damaged"
 
 
+def test_stamps_of_several_messages_are_found_as_in_each_alone() -> None:
+    usual = [("acker-stamp", b"1")]
+    many: list[Any] = [usual, [("a", b"2")], [(b"acker-stamp", b"3")], [], None, [7], {"acker-stamp": b"4"}]
+    assert carriers.find_many(many[:3]) == [b"1", None, b"3"]
+    assert carriers.find_many(many) == [b"1", None, b"3", None, None, b"", b"4"]
+    assert carriers.find_many([usual, [7]]) == [b"1", b""]
+
+
 @pytest.mark.parametrize("form", [list, dict])
 def test_a_stamp_takes_the_place_of_the_one_before_and_leaves_the_rest(form: Any) -> None:
     headers = form([("traceparent", b"00-1"), ("acker-stamp", b"old"), ("ce_id", b"9")])
-    made = carriers.put(headers, "new")
+    made = carriers.put(headers, b"new")
     assert dict(made) == {"traceparent": b"00-1", "ce_id": b"9", "acker-stamp": b"new"}
     assert isinstance(made, form)
     assert carriers.find(made) == b"new"
@@ -142,4 +174,4 @@ def test_a_stamp_takes_the_place_of_the_one_before_and_leaves_the_rest(form: Any
 def test_the_last_of_several_headers_counts() -> None:
     pairs = [("acker-stamp", b"old"), ("a", b""), ("a", b"1"), ("acker-stamp", b"new")]
     assert carriers.find(pairs) == b"new"
-    assert carriers.put(pairs, "x") == [("a", b""), ("a", b"1"), ("acker-stamp", b"x")]
+    assert carriers.put(pairs, b"x") == [("a", b""), ("a", b"1"), ("acker-stamp", b"x")]
