@@ -39,15 +39,14 @@ class External(Protocol):
 
     lock: "threading.RLock"
 
-    @property
-    def waits(self) -> bool:
-        """True if something waits."""
-
     def check_ended(self) -> None:
         """Raises TupleError where rows are neither acked nor failed."""
 
     def flush(self) -> None:
         """Sends all that waits."""
+
+    def close(self) -> None:
+        """Sends what waits, if rows linger."""
 
     def give_back(self, tuple: Tuple) -> None:  # noqa: A002 - this project's word
         """Opens a tuple again that the next flush was to ack."""
@@ -197,7 +196,8 @@ class Session:
             StoreError: The store refused a call.
             UnreadableRecord: Slabs were passed over; the rest was sent.
             TupleError: Rows are neither acked nor failed; this call has sent nothing.
-            StreamFull: A bound of an external stream is reached.
+            StreamFull: A bound of an external stream is reached. Nothing is dropped; shards and streams with
+                room have taken their part. Call it again when consumers have gone on.
             StampsExpired: The stamps of external rows are too old.
             StreamLost: The store has lost an external stream.
             UnknownSubscription: A subscription of an external stream was dropped, or the store has lost it.
@@ -260,8 +260,8 @@ class Session:
     def close(self) -> None:
         """Flushes spouts and bolts, and ends the topology's thread. Nothing can be sent after that.
 
-        Rows of external streams are sent by `flush` alone. Rows that wait for it are dropped with a warning
-        in the log, and their records are replayed.
+        Rows of external streams are sent by `flush` alone, unless a stream has a linger: rows that wait for
+        it are dropped with a warning in the log, and their records are replayed.
 
         With `linger=None` it sends the rest of a failed flush again, and drops later messages with a warning
         in the log: the caller may have given up the work that they would ack. A closed topology may be closed
@@ -272,12 +272,12 @@ class Session:
         """
         if self._outbox.closed:
             return
-        if self._exchange is not None and self._exchange.waits:
-            log.warning("acker: topology %r is closed before a flush of its external rows", self.name)
         if self._observer is not None:
             self._observer.close()
         try:
             self._outbox.finish()
+            if self._exchange is not None:
+                self._exchange.close()
         finally:
             if not self._outbox.unsent:
                 self._outbox.closed = True

@@ -119,13 +119,13 @@ class Topology(Session):
         subscription: str,
         step: str | None = None,
         shared: bool = False,
+        linger: float | None = None,
         lost_after: float | None = None,
         downtime: float | None = None,
     ) -> "Incoming":
         """Opens the receiver of an external stream for a subscription, which is created if it is missing.
 
-        In a topology with `observe=True` it is opened when the store is there, and no call of it fails
-        because of the store.
+        In a topology with `observe=True` it is opened when the store is there, and never fails because of it.
 
         Args:
             stream: The stream's name; it becomes external where nothing was written to it.
@@ -133,6 +133,8 @@ class Topology(Session):
             step: The name of the step, by default the subscription's. Processes of one step share it.
             shared: True if steps of other names may serve the subscription, too, which say so as well. Then
                 each row is acked when one of the steps has worked on it.
+            linger: Seconds (0.01 to 60) after which a thread sends what waits of all external streams, if no
+                row is in work (docs/transports.md). None for `flush` alone.
             lost_after: Seconds of rows received after which an open segment counts as lost. None leaves it as
                 it is: an hour at first.
             downtime: Seconds after which it counts as lost in any case. None leaves it: 7 days at first.
@@ -148,15 +150,11 @@ class Topology(Session):
             from acker.collectors.external.incoming import Incoming
             from acker.collectors.external.opening import open_incoming
             from acker.collectors.modes.observing_streams import ObservingExchange, ObservingIncoming
-        exchange = self._external()
+        exchange, given = self._external(), (stream, subscription, step, shared)
+        options = dict[str, Any](linger=linger, lost_after=lost_after, downtime=downtime)
         if isinstance(exchange, ObservingExchange):
-            return ObservingIncoming(
-                exchange, stream, subscription, step, shared, self.flush,
-                lost_after=lost_after, downtime=downtime,
-            )  # fmt: skip
-        opening = open_incoming(
-            exchange, stream, subscription, step, shared, lost_after=lost_after, downtime=downtime
-        )
+            return ObservingIncoming(exchange, *given, self.flush, **options)
+        opening = open_incoming(exchange, *given, **options)
         return Incoming(exchange, self._ledger.run(opening), self.flush)
 
     def outgoing(
@@ -164,6 +162,7 @@ class Topology(Session):
         stream: str,
         *,
         segment_rows: int = 1_000,
+        linger: float | None = None,
         lost_after: float | None = None,
         downtime: float | None = None,
         most_segments: int | None = None,
@@ -174,6 +173,7 @@ class Topology(Session):
         Args:
             stream: The stream's name; it becomes external where nothing was written to it.
             segment_rows: 1 to 65,536. A row that is lost costs its segment: its records are replayed.
+            linger: As of `incoming`.
             lost_after: As of `incoming`.
             downtime: As of `incoming`.
             most_segments: Open segments that the stream may have; None leaves it: 1,000,000 at first.
@@ -188,10 +188,10 @@ class Topology(Session):
             from acker.collectors.external.opening import open_outgoing
             from acker.collectors.modes.observing_streams import ObservingExchange, ObservingOutgoing
         exchange = self._external()
-        options: dict[str, Any] = {
-            "lost_after": lost_after, "downtime": downtime, "most_segments": most_segments,
-            "most_bytes": most_bytes,
-        }  # fmt: skip
+        options = dict[str, Any](
+            linger=linger, lost_after=lost_after, downtime=downtime,
+            most_segments=most_segments, most_bytes=most_bytes,
+        )  # fmt: skip
         if isinstance(exchange, ObservingExchange):
             return ObservingOutgoing(exchange, stream, segment_rows, **options)
         return self._ledger.run(open_outgoing(exchange, stream, segment_rows, **options))

@@ -1,11 +1,15 @@
 """The exchange of an `acker.Topology`: its calls wait for the store."""
 
+import logging
 import threading
 
 from acker.collectors.external.exchange import Exchange
+from acker.collectors.external.lingering import Lingering
 from acker.collectors.outbox import Outbox
 from acker.collectors.tuples import Owner
 from acker.ledger.client import Ledger
+
+_log = logging.getLogger("acker")
 
 
 class BlockingExchange(Exchange):
@@ -13,6 +17,8 @@ class BlockingExchange(Exchange):
 
     A forked child begins with nothing. Rows that its parent has extracted and stamped stay its parent's.
     """
+
+    _lingering: Lingering | None = None
 
     def __init__(self, ledger: Ledger, outbox: Outbox, owner: Owner) -> None:
         self.ledger, self.outbox = ledger, outbox
@@ -23,9 +29,35 @@ class BlockingExchange(Exchange):
         super().forget()
         self.acks = self.outbox.taken
         self._flushing = threading.RLock()
+        self._linger()
 
-    def flush(self) -> None:
-        """Sends all that waits, as one commit; see `acker.Topology.flush`."""
+    def linger_for(self, seconds: float) -> None:
+        """Has a thread send waiting rows after so many seconds, or fewer."""
+        with self.lock:
+            super().linger_for(seconds)
+            self._linger()
+
+    def _linger(self) -> None:
+        """Starts the thread, in place of an earlier one."""
+        if self._lingering is not None:
+            self._lingering.end()
+        name, seconds = self.owner[1], self.linger
+        self._lingering = None if seconds is None else Lingering(self, name, seconds)
+
+    def close(self) -> None:
+        """Ends the thread, and sends what waits, if rows linger; otherwise what waits is dropped."""
+        if self._lingering is not None:
+            self._lingering.end()
+            if self.waits:
+                self.flush(lingered=True)
+        if self.waits:
+            _log.warning("acker: topology %r is closed before a flush of its external rows", self.owner[1])
+
+    def flush(self, *, lingered: bool = False) -> None:
+        """Sends all that waits, as one commit; see `acker.Topology.flush`.
+
+        lingered: What waits is sent when no row is in work.
+        """
         self.check_whole(self._flushing._is_owned())  # type: ignore[attr-defined]
         with self._flushing:
-            self.ledger.run(self.sending())
+            self.ledger.run(self.sending(lingered))

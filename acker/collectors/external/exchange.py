@@ -4,12 +4,11 @@ Terms: a tree is all that comes of one record; a segment is the rows of an exter
 stamped together.
 """
 
-import logging
 import secrets
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from acker.collectors import process_end
 from acker.collectors.tuples import Edge, Owner, Taken, Tuple, ending, is_ending
@@ -32,48 +31,28 @@ from acker.streams.staging.external.contents import ExternalCommit, In, Out
 from acker.streams.staging.external.declaring import External, check_subscribed
 from acker.streams.staging.external.rows.stamps import Stamp
 from acker.streams.staging.external.segments import Sent, Worked, unsent_of
+from acker.streams.staging.external.serving import Served
 
 if TYPE_CHECKING:
+    from acker.collectors.external.loop import Loop
     from acker.collectors.external.row import Row
 
 MOST_ROWS = 1_000_000
 """Rows that wait for a flush at most."""
 TAKEN_OVER = "taken over by an external stream: the flush that sends its rows acks it"
-_log = logging.getLogger("acker")
-
-
-class Served(NamedTuple):
-    """A subscription that a step of this process serves."""
-
-    stream: str
-    slot: int
-    subscription: str
-    step: str
-
-
-class Loop(Protocol):
-    """A ready-made loop over the rows of a stream, as a consumer reads them."""
-
-    stream: str
-    consumer: Any
-
-    @property
-    def has_given(self) -> bool:
-        """True while the loop does nothing, because its caller works on a row of it."""
-
-    def end(self) -> None:
-        """Ends a loop that was left: its row in work comes again."""
 
 
 class Exchange:
     """Rows that were received and sent, for any thread; the operation `sending` commits them.
 
-    Nothing else is sent. A caller runs one `sending` at a time, on the store or on an event loop. It may end
-    early, by an error or as its task is cancelled: the next one goes on where it was.
+    A caller runs one `sending` at a time, on the store or on an event loop. It may end early, by an error or
+    as its task is cancelled: the next one goes on where it was.
     """
 
     observes = False
     """True if rows are only recorded (acker/collectors/modes/observing_streams.py)."""
+    linger: float | None = None
+    """Seconds after which rows are sent without a flush of the program; None for never."""
 
     def __init__(self, core: Core, owner: Owner, off: bool = False) -> None:
         self.core, self.owner, self.off = core, owner, off
@@ -101,17 +80,18 @@ class Exchange:
         self.opened: dict[str, Sent] = {}
         self.recent: dict[str, Sent] = {}
         self.refusal: AckerError | None = None
+        self.due = False  # True while a flush after the linger waits for the end of the rows in work
         self.rows = 0
         self._loop: Loop | None = None
 
-    def serve(self, served: "Served", shared: bool) -> Operation[None]:
+    def serve(self, served: Served, shared: bool) -> Operation[None]:
         """Registers a step at a subscription, and again with later flushes. Raises SubscriptionInUse."""
         at = time.monotonic()
         yield from serving.serve(self.core, *served, shared=shared)
         self._served[served] = shared, at
         yield from self._register(served.step)
 
-    def _check_subscribed(self, served: "Served") -> Operation[None]:
+    def _check_subscribed(self, served: Served) -> Operation[None]:
         external = self.streams[served.stream]
         try:
             yield from check_subscribed(self.core, served.stream, external, served.slot)
@@ -192,7 +172,7 @@ class Exchange:
 
     def check_tuple(self, tuple: Tuple) -> None:  # noqa: A002 - this project's word
         """Raises TupleError if a tuple was acked, failed or flushed before."""
-        if id(tuple) not in self._taken:
+        if id(tuple) not in self._taken or self.linger is not None:  # a flush may come at any time
             tuple.check_open(self.owner, "stamped")
             self.acks.hold(tuple, self.owner, self.current.name)
 
@@ -216,8 +196,9 @@ class Exchange:
         with self.lock:
             if self.open.pop(id(row), None) is not None:
                 row.ended = "given up"
+            self.freeze_due()
 
-    def begin(self, loop: Loop) -> None:
+    def begin(self, loop: "Loop") -> None:
         """Registers a loop, whose flushes need that no other loop has a row in work.
 
         An earlier loop over the same consumer is ended, which was left at a row.
@@ -236,7 +217,7 @@ class Exchange:
                 earlier.end()
             self._loop = loop
 
-    def leave(self, loop: Loop) -> None:
+    def leave(self, loop: "Loop") -> None:
         """Forgets a loop that has ended."""
         with self.lock:
             if self._loop is loop:
@@ -284,8 +265,25 @@ class Exchange:
                 "or fail each row, and flush again"
             )
 
-    def sending(self) -> Operation[None]:
-        """Sends all that waits, as one commit; see `acker.Topology.flush`."""
+    def linger_for(self, seconds: float) -> None:
+        """Has waiting rows sent after so many seconds, or fewer: the shortest linger of its streams."""
+        self.linger = min(seconds, self.linger or seconds)
+
+    def freeze_due(self) -> None:
+        """Gives what waits to a flush that is due, when no row is in work; with the lock.
+
+        So the ack of a row and the rows that were made of it go in one commit.
+        """
+        if self.due and not self.open:
+            with ending:
+                self.due = False
+                self._freeze()
+
+    def sending(self, lingered: bool = False) -> Operation[None]:
+        """Sends all that waits, as one commit; see `acker.Topology.flush`.
+
+        lingered: Rows in work are no error: when they have ended, what waits goes with a later call.
+        """
         for served, (shared, at) in list(self._served.items()):
             if time.monotonic() - at >= SECONDS:
                 yield from self._check_subscribed(served)
@@ -294,9 +292,10 @@ class Exchange:
             with self.lock:
                 if again and self.open:
                     break  # other threads have rows in work: what is left waits for the next flush
-                self.check_ended()
-                with ending:
-                    self._freeze()
+                if not lingered:
+                    self.check_ended()
+                self.due = True
+                self.freeze_due()
             while self._pending:
                 yield from self._send(self._pending[0])
                 self._pending = self._pending[1:]

@@ -6,7 +6,8 @@ Terms: a slot is the random number of a subscription.
 import time
 from typing import Any, NamedTuple
 
-from acker.collectors.external.exchange import Exchange, Served
+from acker.collectors.external import lingering
+from acker.collectors.external.exchange import Exchange
 from acker.collectors.external.outgoing import Outgoing
 from acker.errors import ValidationError, shown
 from acker.ledger.settings.config import check_name
@@ -15,6 +16,7 @@ from acker.streams.log import subscriptions
 from acker.streams.staging.external import declaring
 from acker.streams.staging.external.bits import MOST_POSITIONS
 from acker.streams.staging.external.rows.stamps import Seal
+from acker.streams.staging.external.serving import Served
 
 
 class Opened(NamedTuple):
@@ -34,13 +36,20 @@ class Opened(NamedTuple):
 
 
 def open_incoming(
-    exchange: Exchange, stream: str, subscription: str, step: str | None, shared: bool, **options: Any
+    exchange: Exchange,
+    stream: str,
+    subscription: str,
+    step: str | None,
+    shared: bool,
+    linger: float | None = None,
+    **options: Any,
 ) -> Operation[Opened]:
     """Opens a stream for a subscription; see `acker.Topology.incoming`."""
     check_name(subscription, "subscription")
     step = subscription if step is None else check_name(step, "step")
     if not isinstance(shared, bool):
         raise ValidationError(f"shared: expected True or False, got {shown(shared)}")
+    lingering.check(linger)
     if exchange.off:
         return Opened(check_name(stream, "stream"), subscription)
     seal = yield from _open(exchange, stream, **options)
@@ -49,19 +58,26 @@ def open_incoming(
         slot = yield from subscriptions.subscribe(core, stream, subscription, "external")
         exchange.streams[stream].seen[slot] = subscription
         yield from exchange.serve(Served(stream, slot, subscription, step), shared)
+    if linger is not None:
+        exchange.linger_for(linger)
     return Opened(stream, subscription, slot, seal)
 
 
-def open_outgoing(exchange: Exchange, stream: str, segment_rows: int, **options: Any) -> Operation[Outgoing]:
+def open_outgoing(
+    exchange: Exchange, stream: str, segment_rows: int, linger: float | None = None, **options: Any
+) -> Operation[Outgoing]:
     """Opens a stream to send to; see `acker.Topology.outgoing`."""
     if isinstance(segment_rows, bool) or not isinstance(segment_rows, int):
         raise ValidationError(f"segment_rows: expected a whole number, got {shown(segment_rows)}")
     if not 1 <= segment_rows <= MOST_POSITIONS:
         raise ValidationError(f"segment_rows: expected 1 to {MOST_POSITIONS:,}, got {segment_rows:,}")
+    lingering.check(linger)
     if exchange.off:
         return Outgoing(exchange, check_name(stream, "stream"), None, segment_rows)
     seal = yield from _open(exchange, stream, sends=True, **options)
     yield from exchange.send_to(stream)
+    if linger is not None:
+        exchange.linger_for(linger)
     return Outgoing(exchange, stream, seal if exchange.core.config.ackers else None, segment_rows)
 
 

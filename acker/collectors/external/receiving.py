@@ -104,6 +104,8 @@ class Receiver:
                     self._worked_on(row).positions.add(row.position)
                 row.ended = "acked"
                 opened.pop(place, None)
+            if exchange.due:
+                exchange.freeze_due()
 
     def fail(self, rows: Row | Iterable[Row], reason: str = "", *, retry: bool = True) -> None:
         """Notes that rows have failed: the next flush fails their trees, finally.
@@ -130,6 +132,7 @@ class Receiver:
                     worked.fails.setdefault(row.position, (anchors, of_row))
                 row.ended = "failed"
                 self._exchange.open.pop(id(row), None)
+                self._exchange.freeze_due()
 
     def _check(self, row: Any, doing: str) -> None:
         self._exchange.check()

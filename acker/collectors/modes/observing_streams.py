@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from acker.collectors.external import lingering
 from acker.collectors.external.blocking import BlockingExchange
 from acker.collectors.external.incoming import Incoming
 from acker.collectors.external.opening import Opened, open_incoming, open_outgoing
@@ -111,9 +112,11 @@ class ObservingExchange(BlockingExchange):
                 "rows", "%d rows are neither acked nor failed, the first is %s", len(left), left[0].named()
             )
 
-    def flush(self) -> None:
+    def flush(self, *, lingered: bool = False) -> None:
         """Sends what waits. What cannot be sent is tried again with a later flush, up to 65,536 rows."""
-        if self.open_all() and self.attempt("rows of external streams wait", super().flush):
+        if self.open_all() and self.attempt(
+            "rows of external streams wait", lambda: super(ObservingExchange, self).flush(lingered=lingered)
+        ):
             self._waiting = 0
         elif self._waiting + self.rows > MOST_WAITING:
             self.reset()
@@ -155,6 +158,7 @@ class ObservingIncoming(_Observed, Incoming):
         flush: Callable[[], None],
         **options: Any,
     ) -> None:
+        lingering.check(options.get("linger"))
         self._given = stream, subscription, step, shared
         self._options = options
         super().__init__(exchange, Opened(check_name(stream, "stream"), subscription), flush)
@@ -211,6 +215,7 @@ class ObservingOutgoing(_Observed, Outgoing):
     _exchange: ObservingExchange
 
     def __init__(self, exchange: ObservingExchange, stream: str, segment_rows: int, **options: Any) -> None:
+        lingering.check(options.get("linger"))
         self._options = options
         super().__init__(exchange, check_name(stream, "stream"), None, segment_rows)
         exchange.add(self)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from acker.collectors.external.event_loop import apart
+from acker.collectors.external.lingering import AGAIN, LONGEST, SHORTEST, Complaints
 from acker.collectors.modes.off import is_off, off_ledger
 from acker.errors import AckerError, needing_pyarrow
 from acker.ledger.async_ledger import open_ledger
@@ -82,6 +83,7 @@ class AsyncTopology:
         self._opening, self._flushing = asyncio.Lock(), asyncio.Lock()
         self._thread: ThreadPoolExecutor | None = None
         self._closed = False
+        self._lingering: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"AsyncTopology({self._store!r}, {self._name!r})"
@@ -98,6 +100,7 @@ class AsyncTopology:
         subscription: str,
         step: str | None = None,
         shared: bool = False,
+        linger: float | None = None,
         lost_after: float | None = None,
         downtime: float | None = None,
     ) -> "AsyncIncoming":
@@ -109,6 +112,7 @@ class AsyncTopology:
             step: The name of the step, by default the subscription's. Processes of one step share it.
             shared: True if steps of other names may serve the subscription, too, which say so as well. Then
                 each row is acked when one of the steps has worked on it.
+            linger: As of `Topology.incoming`; a task sends.
             lost_after: As of `Topology.incoming`.
             downtime: As of `Topology.incoming`.
 
@@ -124,15 +128,18 @@ class AsyncTopology:
             from acker.collectors.external.opening import open_incoming
         exchange = await self._opened()
         opening = open_incoming(
-            exchange, stream, subscription, step, shared, lost_after=lost_after, downtime=downtime
+            exchange, stream, subscription, step, shared, linger, lost_after=lost_after, downtime=downtime
         )
-        return AsyncIncoming(exchange, await self._run(opening), self._run, self.flush)
+        opened = await self._run(opening)
+        self._linger(exchange)
+        return AsyncIncoming(exchange, opened, self._run, self.flush)
 
     async def outgoing(
         self,
         stream: str,
         *,
         segment_rows: int = 1_000,
+        linger: float | None = None,
         lost_after: float | None = None,
         downtime: float | None = None,
         most_segments: int | None = None,
@@ -143,6 +150,7 @@ class AsyncTopology:
         Args:
             stream: The stream's name.
             segment_rows: 1 to 65,536. A row that is lost costs its segment: its records are replayed.
+            linger: As of `incoming`.
             lost_after: As of `Topology.incoming`.
             downtime: As of `Topology.incoming`.
             most_segments: As of `Topology.outgoing`.
@@ -155,12 +163,14 @@ class AsyncTopology:
         """
         with needing_pyarrow("to send rows of external streams"):
             from acker.collectors.external.opening import open_outgoing
+        exchange = await self._opened()
         opening = open_outgoing(
-            await self._opened(), stream, segment_rows,
-            lost_after=lost_after, downtime=downtime, most_segments=most_segments,
-            most_bytes=most_bytes,
+            exchange, stream, segment_rows, linger, lost_after=lost_after, downtime=downtime,
+            most_segments=most_segments, most_bytes=most_bytes,
         )  # fmt: skip
-        return await self._run(opening)
+        outgoing = await self._run(opening)
+        self._linger(exchange)
+        return outgoing
 
     async def flush(self) -> None:
         """Sends all rows that were stamped, acked and failed, as one commit.
@@ -181,20 +191,54 @@ class AsyncTopology:
             SubscriptionInUse: A live step of another name serves a subscription; this call has sent nothing.
             AckerError: Another event loop calls it.
         """
+        await self._flush(lingered=False)
+
+    async def _flush(self, *, lingered: bool) -> None:
         await asyncio.sleep(0)  # clients report deliveries by callbacks: reports that are due come first
         self._check()
         if self._exchange is None:
             return
-        self._exchange.check_ended()
+        if not lingered:
+            self._exchange.check_ended()
         async with self._flushing:
             self._check()
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, f"acker flushes {self._name}")
-            await apart.run(self._store, self._exchange.sending(), self._thread)
+            await apart.run(self._store, self._exchange.sending(lingered), self._thread)
+
+    def _linger(self, exchange: "Exchange") -> None:
+        """Starts the task that sends rows after their linger."""
+        if exchange.linger is not None and self._lingering is None:
+            self._lingering = asyncio.create_task(self._send_later(exchange), name="acker-linger")
+
+    async def _send_later(self, exchange: "Exchange") -> None:
+        complaints, wait = Complaints(self._name), SHORTEST
+        while True:
+            await asyncio.sleep(wait)
+            try:
+                if exchange.waits:
+                    await self._flush(lingered=True)
+                complaints.take(None)
+            except AckerError as error:
+                complaints.take(error)
+            wait = exchange.linger or LONGEST
+            if exchange.due:
+                wait = min(wait, AGAIN)
 
     async def close(self) -> None:
-        """Closes the connections. Rows that wait for a flush are dropped, and the log says so."""
+        """Closes the connections. Rows that wait for a flush are dropped, and the log says so.
+
+        If a stream has a linger, they are sent first.
+
+        Raises:
+            AckerError: The errors of that flush.
+        """
         self._check_loop()
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+            if self._exchange is not None and self._exchange.waits:
+                await self._flush(lingered=True)
         if not self._closed and self._exchange is not None and self._exchange.waits:
             log.warning("acker: topology %r is closed before a flush of its external rows", self._name)
         self._closed = True

@@ -11,6 +11,7 @@ Terms: a slot is the random number of a subscription.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import redis
 
@@ -28,6 +29,15 @@ LEASE = MISSED * SECONDS
 """Seconds from a step's last heartbeat to the time at which it counts as ended."""
 MOST = 64
 """Steps that serve one subscription at most."""
+
+
+class Served(NamedTuple):
+    """A subscription that a step of this process serves."""
+
+    stream: str
+    slot: int
+    subscription: str
+    step: str
 
 
 def serve(

@@ -1,0 +1,93 @@
+"""Lingering: rows of external streams are sent some seconds later, without a flush of the program.
+
+A program that wants this gives up the order of rows, flush and offsets: the flush may come before its client
+has delivered the rows, and after its offsets. That makes no false ack. Rows that a crash loses on their way
+expire with their segments, and are replayed.
+"""
+
+import logging
+import threading
+import time
+import weakref
+from typing import Protocol
+
+from acker.errors import AckerError
+from acker.ledger.settings.settings import check_number
+
+SHORTEST, LONGEST = 0.01, 60.0
+"""Seconds of a linger."""
+AGAIN = 0.05
+"""Seconds between two looks if rows are in work, at most."""
+_log = logging.getLogger("acker")
+
+
+def check(linger: float | None) -> None:
+    """Raises ValidationError unless it is a linger, or None."""
+    if linger is not None:
+        check_number(linger, "linger", SHORTEST, LONGEST, float)
+
+
+class Lingers(Protocol):
+    """An exchange whose rows linger.
+
+    Attributes:
+        due: True while a flush waits for the end of the rows in work.
+    """
+
+    due: bool
+
+    @property
+    def waits(self) -> bool:
+        """True if something waits for a flush."""
+
+    def flush(self, *, lingered: bool) -> None:
+        """Sends all that waits, when no row is in work."""
+
+
+class Complaints:
+    """Logs errors of flushes that no caller waits for: each once, until a flush succeeds."""
+
+    def __init__(self, topology: str) -> None:
+        self._topology, self._said = topology, ""
+
+    def take(self, error: AckerError | None) -> None:
+        """Takes the end of a flush: an error, or None."""
+        text = "" if error is None else str(error)
+        if text and text != self._said:
+            _log.warning(
+                "topology %s: rows of external streams wait, their flush is tried again: %s",
+                self._topology, text,
+            )  # fmt: skip
+        self._said = text
+
+
+class Lingering:
+    """A thread that flushes an exchange after its linger, for as long as the exchange is there."""
+
+    def __init__(self, exchange: Lingers, topology: str, seconds: float) -> None:
+        self._exchange = weakref.ref(exchange)
+        self._seconds, self._ended = seconds, False
+        self._complaints = Complaints(topology)
+        threading.Thread(target=self._run, name="acker-linger", daemon=True).start()
+
+    def end(self) -> None:
+        """Ends the thread after its linger. A forked child calls it too, where the thread is not."""
+        self._ended = True
+
+    def _run(self) -> None:
+        wait = self._seconds
+        while True:
+            time.sleep(wait)
+            exchange = self._exchange()
+            if exchange is None or self._ended:
+                return
+            try:
+                if exchange.waits:
+                    exchange.flush(lingered=True)
+                self._complaints.take(None)
+            except AckerError as error:
+                self._complaints.take(error)
+            except Exception:  # noqa: BLE001 - the thread must outlive it
+                _log.exception("a flush of rows of external streams has failed")
+            wait = min(self._seconds, AGAIN) if exchange.due else self._seconds
+            del exchange

@@ -1,0 +1,124 @@
+"""Rows of streams with a linger are sent without a flush of the program, with the rows made of them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from acker.collectors.external.event_loop.async_topology import AsyncTopology
+from acker.errors import TupleError, ValidationError
+from tests.helpers.builders.collectors import Make
+from tests.helpers.builders.external import source
+from tests.helpers.servers.servers import wait_until
+
+
+def test_rows_are_sent_after_the_shortest_linger_without_a_flush(make: Make) -> None:
+    made, step, last = make(), make(), make()
+    items = step.incoming("items", subscription="count", linger=60.0)
+    words = step.outgoing("words", linger=0.01)
+    sink = last.incoming("words", subscription="sink", linger=0.01)
+    headers = source(made, 3)
+    made.flush()
+    rows = items.extract_many(headers)
+    texts = [words.stamp(row) for row in rows]
+    items.ack(rows[:2])
+    items.fail(rows[2], "no such word")
+    sink.ack(sink.read(texts))
+    wait_until(lambda: made.counters()["acked"] == 2)
+    assert made.counters()["failed"] == 1
+
+
+def test_a_spouts_rows_are_sent_after_their_linger(make: Make) -> None:
+    made, step = make(linger=0.01), make()
+    items = step.incoming("items", subscription="count")
+    spout, out = made.spout("s"), made.outgoing("items", linger=0.01)
+    items.ack(items.read([out.stamp(spout.emit("m")[0])]))
+    step.flush()
+    wait_until(lambda: made.counters()["acked"] == 1)
+
+
+def test_nothing_is_sent_while_a_row_is_in_work(make: Make) -> None:
+    """Its ack and the rows that are made of it belong to one commit: a shard may be set back between two."""
+    made, step = make(), make()
+    items = step.incoming("items", subscription="count", linger=0.01)
+    words = step.outgoing("words")
+    made.incoming("words", subscription="sink")
+    headers = source(made, 2)
+    made.flush()
+    exchange: Any = step._exchange
+    done, at_work = items.extract_many(headers)
+    words.stamp(done)
+    items.ack(done)
+    words.stamp(at_work)
+    wait_until(lambda: exchange.due)
+    assert made.counters()["late"] == made.counters()["acked"] == 0
+    assert (exchange.rows, exchange._pending) == (4, [])
+    items.ack(at_work)
+    assert (exchange.rows, exchange.due) == (0, False), "the ack gives all of them to the flush"
+    wait_until(lambda: not exchange.waits)
+
+
+def test_a_row_that_is_given_up_lets_the_others_go(make: Make) -> None:
+    made, step = make(), make()
+    items = step.incoming("items", subscription="count", linger=0.01)
+    headers = source(made, 2)
+    made.flush()
+    exchange: Any = step._exchange
+    done, left = items.extract_many(headers)
+    items.ack(done)
+    wait_until(lambda: exchange.due)
+    exchange.give_up(left)
+    wait_until(lambda: made.counters()["acked"] == 1)
+
+
+def test_a_tuple_is_stamped_once_because_a_flush_may_ack_it_at_any_time(make: Make) -> None:
+    made = make()
+    made.incoming("items", subscription="count")
+    spout, bolt, out = made.spout("s"), made.bolt("b"), made.outgoing("items", linger=60.0)
+    [tracked] = spout.emit("m")
+    out.stamp(tracked)
+    with pytest.raises(TupleError, match="taken over by an external stream"):
+        out.stamp(tracked)
+    bolt.fail(tracked, "it is open again")
+
+
+def test_a_topology_that_is_closed_sends_rows_that_linger(make: Make) -> None:
+    made, step = make(), make()
+    items = step.incoming("items", subscription="count", linger=60.0)
+    headers = source(made, 1)
+    made.flush()
+    items.ack(items.extract_many(headers))
+    step.close()
+    assert made.counters()["acked"] == 1
+
+
+def test_a_store_that_is_away_gets_the_rows_when_it_is_back(make: Make, raw: Any) -> None:
+    made, step = make(), make()
+    items = step.incoming("items", subscription="count", linger=0.01)
+    headers = source(made, 1)
+    made.flush()
+    rows = items.extract_many(headers)
+    raw.execute_command("CLIENT", "KILL", "TYPE", "normal")
+    items.ack(rows)
+    wait_until(lambda: made.counters()["acked"] == 1)
+
+
+@pytest.mark.parametrize("linger", [0, 0.001, 60.5, True, "1"])
+def test_a_linger_has_a_range(make: Make, linger: Any) -> None:
+    made = make()
+    with pytest.raises(ValidationError, match=r"linger: expected float from 0.01 to 60"):
+        made.incoming("items", subscription="count", linger=linger)
+    with pytest.raises(ValidationError, match=r"linger: expected float from 0.01 to 60"):
+        made.outgoing("items", linger=linger)
+
+
+async def test_on_an_event_loop_a_task_sends_rows_after_their_linger(make: Make, url: str) -> None:
+    made = make()
+    async with AsyncTopology(url, made.name) as topology:
+        items = await topology.incoming("items", subscription="count", linger=0.01)
+        headers = source(made, 2)
+        await asyncio.to_thread(made.flush)
+        first, last = await items.extract_many(headers)
+        items.ack(first)
+        items.ack(last)
+        await asyncio.to_thread(wait_until, lambda: made.counters()["acked"] == 2)
