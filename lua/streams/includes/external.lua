@@ -4,7 +4,7 @@
 -- The hash of such a segment's staged vectors (lua/streams/staging/stage.lua) has besides
 --   of         the commit that has staged them, which alone may emit them: another one may have other rows
 --   rows       how many of its rows have an anchor in this shard
---   positions  how many rows it has
+--   positions  how many rows it has; missing where all have an anchor here
 --   mask       which of them have an anchor here; missing where all have
 --   bits       rows that were worked on; missing for none
 --   left       rows of an emitted segment that were not worked on; missing for all of them
@@ -175,13 +175,13 @@ local external = lazy(function(external)
   function external.look(key, new)
     local full, void, fails, bits, rows, positions, mask, left =
       unpack(call('HMGET', key, 'full', 'void', 'fails', 'bits', 'rows', 'positions', 'mask', 'left'))
-    left = tonumber(left or rows)
+    left, positions = tonumber(left or rows), tonumber(positions or rows)
     if full then return 'f' end
     if void then return 'v' end
     local stored = bits
     bits = new or stored
     if fails then
-      local list = of_rows(external.fails(fails), tonumber(positions), mask)
+      local list = of_rows(external.fails(fails), positions, mask)
       local before = failing.orphaned
       local n = external.fail(list)
       if failing.orphaned > before then -- no room for a fail that waits for its track: nothing may be acked
@@ -198,7 +198,7 @@ local external = lazy(function(external)
       call('HDEL', key, 'fails')
     end
     if not bits then return 'o' end
-    local counted = cut(bits, tonumber(positions), mask)
+    local counted = cut(bits, positions, mask)
     local lacking = tonumber(rows) - count(counted)
     open(key, lacking - left)
     if lacking > 0 then

@@ -236,15 +236,14 @@ def unknown_positions(core: Core, planned: Plan) -> Operation[list[str]]:
         return []
     places = list(planned.highest.items())
     replies = yield [
-        command("HGET", core.shards[shard].staged(token, slot), "positions")
+        command("HMGET", core.shards[shard].staged(token, slot), "positions", "rows")
         for (_, slot, token, shard), _ in places
     ]
     unknown = dict[str, None]()
-    for ((stream, _, token, _), highest), reply in zip(places, replies, strict=True):
-        if reply is not None and highest >= int(reply):
-            unknown[
-                f"stream {stream!r}: segment {token} has {int(reply):,} rows, got position {highest:,}"
-            ] = None
+    for ((stream, _, token, _), highest), (positions, rows) in zip(places, replies, strict=True):
+        size = int(positions or rows or MOST_POSITIONS)
+        if highest >= size:
+            unknown[f"stream {stream!r}: segment {token} has {size:,} rows, got position {highest:,}"] = None
     return list(unknown)
 
 

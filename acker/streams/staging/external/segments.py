@@ -128,8 +128,9 @@ class Here:
 
     def fields(self, rows: int) -> dict[str, bytes | str]:
         """Returns the fields of their hash in the shard."""
-        fields: dict[str, bytes | str] = {"rows": str(len(self.positions)), "positions": str(rows)}
+        fields: dict[str, bytes | str] = {"rows": str(len(self.positions))}
         if len(self.positions) < rows:
+            fields["positions"] = str(rows)
             flags = np.zeros(rows, dtype=np.uint8)
             flags[self.positions] = 1
             fields["mask"] = np.packbits(flags).tobytes()

@@ -82,7 +82,7 @@ def content_of(words: Sequence[Word]) -> Content:
     rows = None if "alone" in fields else int(fields["rows"])
     mask = frozenset(bits.unpack(fields["mask"])) if "mask" in fields else None
     of = fields.get("of", b"").decode()
-    return Content(vector, rows, int(fields.get("positions", 0)), mask, of=of)
+    return Content(vector, rows, int(fields.get("positions", rows or 0)), mask, of=of)
 
 
 def _deltas(fields: Mapping[str, bytes]) -> Iterator[tuple[int, int]]:
