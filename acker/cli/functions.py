@@ -24,10 +24,12 @@ from acker.errors import (
     UnknownTopology,
     ValidationError,
     needing_pyarrow,
+    text_of,
 )
 from acker.ledger.client import open_ledger
 from acker.ledger.fields import as_json as json_of
 from acker.ledger.fields import instant
+from acker.ledger.slabs.causes import said_by
 from acker.store import function_keys
 from acker.store.operation import command
 
@@ -246,7 +248,7 @@ def _found(where: str) -> "LinearDRPC":
         raise
     except BaseException as error:  # the module is the user's: it may raise anything, SystemExit, too
         missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-        said = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        said = text_of(error) if isinstance(error, ImportError) else said_by(error)
         kind = NotFound if missing else AckerError
         raise kind(f"function {where!r} cannot be imported: {said}") from error
     if (function := getattr(loaded, name, None)) is None:

@@ -123,6 +123,7 @@ def test_what_cannot_be_is_refused(
         ("def broken(:", "SyntaxError: "),
         ("raise RuntimeError('at import')", "RuntimeError: at import"),
         ("import sys; sys.exit(7)", "SystemExit: 7"),
+        ("class E(Exception):\n    def __str__(self):\n        raise ValueError\nraise E", "E"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_told_in_a_line(

@@ -13,10 +13,21 @@ from acker.collectors.external.exchange import Exchange
 from acker.collectors.external.row import Row
 from acker.errors import AckerError, ValidationError, shown
 from acker.ledger.settings.settings import check_number
+from acker.ledger.user_functions.undone import undone
 
 _PARTITION_EOF = -191
 _POLL = 0.1
 _log = logging.getLogger("acker")
+
+
+def goes_on(running: Callable[[], object]) -> bool:
+    """Returns the answer of `running`. Raises ValidationError for an answer that comes later, and is true."""
+    answer = running()
+    if answer is not True and (kind := undone(answer)):
+        raise ValidationError(
+            f"running: expected a function that returns True or False, got one that returned a {kind}"
+        )
+    return bool(answer)
 
 
 class ConsumerLoop:
@@ -86,7 +97,7 @@ class Consuming(ConsumerLoop):
             if self.consumer.assignment():  # an earlier loop may have left rows: from committed offsets
                 self.consumer.unsubscribe()
             self.consumer.subscribe(list(topics), on_revoke=self._on_revoke)
-            while running():
+            while goes_on(running):
                 message = self.consumer.poll(_POLL)
                 if message is not None and self._is_row(message):
                     where = f"{message.topic()}/{message.partition()}@{message.offset()}"

@@ -115,6 +115,16 @@ def test_a_revoke_commits_what_was_worked_on(make: Make) -> None:
     assert client.calls[:2] == ["subscribe ['a', 'b']", "commit 1, 1 acked"]
 
 
+def test_an_answer_that_comes_later_does_not_keep_a_loop_running(make: Make) -> None:
+    async def running() -> bool:
+        return False
+
+    step = make()
+    items = step.incoming("items", subscription="count")
+    with pytest.raises(ValidationError, match="got one that returned a coroutine"):
+        list(items.consume(Client(step, []), running=running))
+
+
 class _Failing(Exception):
     """An error of a step."""
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from acker.collectors.external.consuming import ConsumerLoop
+from acker.collectors.external.consuming import ConsumerLoop, goes_on
 from acker.collectors.external.exchange import Exchange
 from acker.collectors.external.row import Row
 from acker.errors import AckerError
@@ -65,7 +65,7 @@ class AsyncConsuming(ConsumerLoop):
         shared = time.monotonic()
         try:
             self.consumer.subscribe(list(topics), listener=_listener(self))
-            while running():
+            while goes_on(running):
                 await self._read()
                 async with self._turn:
                     if self._error is not None:
