@@ -16,11 +16,12 @@ from acker.drpc import answers, registry
 from acker.drpc.out import Out
 from acker.drpc.registry import Description
 from acker.drpc.step_functions import check_class, check_function, check_given
-from acker.errors import ValidationError, shown
+from acker.errors import AckerError, ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.ledger.loops import Threads
 from acker.ledger.settings.config import check_name
 from acker.ledger.settings.settings import check_number
+from acker.ledger.settings.topologies import ATTEMPTS
 from acker.ledger.slabs.sections import SECTIONS
 from acker.lines import Gather, Line
 from acker.lines.line import check_threads
@@ -304,10 +305,23 @@ class LinearDRPC:
 
         Returns:
             The line of the steps.
+
+        Raises:
+            AckerError: See `register`. Or other processes remove the function again and again.
         """
         description = self.description(ledger.config.name)
         ledger.run(registry.check(description))  # all other refusals come before callers see the function
         ledger.run(_claim(ledger, self.name))
+        for _ in range(ATTEMPTS):
+            line = self._make_line(ledger, description)
+            if ledger.run(registry.mark(ledger.core, description, new=True)):
+                ledger.run(registry.register(description))
+                if ledger.run(registry.is_whole(ledger.core, description)):
+                    return line
+        raise AckerError(f"function {self.name!r} was removed {ATTEMPTS} times while it was registered")
+
+    def _make_line(self, ledger: Ledger, description: Description) -> Line:
+        """Makes the line and the streams of the steps."""
         gathers = [
             Gather(description.stream(place), added.tasks, added.by)
             for place, added in enumerate(self._steps)
@@ -335,8 +349,6 @@ class LinearDRPC:
             elif target is not None:
                 function = target if place else partial(_first, target)
                 line.add(FunctionStep(added.name, description.stream(place), function, *work))
-        ledger.run(registry.mark(ledger.core, description, new=True))
-        ledger.run(registry.register(description))
         return line
 
     def _check(self, ledger: Ledger) -> None:

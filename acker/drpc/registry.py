@@ -16,7 +16,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.settings import topologies
 from acker.ledger.settings.config import check_name
 from acker.store import function_keys, keys
-from acker.store.operation import Operation, abreast, command
+from acker.store.operation import Operation, Request, abreast, command
 from acker.store.records import Bounds, Count, Name, Record
 from acker.store.replies import pairs
 from acker.streams.log import kinds
@@ -24,6 +24,8 @@ from acker.streams.log.gathers import TASKS
 
 MOST = 256
 """Most functions of a store."""
+_REMOVED = 2
+"""The reply of lua/drpc/set_version.lua for a version that was removed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +148,18 @@ def _list(name: str, description: str, wanted: Callable[[], Operation[bool]]) ->
     raise AckerError(f"function {name!r} was registered or removed {topologies.ATTEMPTS} times meanwhile")
 
 
-def mark(core: Core, function: Description, *, new: bool = False) -> Operation[None]:
-    """Records the version of a registered function with the streams of its steps.
+def mark(core: Core, function: Description, *, new: bool = False) -> Operation[bool]:
+    """Records the version of a registered function with the streams of its steps; False if one was removed.
 
     The streams then refuse rows and claims of processes that have another version. new: True if the function
     may be about to be registered. Raises FunctionConflict if it was registered otherwise since.
     """
-    streams = [keys.Stream(core.config.name, function.stream(place)) for place in range(len(function.steps))]
+    streams = _streams(core, function)
     versions = yield [command("HGET", stream.subscriptions, "version") for stream in streams]
     [stored] = yield [command("HGET", keys.FUNCTIONS, function.name)]  # second: the versions above are older
     if stored is None and not new:
-        return
-    noted = [False]
+        return True
+    noted = [0]
     if stored is None or Description.load(stored) == function:
         operations = [
             kinds.make(stream, partial(scripts.set_version, stream, function.version, before or b""))
@@ -168,6 +170,29 @@ def mark(core: Core, function: Description, *, new: bool = False) -> Operation[N
         raise FunctionConflict(
             f"another process registers function {function.name!r} at this moment, with another definition"
         )
+    return _REMOVED not in noted
+
+
+def is_whole(core: Core, function: Description) -> Operation[bool]:
+    """Returns True if the streams of a function's steps are there, with its version.
+
+    No removal takes anything of them that has begun before their versions were recorded.
+    """
+    asked = list[Request]()
+    for stream, step in zip(_streams(core, function), function.steps, strict=True):
+        fields = "version", f"name:{step.name}", "gather"
+        asked += [command("HMGET", stream.subscriptions, *fields), command("EXISTS", stream.schema)]
+    replies = yield asked
+    return all(
+        version == function.version.encode() and named is not None and schema and (gather or not step.gathers)
+        for step, (version, named, gather), schema in zip(
+            function.steps, replies[::2], replies[1::2], strict=True
+        )
+    )
+
+
+def _streams(core: Core, function: Description) -> list[keys.Stream]:
+    return [keys.Stream(core.config.name, function.stream(place)) for place in range(len(function.steps))]
 
 
 def find(name: str) -> Operation[Description]:

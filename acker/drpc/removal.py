@@ -51,9 +51,7 @@ def retire(ledger: Ledger, function: Description, *, force: bool = False) -> Non
     if not alive:
         ledger.run(_forget_names(core, function, line=True))
         for place in range(len(function.steps)):
-            if not ledger.run(registry.is_free(name)):
-                return  # it is registered again: its streams are used
-            ledger.run(remove_stream(core, function.stream(place)))
+            ledger.run(remove_stream(core, function.stream(place), unused=True))
         ledger.run(_forget_names(core, function, line=False))
 
 

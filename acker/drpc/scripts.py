@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from acker.ledger.settings.config import TopologyConfig
+from acker.ledger.settings.topologies import REMEMBERED
 from acker.store import function_keys, keys
 from acker.store.function_keys import Function
 from acker.store.keys import Stream
@@ -95,4 +96,4 @@ def check_version(stream: Stream, version: str) -> Request:
 def set_version(stream: Stream, version: str, before: bytes, seen: Seen) -> Request:
     """Records the function's version, or none, with a stream of its steps. before: the one that was read."""
     own = [stream.subscriptions, stream.removals]
-    return script("set_version", own, [version, before, seen.removals, seen.until])
+    return script("set_version", own, [version, before, seen.removals, seen.until, REMEMBERED])

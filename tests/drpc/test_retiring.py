@@ -1,6 +1,7 @@
 """A function that is removed leaves its name and its line to another, and nobody waits for its answers."""
 
 from contextlib import ExitStack, suppress
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from acker.store import keys
 from acker.store.operation import command
 from acker.streams.log import subscriptions
 from tests.helpers.builders.counting import Count, N, counting, fan
-from tests.helpers.faults.stepping import before_script
+from tests.helpers.faults.stepping import before_exchange, before_script
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.servers.servers import raw_client, wait_until
 
@@ -98,22 +99,58 @@ def test_a_function_in_removal_takes_no_calls(topology: Topology, monkeypatch: p
     assert [type(one) for one in found] == [UnknownFunction]
 
 
-def test_a_function_that_is_registered_while_its_removal_ends_keeps_its_streams_and_calls(
+def test_a_function_that_is_registered_at_any_moment_of_its_removal_keeps_its_streams_and_calls(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting().register(topology)
-    asked = list[Call]()
+    """A call that was begun before all calls were ended may end with them."""
+    ledger, function, asked = topology.ledger, counting().description("t"), list[Call]()
 
     def again() -> None:
         counting().register(topology)
         asked.append(topology.drpc("count").begin(3))
-        asked[0].begun.result(30)
+        asked[-1].begun.result(30)
 
-    before_script(
-        monkeypatch, "forget_names", again, lambda: retire(topology.ledger, counting().description("t"))
-    )
+    counting().register(topology)
+    answers = set[object]()
+    for number in count():
+        if not before_exchange(monkeypatch, number, again, lambda: retire(ledger, function, force=True)):
+            break
+        if not ledger.run(registry.is_free("count")):
+            assert ledger.run(registry.is_whole(ledger.core, function))
+            with counting().work(topology):
+                answers.add(answer := _answer(asked[-1]))
+                assert answer in (3, "removed")
+        counting().register(topology)
+    assert number > 20
+    assert answers == {3, "removed"}
+
+
+def test_a_function_that_is_removed_at_any_moment_of_its_registration_is_registered(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, function = topology.ledger, counting().description("t")
+    counting().register(topology)
+    for number in count():
+        removed = before_exchange(
+            monkeypatch,
+            number,
+            lambda: retire(ledger, function),
+            lambda: counting().register(topology),
+        )
+        assert not ledger.run(registry.is_free("count"))
+        assert ledger.run(registry.is_whole(ledger.core, function))
+        if not removed:
+            break
+    assert number > 10
     with counting().work(topology):
-        assert asked[0].future.result(60) == 3
+        assert topology.drpc("count").execute(3) == 3
+
+
+def _answer(call: Call) -> object:
+    try:
+        return call.future.result(60)
+    except DRPCFailed as error:
+        return "removed" if "function was removed" in str(error) else error
 
 
 def test_a_function_with_workers_is_not_removed(topology: Topology) -> None:

@@ -23,9 +23,12 @@ def forget_topology(topology: str, epoch: str, ttl: int, beside: Sequence[bytes]
     return script("forget_topology", own, [epoch, ttl])
 
 
-def forget_keys(removals: bytes, number: int, ttl: int, gone: Sequence[bytes]) -> Request:
-    """Removes keys where `removals` is the number that the begin of this removal has left."""
-    return script("forget_keys", [removals, *gone], [number, ttl])
+def forget_keys(removals: bytes, number: int, ttl: int, gone: Sequence[bytes], *, last: bool) -> Request:
+    """Removes keys where `removals` is the number that the begin of this removal has left.
+
+    last: True if these keys end the removal.
+    """
+    return script("forget_keys", [removals, *gone], [number, ttl, int(last)])
 
 
 def list_topology(name: str, on: bool, seen: tuple[bytes, int], ttl: int) -> Request:

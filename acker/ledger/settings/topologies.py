@@ -176,11 +176,30 @@ def forget_keys(
         [number, _] = yield note_removal(removals)
         if not (yield from is_same()):
             return
-        [reply] = yield [scripts.forget_keys(removals, number, REMEMBERED, gone)]
-        if reply:
+        if (yield from forget_part(removals, number, gone, last=True)):
             return
-    raise AckerError(
-        f"other processes have removed {gone[0]!r} {ATTEMPTS} times at this moment: remove it again"
+    raise removed_by_others(gone[0])
+
+
+def forget_part(
+    removals: bytes, number: int, gone: Sequence[bytes], *, last: bool = False
+) -> Operation[bool]:
+    """Removes keys of a removal that `note_removal` has begun; False if they may be others' by now.
+
+    Args:
+        removals: The key of the removals.
+        number: The reply to `note_removal`.
+        gone: The keys.
+        last: True if they end the removal.
+    """
+    [reply] = yield [scripts.forget_keys(removals, number, REMEMBERED, gone, last=last)]
+    return bool(reply)
+
+
+def removed_by_others(key: bytes) -> AckerError:
+    """The error of a removal that other processes have begun, too, each time."""
+    return AckerError(
+        f"other processes have removed {key!r} {ATTEMPTS} times at this moment: remove it again"
     )
 
 

@@ -60,3 +60,23 @@ def before_script(
         with contextlib.suppress(AckerError):
             act()
     assert not left
+
+
+def before_exchange(
+    monkeypatch: pytest.MonkeyPatch, number: int, instead: Callable[[], object], act: Callable[[], object]
+) -> bool:
+    """Does something, and something else just before an exchange of it, from 0; False if it has fewer."""
+    send, left, own = Store.send, number, threading.get_ident()
+
+    def stopped(store: Store, requests: Sequence[Request]) -> list[Reply]:
+        nonlocal left
+        if threading.get_ident() == own:
+            left -= 1
+            if left == -1:
+                instead()
+        return send(store, requests)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "send", stopped)
+        act()
+    return left < 0
