@@ -15,7 +15,8 @@ from acker.errors import AckerError
 from acker.ledger.client import Ledger
 from acker.ledger.fields import json_text, plain
 from acker.ledger.loops import Threads
-from acker.spark.external.sinks import Sink, SinkWriter
+from acker.spark.external.sinks import Sink
+from acker.spark.external.table_writers import writer_of
 from acker.spark.source.rereading import SessionStop, see_added_jars
 from acker.streams.dead_letters.sending import LetterSender, SentLetter
 
@@ -48,7 +49,7 @@ class SparkSend:
     def __call__(self, letters: Sequence[SentLetter]) -> None:
         """Writes letters. Raises AckerError if the sink has written nothing, and what it raises."""
         see_added_jars(self.spark)
-        writer = SinkWriter(lambda known: self._rows(letters, known.source))
+        writer = writer_of(self.sink, lambda known: self._rows(letters, known.source))
         self.sink.function(writer)
         if not writer.done:
             raise AckerError(f"dead_letters_to: expected one write of its writer, got none of {len(letters)}")

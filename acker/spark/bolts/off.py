@@ -98,7 +98,7 @@ class OffCollector(Collector):
         sink, rows = sink_of(to), rows.drop(ANCHORS, COLUMN)
         if sink.prepare is not None:
             rows = sink.prepare(rows.withColumn(COLUMN, F.lit(None).cast("string")))
-        sink.function(rows.write)
+        sink.function(rows.writeTo if sink.v2 else rows.write)
         return 0
 
     @in_life

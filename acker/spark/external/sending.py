@@ -23,6 +23,7 @@ from acker.spark.external.receiving import Received
 from acker.spark.external.reports import Report
 from acker.spark.external.sinks import NEVER_SKIP, WHOLE, Sink, SinkWriter
 from acker.spark.external.stamping import OWN, Rereader, Stamper, arrow_column, tokens_of
+from acker.spark.external.table_writers import writer_of
 from acker.spark.queries import batch_inputs, batch_roots
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.runtime.arrow import map_in_arrow
@@ -243,7 +244,7 @@ class Write:
         self._external = external
         if remembered:
             self.persist = True
-        writer = SinkWriter(self._rows_for)
+        writer = writer_of(self.sink, self._rows_for)
         stamping, reading = "", ""
         try:
             (stamping, self._accumulator), (reading, _) = reports.begin(context), reports.begin(context)

@@ -12,7 +12,8 @@ WHOLE = frozenset({"parquet", "orc", "csv", "json", "kafka", "delta"})
 """Formats that evaluate all rows in one job, once: each is tested so. Rows for others are persisted."""
 NEVER_SKIP = WHOLE - {"delta"}
 """Formats that write again where they have written the same before."""
-Write: TypeAlias = Callable[[DataFrameWriter], object]
+Write: TypeAlias = Callable[[Any], object]
+"""A function of a DataFrameWriter, or of `writeTo` (`sink(..., v2=True)`)."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +26,26 @@ class Sink:
             before; None if its format says that.
         prepare: Makes the rows to be written of the rows with the column `_acker_stamp`: their number and
             order stay.
+        v2: True if the function gets `writeTo` in place of a DataFrameWriter.
     """
 
     function: Write
     skips: bool | None = None
     prepare: Callable[[DataFrame], DataFrame] | None = None
+    v2: bool = False
 
 
-def sink(function: Write, *, skips: bool = True) -> Sink:
+def sink(function: Write, *, skips: bool = True, v2: bool = False) -> Sink:
     """Makes a function a sink for `collector.emit(rows, stream, to=...)`.
 
+        to = sink(lambda write_to: write_to("lake.shop.items").append(), v2=True)
+
     Args:
-        function: Gets a DataFrameWriter, and writes with it.
+        function: Gets a DataFrameWriter, and writes with it, once.
         skips: False says that it writes each time that it is called, also where it has written the same
             before.
+        v2: True for a DataFrameWriterV2. That writer begins with its table, so the function gets `writeTo`
+            of the rows: a function of the table's name that makes the writer.
 
     Returns:
         The sink.
@@ -48,7 +55,7 @@ def sink(function: Write, *, skips: bool = True) -> Sink:
     """
     if not callable(function):
         raise ValidationError(f"sink: expected a function of a DataFrameWriter, got {shown(function)}")
-    return Sink(function, skips)
+    return Sink(function, skips, v2=v2)
 
 
 def sink_of(to: "Sink | Write", name: str = "to") -> Sink:
@@ -116,20 +123,27 @@ class SinkWriter(DataFrameWriter):
         """See Spark's."""
         return self._note("clusterBy", *cols)
 
-    def _write(self, name: str, source: str, *args: Any, **given: Any) -> None:
+    def begin(self, place: str, source: str) -> None:
+        """Notes that a write begins. Raises AckerError for a second one."""
         if self.begun:
             raise AckerError(
                 "the writer of `to` has written before: expected one write. One stream is one place: emit to "
                 "another stream for another place"
             )
-        self.begun = True
-        self.source = source or self.source
+        self.begun, self.place, self.source = True, place, source
+
+    def rows(self) -> DataFrame:
+        """The rows for the write that has begun."""
+        return self._rows_for(self)
+
+    def _write(self, name: str, source: str, *args: Any, **given: Any) -> None:
+        self.begin("", source or self.source)
         if name in ("save", "parquet", "orc", "csv", "json", "text"):
             how = given.get("mode") or (args[2] if name == "save" and len(args) > 2 else None)
             self.how = how or self.how
         where = args[0] if args else given.get("path", given.get("name", given.get("tableName")))
         self.place = f"{self.source} {where or self.given.get('path') or self.given.get('topic') or ''}"
-        writer: Any = self._rows_for(self).write
+        writer: Any = self.rows().write
         for noted, own, named in self._noted:
             writer = getattr(writer, noted)(*own, **named)
         getattr(writer, name)(*args, **given)

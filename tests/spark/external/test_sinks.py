@@ -1,18 +1,20 @@
 """Rows go to sinks of users: what counts as sent is what the sink has, or nothing of the batch is acked."""
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
-from acker import FailedException, Topology
+from acker import AckerError, FailedException, Topology
 from acker.ledger.client import Ledger
-from acker.spark import Acker
+from acker.spark import Acker, sink
 from acker.spark.bolts.collector import Collector
+from acker.spark.external.sinks import Sink, Write
 from tests.helpers.builders.pipeline import Pipeline
 
 ROWS, PARTS = 400, 4
@@ -30,7 +32,7 @@ def topology(valkey_url: str, ledger: Ledger) -> Iterator[Topology]:
         yield made
 
 
-def send(acker: Acker, spark: SparkSession, to: Callable[[DataFrameWriter], object], **how: Any) -> int:
+def send(acker: Acker, spark: SparkSession, to: Sink | Write, **how: Any) -> int:
     """A job that tracks rows and sends them; returns how many."""
 
     def emit(collector: Collector) -> int:
@@ -69,6 +71,26 @@ def test_rows_in_files_are_acked_when_their_consumer_has_worked_on_all(
     assert count(topology, rows) == ROWS
     assert topology.counters()["acked"] == ROWS
     assert topology.counters()["late"] == topology.counters()["orphaned"] == 0
+
+
+def test_rows_go_to_a_table_by_a_writer_of_version_two_that_writes_once(
+    spark: SparkSession, acker: Acker, topology: Topology, tmp_path: Path
+) -> None:
+    name, where = f"items_{secrets.token_hex(4)}", str(tmp_path / "items")
+
+    def write(write_to: Callable[[str], DataFrameWriterV2]) -> None:
+        writer = write_to(name).using("parquet").option("path", where)
+        writer.create()
+        with pytest.raises(AckerError, match="has written before"):
+            writer.create()
+
+    try:
+        assert send(acker, spark, sink(write, v2=True), segment_rows=30) == ROWS
+        assert all(where in file for file in spark.table(name).inputFiles())
+        assert count(topology, spark.table(name)) == ROWS
+    finally:
+        spark.sql(f"drop table if exists {name}")
+    assert topology.counters()["acked"] == ROWS
 
 
 def test_a_batch_fails_where_its_function_goes_on_without_rows_that_may_be_in_the_sink(
