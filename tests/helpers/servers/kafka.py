@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from acker.embedded.server import free_port
 from acker.kafka.partitions import answer_to, committed_offsets
 from tests.helpers.servers.jars import NO_MAVEN, fetch
 
-KAFKA, CONNECTOR = "4.1.1", "4.2.0"
+KAFKA, CONNECTOR, CONNECTOR_OF_LAKE = "4.1.1", "4.2.0", "4.1.1"
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -195,11 +196,15 @@ def jars() -> Path | None:
     return fetch(f"kafka-{KAFKA}", f"org.apache.kafka:kafka_2.13:{KAFKA}")
 
 
-def connector() -> list[Path] | None:
-    """The jars of Spark's connector, which Spark itself does not have; None as in `jars`."""
+def connector(release: str = "") -> list[Path] | None:
+    """The jars of Spark's connector, which Spark itself does not have; None as in `jars`.
+
+    release: Of the connector; by default the one for the Spark of this environment.
+    """
+    release = release or (CONNECTOR_OF_LAKE if version("pyspark").startswith("4.1.") else CONNECTOR)
     artifact = "spark-sql-kafka-0-10_2.13"
     only = f"{artifact},spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
-    folder = fetch(f"spark-kafka-{CONNECTOR}", f"org.apache.spark:{artifact}:{CONNECTOR}", only=only)
+    folder = fetch(f"spark-kafka-{release}", f"org.apache.spark:{artifact}:{release}", only=only)
     return None if folder is None else sorted(folder.iterdir())
 
 
