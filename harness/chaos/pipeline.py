@@ -6,6 +6,7 @@ the kernel ties them, so this is for one thread.
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -149,6 +150,7 @@ class Pipeline:
         stack.callback(self.rival.close)
         self.port = free_port()
         self._home = _spark_home(directory)
+        self._java = _java_home(directory, self._home)
         self._rate = rate
         self.source = Supervised("source", lambda n: self._source(source, n))
         self.split = Supervised(
@@ -249,6 +251,7 @@ class Pipeline:
         ]  # fmt: skip
         return self._start(
             name, number, url, command,
+            JAVA_HOME=str(self._java),
             PYSPARK_PYTHON=sys.executable,
             PYSPARK_SUBMIT_ARGS=f"{submit} pyspark-shell",
             SPARK_HOME=str(self._home),
@@ -267,6 +270,19 @@ def _spark_home(directory: Path) -> Path:
         if entry.name != "work":
             (home / entry.name).symlink_to(entry)
     return home
+
+
+def _java_home(directory: Path, home: Path) -> Path:
+    """A Java that takes Spark's classes from where pyspark is: an archive of them fits no links to them."""
+    java = directory / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    links, installed = shlex.quote(str(home)), shlex.quote(str(Path(pyspark.__file__).parent))
+    java.write_text(
+        f"#!/usr/bin/env bash\nlinks={links} installed={installed}\n"
+        f'exec {shlex.quote(str(ensure_java().home / "bin" / "java"))} "${{@//"$links"/"$installed"}}"\n'
+    )
+    java.chmod(0o755)
+    return java.parent.parent
 
 
 @contextmanager

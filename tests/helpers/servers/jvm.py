@@ -18,9 +18,14 @@ On their standard output, which Spark's own scripts read, they do not even say t
 _JOB = """
 from pyspark.sql import SparkSession
 session = SparkSession.builder.getOrCreate()
+
+def work(batch, number):
+    batch.groupBy("value").count().collect()
+    texts = batch.selectExpr("cast(value as string) as text")
+    texts.mapInArrow(lambda rows: rows, "text string").collect()
+
 rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-batches = rows.writeStream.foreachBatch(lambda batch, number: batch.groupBy("value").count().collect())
-batches.trigger(availableNow=True).start().awaitTermination()
+rows.writeStream.foreachBatch(work).trigger(availableNow=True).start().awaitTermination()
 session.stop()
 """
 
