@@ -14,6 +14,7 @@ from acker.ledger import ids
 from acker.ledger.calls import scripts as ledger_lua
 from acker.ledger.calls.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.outcomes import unconfirmed
 from acker.ledger.outcomes.outcomes import Entry, SlabOutcome
 from acker.ledger.slabs import sections, slabs
 from acker.ledger.slabs.causes import Cause
@@ -146,25 +147,14 @@ def indexes_of(mask: bytes) -> Ids:
 
 def there(core: Core, entries: Sequence[Entry]) -> Operation[bool]:
     """Return True if the store still has the outcomes; a store that was rolled back may have lost them."""
-    return all((yield looks(core, entries)))
-
-
-def looks(core: Core, entries: Sequence[Entry]) -> list[Request]:
-    """Returns requests whose reply is 1 if the store still has the outcomes of a shard, otherwise 0."""
-    by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
-    for entry in entries:
-        by_shard.setdefault(entry.confirmation.shard, []).append(
-            (entry.confirmation.id, entry.confirmation.digest)
-        )
-    return [
-        ledger_lua.check_outcomes(core.shards[shard].outcomes(SPOUT), own) for shard, own in by_shard.items()
-    ]
+    return all((yield unconfirmed.checks(core, SPOUT, entries)))
 
 
 def looks_of(core: Core, entries: Sequence[Entry], groups: Sequence[Arrived]) -> list[Request]:
-    """Returns the requests of `looks` for the outcomes of some groups."""
+    """Returns requests whose reply is 1 if the store still has outcomes of some groups, otherwise 0."""
     shards = {ids.shard_of(one.slab, core.config.ackers) for one in groups}
-    return looks(core, [entry for entry in entries if entry.confirmation.shard in shards])
+    own = [entry for entry in entries if entry.confirmation.shard in shards]
+    return unconfirmed.checks(core, SPOUT, own)
 
 
 def noted(core: Core, entries: Sequence[Entry], groups: Sequence[Arrived]) -> Operation[list[Reply] | None]:

@@ -15,8 +15,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.errors import ValidationError
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
-from acker.ledger.calls.scripts import check_outcomes
-from acker.ledger.outcomes import outcomes
+from acker.ledger.outcomes import outcomes, unconfirmed
 from acker.ledger.outcomes.outcomes import Entry
 from acker.ledger.slabs import sections
 from acker.ledger.user_functions.undone import undone
@@ -45,7 +44,6 @@ ENTRY_TREES = 20
 """The least number of trees that an entry counts as, because a small entry costs as much."""
 STEP_LOOK = 20_000
 """Entries of outcomes after which a step reads no further ones, if some wait for their time."""
-_CHECKED = 500
 _UNREAD_WAIT = 0.5
 """Seconds until outcomes whose rows are to be read again are looked at once more."""
 
@@ -154,7 +152,9 @@ def step(
         settled = Settled(spout, places, unreadable=tuple(sorted(unreadable)))
         work = Commit(tuple(staged_replays.staged), tuple(staged_replays.roots), settled=settled)
         staged = taken if wanted else [entry for entry in taken if entry.status != "acked"]
-        at_hand = staged_replays.at_hand(_unsettled(core, spout, staged), settling)
+        # No other settler has confirmed the outcomes since they were read: a node of a cluster may tell of
+        # them before another node tells the number of the commit.
+        at_hand = staged_replays.at_hand(unconfirmed.checks(core, spout, staged), settling)
         if not (yield from commits.commit(core, writer_of(spout), number, work, at_hand=at_hand)):
             return Stepped()
     else:
@@ -181,23 +181,6 @@ def _begin(
         reading.begin()  # it has settled some of these outcomes
         entries = yield from reading.read()
     return number + 1, entries
-
-
-def _unsettled(core: Core, spout: str, entries: Sequence[Entry]) -> list[Request]:
-    """Conditions of a commit: no other settler has confirmed the outcomes since they were read.
-
-    A node of a cluster may tell of them before another node tells the number of the commit.
-    """
-    by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
-    for entry in entries:
-        by_shard.setdefault(entry.confirmation.shard, []).append(
-            (entry.confirmation.id, entry.confirmation.digest)
-        )
-    return [
-        check_outcomes(core.shards[shard].outcomes(spout), its[first : first + _CHECKED])
-        for shard, its in by_shard.items()
-        for first in range(0, len(its), _CHECKED)
-    ]
 
 
 def _read(
