@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import Outcome, Topology, cli
+from acker import Outcome, Topology
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
 from acker.inspect.operate.ticker_hooks import HOOKS
@@ -23,7 +23,7 @@ from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
 from tests.helpers.builders.tickers import running
-from tests.helpers.faces.cli import Acker, Run, good
+from tests.helpers.faces.cli import Acker, good, in_process
 from tests.helpers.servers.clusters import Cluster
 from tests.helpers.servers.new_server import NewServer
 from tests.helpers.servers.servers import KINDS, binary, wait_until
@@ -37,16 +37,7 @@ TIMEOUT = 2.0
 @pytest.fixture
 def acker(capsys: pytest.CaptureFixture[str]) -> Acker:
     """Runs `acker` in this process, on the store that ACKER_URL names."""
-
-    def run(*arguments: object) -> Run:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return Run(end.value.code, shown.out, shown.err)
-
-    return run
+    return in_process(capsys)
 
 
 def copy_file(server: EmbeddedServer, to: Path) -> None:

@@ -5,8 +5,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import typer
 
+from acker import cli
 from acker.cli.app import app
 from acker.ledger import ids
 from acker.ledger.client import Ledger
@@ -23,6 +25,20 @@ class Run:
 
 
 Acker = Callable[..., Run]
+
+
+def in_process(capsys: pytest.CaptureFixture[str]) -> Acker:
+    """Runs `acker` in this process, on the store that ACKER_URL names."""
+
+    def run(*arguments: object) -> Run:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return Run(end.value.code, shown.out, shown.err)
+
+    return run
 
 
 def track(ledger: Ledger, *message_ids: bytes | str) -> Ids:

@@ -9,8 +9,7 @@ import redis
 
 from acker.errors import StoreUnavailable, ValidationError
 from acker.ledger.calls.core import Core
-from acker.ledger.client import Ledger, open_ledger
-from acker.store.client import Store
+from acker.ledger.client import Ledger
 from acker.store.operation import Operation
 from acker.streams.commits import publishing
 from acker.streams.dead_letters import dead_letters
@@ -27,21 +26,6 @@ from tests.helpers.builders.rereading import Source, unread, write
 from tests.helpers.faults.cuts import script_by_script
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.servers.servers import wait_until
-
-
-@pytest.fixture
-def ledger(url: str) -> Ledger:
-    return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
-
-
-@pytest.fixture
-def source() -> Source:
-    return Source(lines(1250))
-
-
-@pytest.fixture
-def reader(ledger: Ledger, source: Source) -> Rereader:
-    return Rereader(ledger, "s", source)
 
 
 def test_what_fails_is_read_again_and_buried_with_its_row(

@@ -12,7 +12,6 @@ from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings.topologies import REMEMBERED, read_marks
 from acker.lines.scripts import forget_names
-from acker.store.client import Store
 from acker.store.function_keys import named
 from acker.store.operation import Operation
 from acker.streams.sources import roots
@@ -23,21 +22,6 @@ from acker.streams.spouts.rereading import Rereader
 from tests.helpers.builders.kept_rows import consume, fail, lines
 from tests.helpers.builders.rereading import Source, unread, write
 from tests.helpers.faults.set_backs import moment, set_back
-
-
-@pytest.fixture
-def ledger(url: str) -> Ledger:
-    return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
-
-
-@pytest.fixture
-def source() -> Source:
-    return Source(lines(1250))
-
-
-@pytest.fixture
-def reader(ledger: Ledger, source: Source) -> Rereader:
-    return Rereader(ledger, "s", source)
 
 
 def retire_function(ledger: Ledger) -> None:
