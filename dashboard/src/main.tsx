@@ -7,6 +7,8 @@ import { Layout } from "./components/page/Layout";
 import "./style.css";
 import "./views/charts/charts.css";
 import "./views/graph/graph.css";
+import "./views/overview/overview.css";
+import "./views/topology/topology.css";
 import { ActivityView } from "./views/activity/ActivityView";
 import { Broken } from "./views/Broken";
 import { Call } from "./views/functions/Call";

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from api.asgi.dashboard import prepare
 from docs.screenshots import ARGUMENTS
 from tests.helpers.builders.ledgers import Trees
 from tests.helpers.faces.api import serving
-from tests.helpers.faces.browser import HOSTILE, NewPage, World, bury
+from tests.helpers.faces.browser import HOSTILE, Axe, NewPage, World, bury
 
 REASONS = ("no such word", "bad encoding: expected UTF-8", "<img src=x onerror=alert(1)> is no word")
 _BEAT = 0.1
@@ -153,15 +153,17 @@ def new_page(browser: Browser, world: World) -> Iterator[NewPage]:
 
 
 @pytest.fixture(scope="package")
-def axe(dashboard: None) -> Callable[[Page], list[str]]:
-    """The faults that axe-core finds in a page."""
+def axe(dashboard: None) -> Axe:
+    """The faults that axe-core finds in a page, by all rules or by the named ones."""
     sources = ROOT / "dashboard"
     subprocess.run([sys.executable, sources / "build.py", "install"], check=True)
     source = (sources / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
-    def violations(page: Page) -> list[str]:
-        page.evaluate(source)
-        found = page.evaluate("axe.run().then(({violations}) => violations)")
+    def violations(page: Page, *rules: str) -> list[str]:
+        if not page.evaluate("'axe' in window"):
+            page.evaluate(source)
+        run = "rules => axe.run(document, rules.length ? { runOnly: rules } : {}).then(of => of.violations)"
+        found = page.evaluate(run, rules)
         return [f"{one['id']}: {[node['html'][:200] for node in one['nodes'][:3]]}" for one in found]
 
     return violations

@@ -79,9 +79,10 @@ def test_a_graph_is_drawn_and_shows_and_names_where_it_is_worst(
     expect(last).to_contain_text("needs a look")
     expect(page.locator(".part.worst")).to_have_count(1)
     expect(page.locator(".edge-label.worst")).to_contain_text("oldest ")
-    expect(page.locator(".worst-line")).to_contain_text(
+    expect(page.locator("[data-trouble=behind]")).to_contain_text(
         f"200 rows of stream stream-{steps - 1} wait for step-{steps - 1}, the oldest for "
     )
+    expect(page.locator(".worst-line")).to_have_text(f"▲ At step step-{steps - 1}")
     expect(node(page, "step:step-0")).to_contain_text("12 failed")
     # Until the drawing is made anew, figures that have just come may make a part wider.
     page.wait_for_function("""() => {

@@ -56,7 +56,7 @@ def test_trouble_that_comes_up_is_reported_and_moves_nothing(new_page: NewPage, 
     reported = page.locator("[data-trouble=nearly-full]")
     expect(reported).to_contain_text("A shard holds 95% of what it may. Since ")
     expect(reported).to_contain_text("Look for a spout that does not confirm, or for slow bolts.")
-    expect(page.get_by_role("link", name="A shard holds 95% of what it may")).to_be_visible()
+    expect(reported.get_by_role("link", name="Trees in flight")).to_be_visible()
     assert moves(page) == []
 
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 import redis
 from playwright.sync_api import Page, expect
 
@@ -19,20 +18,6 @@ from tests.helpers.builders.ledgers import Trees
 from tests.helpers.builders.streaming import emit, take
 from tests.helpers.faces.browser import HOSTILE, NewPage, World, bury, number, total, wait_until_complete
 from tests.helpers.servers.servers import wait_until
-
-VIEWS = {
-    "overview": "/",
-    "charts": "/t/words",
-    "trees": "/t/still/trees",
-    "in streams": "/t/words/stuck",
-    "outcomes": "/t/words/outcomes",
-    "causes": "/t/words/outcomes?view=causes",
-    "dead letters": "/t/letters/dead-letters",
-    "activity": "/t/letters/activity",
-    "lines": "/t/words/lines",
-    "functions": "/functions",
-    "nothing": "/nothing",
-}
 
 
 def test_the_overview_has_a_line_for_each_topology_the_ill_ones_first(new_page: NewPage) -> None:
@@ -292,23 +277,6 @@ def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_w
     ledger.run(remove("places", force=True))
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_wrong_with_any_view(
-    new_page: NewPage, world: World, axe: Callable[[Page], list[str]], theme: str
-) -> None:
-    page = new_page("/", color_scheme=theme)
-    for name, path in VIEWS.items():
-        page.goto(world.address + path)
-        expect(page.locator("h1")).to_be_visible()
-        expect(page.get_by_text("Loading")).to_have_count(0)
-        assert axe(page) == [], name
-    page.goto(world.address + "/t/still/trees?spout=lines")
-    page.get_by_label("Select all on this page").check()
-    page.get_by_role("button", name="Fail").click()
-    expect(page.get_by_role("dialog")).to_be_visible()
-    assert axe(page) == []
-
-
 def test_dead_letters_of_long_reasons_stay_within_their_cells(new_page: NewPage, world: World) -> None:
     ledger = world.ledger("reasons", ackers=1)
     try:
@@ -330,18 +298,6 @@ def test_dead_letters_of_long_reasons_stay_within_their_cells(new_page: NewPage,
         assert summary.evaluate(lines) < 2
     finally:
         ledger.run(remove("reasons", force=True))
-
-
-def test_views_fit_a_phone(new_page: NewPage, world: World, axe: Callable[[Page], list[str]]) -> None:
-    page = new_page("/", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    for name, path in VIEWS.items():
-        page.goto(world.address + path)
-        expect(page.locator("h1")).to_be_visible()
-        expect(page.get_by_text("Loading")).to_have_count(0)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
-        for tab in page.locator("header nav .active").all():
-            expect(tab).to_be_in_viewport(ratio=0.9)
-        assert axe(page) == [], name
 
 
 def test_the_theme_follows_the_system_until_it_is_chosen_by_hand(new_page: NewPage) -> None:

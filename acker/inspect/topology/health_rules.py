@@ -246,7 +246,7 @@ def _paused(facts: Facts, _: float) -> Finding | None:
         return Finding(f"{halves[0].text}: other parts take its tracks", lasts, place=place)
     text = f"spouts {', '.join(pause.spout for pause in paused)} are paused"
     if len(paused) == 1:
-        text = replace(paused[0], by="", reason="").text
+        text = replace(paused[0], by="", reason="", since=None).text
     authors = ", ".join(dict.fromkeys(pause.by for pause in paused))
     reasons = "; ".join(dict.fromkeys(pause.reason for pause in paused if pause.reason))
     return Finding(text, lasts, place=place, mute=Mute(authors, reasons, None))

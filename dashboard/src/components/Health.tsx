@@ -1,6 +1,7 @@
 import { Link } from "react-router";
 import type { Schemas } from "../api/client";
-import { capital, compact, count, duration, instant, percent } from "../lib/format";
+import { useNow } from "../hooks/now";
+import { brief, capital, compact, count, duration, instant, percent } from "../lib/format";
 import { printable } from "../lib/text";
 
 type Health = Schemas["Health"];
@@ -30,26 +31,34 @@ export function HealthBadge({ health, known }: { health: Health; known: boolean 
   );
 }
 
-/** What needs a human: in words, and unless it is to be brief, since when, and what to do. Then what is muted. */
-export function Troubles({ health, brief = false }: { health: Judged; brief?: boolean }) {
+/** Troubles, each with since when, and what to do. Then what is muted. */
+export function Troubles({ health }: { health: Judged }) {
+  const now = useNow();
   return (
     <>
-      <TroubleList health={health} brief={brief} />
+      {health.troubles.length > 0 && (
+        <ul className="troubles" aria-label="What needs a look">
+          {health.troubles.map((trouble) => (
+            <li key={trouble.code} data-trouble={trouble.code} className={trouble.severity}>
+              <span aria-hidden="true">▲</span>{" "}
+              <span>
+                {capital(trouble.text)}.{" "}
+                <span className="advice">
+                  <Since since={trouble.since} now={now} /> {compared(trouble)}
+                  {trouble.advice}
+                </span>
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
       {health.muted.length > 0 && (
         <ul className="muted" aria-label="Muted">
           {health.muted.map((one) => (
             <li key={one.code} data-muted={one.code}>
               <span aria-hidden="true">◌</span>{" "}
               <span>
-                {capital(one.text)}. {one.code === "paused" ? "Paused" : "Muted"}
-                {one.by && ` by ${printable(one.by)}`}
-                {one.until !== null && (
-                  <>
-                    {" "}
-                    until <time dateTime={one.until}>{instant(one.until)}</time>
-                  </>
-                )}
-                {one.reason && `: ${printable(one.reason)}`}.
+                <MutedWords of={one} />
               </span>
             </li>
           ))}
@@ -59,49 +68,38 @@ export function Troubles({ health, brief = false }: { health: Judged; brief?: bo
   );
 }
 
+/** What a muted trouble would say, and who has muted it, until when and why. */
+export function MutedWords({ of }: { of: Schemas["Muted"] }) {
+  return (
+    <>
+      {capital(of.text)}. {of.code === "paused" ? "Paused" : "Muted"}
+      {of.by && ` by ${printable(of.by)}`}
+      {of.until !== null && (
+        <>
+          {" "}
+          until <time dateTime={of.until}>{instant(of.until)}</time>
+        </>
+      )}
+      {of.reason && `: ${printable(of.reason)}`}.
+    </>
+  );
+}
+
+/** Since when, and how long that is. */
+export function Since({ since, now }: { since: string | null; now: number }) {
+  if (since === null) return null;
+  return (
+    <>
+      Since <time dateTime={since}>{instant(since)}</time>, for{" "}
+      {brief(Math.max(0, (now - Date.parse(since)) / 1000))}.
+    </>
+  );
+}
+
 /** What a rule has judged, beside its threshold. */
-function compared({ threshold, limit, value }: Health["troubles"][number]): string {
+export function compared({ threshold, limit, value }: Health["troubles"][number]): string {
   if (threshold === null || limit === null || value === null) return "";
   return `Threshold ${threshold}: ${compact(limit)}, and it is ${compact(value)}. `;
-}
-
-function TroubleList({ health, brief }: { health: Judged; brief: boolean }) {
-  if (health.troubles.length === 0) return null;
-  return (
-    <ul className="troubles" aria-label="What needs a look">
-      {health.troubles.map((trouble) => (
-        <li key={trouble.code} data-trouble={trouble.code} className={trouble.severity}>
-          <span aria-hidden="true">▲</span>{" "}
-          <span>
-            {capital(trouble.text)}.{" "}
-            {!brief && (
-              <span className="advice">
-                {trouble.since !== null && (
-                  <>
-                    Since <time dateTime={trouble.since}>{instant(trouble.since)}</time>.{" "}
-                  </>
-                )}
-                {compared(trouble)}
-                {trouble.advice}
-              </span>
-            )}
-          </span>
-        </li>
-      ))}
-    </ul>
-  );
-}
-
-/** The first trouble on one line, which leads to all of them. */
-export function TroubleLine({ health }: { health: Health }) {
-  const [first, ...others] = health.troubles;
-  if (first === undefined) return null;
-  return (
-    <a className="trouble-line" href="#health" title={first.text}>
-      {capital(first.text)}
-      {others.length > 0 && `, and ${others.length} more`}
-    </a>
-  );
 }
 
 /** How full something is, as a bar and in per cent. */
@@ -138,17 +136,17 @@ export function Vitals({ of, known }: { of: Schemas["TopologySummary"]; known: b
       </div>
       <div>
         <dt>Drain backlog</dt>
-        <dd>{of.backlog === 0 ? "none" : `${of.backlog} rotations`}</dd>
+        <dd>{of.backlog === 0 ? <None /> : `${of.backlog} rotations`}</dd>
       </div>
       <div>
         <dt>Rows behind</dt>
-        <dd>{of.rows_behind === 0 ? "none" : count(of.rows_behind)}</dd>
+        <dd>{of.rows_behind === 0 ? <None /> : count(of.rows_behind)}</dd>
       </div>
       <div>
         <dt>Dead letters</dt>
         <dd>
           {of.dead_letters === 0 ? (
-            "none"
+            <None />
           ) : (
             <Link to={`/t/${of.topology}/dead-letters`}>{count(of.dead_letters)}</Link>
           )}
@@ -156,4 +154,9 @@ export function Vitals({ of, known }: { of: Schemas["TopologySummary"]; known: b
       </div>
     </dl>
   );
+}
+
+/** Steps back: there is nothing to see. */
+function None() {
+  return <span className="faint">none</span>;
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { inWords, place, worst } from "./triage";
+import { inWords, place, pressed, worst } from "./triage";
 
 test("the counts are words, the worst first, without what is zero", () => {
   expect(inWords({ critical: 3, look: 19, muted: 1, well: 1183 })).toBe(
@@ -12,5 +12,7 @@ test("the counts are words, the worst first, without what is zero", () => {
 
 test("a trouble leads to where it is seen", () => {
   expect(place("words", "failing")).toEqual({ to: "/t/words/outcomes?status=failed", words: "Failures" });
-  expect(place("words", "slow")).toEqual({ to: "/t/words", words: "Its page" });
+  expect(place("words", "silent")).toEqual({ to: "/t/words", words: "Its page" });
+  expect(pressed("words", { code: "silent" })).toBeNull();
+  expect(pressed("words", { code: "slow" })?.to).toBe("/t/words/trees");
 });

@@ -31,6 +31,9 @@ const PLACES: Partial<Record<Trouble["code"], [string, string]>> = {
   "nearly-full": ["/trees", "Trees in flight"],
   failing: ["/outcomes?status=failed", "Failures"],
   expiring: ["/outcomes?status=expired", "Expirations"],
+  slow: ["/trees", "Trees in flight"],
+  "no-spout": ["/outcomes", "Failures"],
+  unsent: ["/dead-letters", "Dead letters"],
   "no-bolt": ["/stuck", "In streams"],
   behind: ["/stuck", "In streams"],
   "dead-letters": ["/dead-letters", "Dead letters"],
@@ -41,4 +44,12 @@ const PLACES: Partial<Record<Trouble["code"], [string, string]>> = {
 export function place(topology: string, code: Trouble["code"]): { to: string; words: string } {
   const [path, words] = PLACES[code] ?? ["", "Its page"];
   return { to: `/t/${topology}${path}`, words };
+}
+
+/** What to press at a trouble on the topology's own page: null where all that is to be seen is on it. */
+export function pressed(
+  topology: string,
+  { code }: Pick<Trouble, "code">,
+): { to: string; words: string } | null {
+  return code in PLACES ? place(topology, code) : null;
 }

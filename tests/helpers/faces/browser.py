@@ -17,6 +17,7 @@ HOSTILE = (b"<script>window.hacked=1</script>", b"\xff\x00bytes", "gpj\u202eexe.
 
 
 NewPage = Callable[..., Page]
+Axe = Callable[..., list[str]]
 
 
 @dataclass

@@ -40,10 +40,16 @@ export function Layout() {
     if (shown ?? pathname !== "/") document.title = shown ? `${shown} · acker` : "acker";
   }, [pathname, topology, name]);
   useEffect(() => {
-    // On a phone the tabs are wider than the window: the one that is lit is to be seen.
-    const lit = views.current?.querySelector<HTMLElement>("[aria-current=page]");
-    if (lit && views.current)
-      views.current.scrollLeft = lit.offsetLeft - (views.current.clientWidth - lit.offsetWidth) / 2;
+    // On a phone the tabs are wider than the window: the one that is lit is to be seen, however it is turned.
+    const tabs = views.current;
+    if (tabs === null) return;
+    const show = () => {
+      const lit = tabs.querySelector<HTMLElement>("[aria-current=page]");
+      if (lit) tabs.scrollLeft = lit.offsetLeft - (tabs.clientWidth - lit.offsetWidth) / 2;
+    };
+    const turned = new ResizeObserver(show);
+    turned.observe(tabs);
+    return () => turned.disconnect();
   }, [pathname]);
   return (
     <>

@@ -32,13 +32,33 @@ export const ACTIONS = [
 
 /** Characters after which the service cuts a value of a target; the last one is "…" then. */
 const CUT = 300;
+/** Characters of what a write named, in a sentence. */
+const SHOWN = 60;
 
 const PAST: Record<string, string> = {
   replay: "replayed",
   discard: "discarded",
   fail: "failed",
   reset: "reset",
+  configure: "changed settings",
+  "set-thresholds": "set thresholds",
+  mute: "muted",
+  unmute: "unmuted",
+  create: "created the topology",
+  "pause-spout": "paused",
+  "resume-spout": "resumed",
+  "remove-spout": "removed",
+  "declare-subscription": "declared",
+  "rename-subscription": "renamed",
+  "remove-subscription": "removed",
+  "give-back": "gave back",
+  "rotate-keys": "rotated keys",
+  "cancel-call": "cancelled",
+  mark: "set a mark",
 };
+
+/** Writes that are told by how many they changed; of others it is told what they named. */
+const COUNTED: readonly string[] = ["replay", "discard", "fail", "reset"];
 
 /** What a write was done to, in a line: the values that it named. */
 export function target({ target: named }: Activity): string {
@@ -78,11 +98,12 @@ export function isOfGroup({ target: named }: Activity, group: Group): boolean {
 /** In a sentence: "ann replayed 495 of this cause 3 min ago". */
 export function inWords(one: Activity, now: number, what = ""): string {
   const age = brief(Math.max(0, (now - Date.parse(one.at)) / 1000));
-  const done = `${author(one)} ${PAST[one.action] ?? one.action} ${count(one.count)}`;
+  const named = COUNTED.includes(one.action) ? count(one.count) : cut(target(one), SHOWN);
+  const done = `${author(one)} ${PAST[one.action] ?? one.action} ${named}`.trimEnd();
   return `${done}${what === "" ? "," : ` ${what}`} ${age} ago`;
 }
 
-function cut(text: string): string {
+function cut(text: string, most = CUT): string {
   const points = Array.from(text);
-  return points.length <= CUT ? text : `${points.slice(0, CUT - 1).join("")}…`;
+  return points.length <= most ? text : `${points.slice(0, most - 1).join("")}…`;
 }

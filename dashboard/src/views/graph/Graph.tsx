@@ -83,7 +83,7 @@ function Frame({ of, topology }: { of: Seen; topology: string }) {
   );
 }
 
-/** What most needs a look. It is said once for each node, and not with each second that it waits longer. */
+/** Where the worst trouble is, which stands above. It is said once for each node. */
 function Worst({ of, chosen, to }: { of: Seen; chosen: string; to: (id: string) => string }) {
   const { nodes, worst } = of.graph;
   const node = nodes.find(({ id }) => id === worst?.node);
@@ -95,11 +95,11 @@ function Worst({ of, chosen, to }: { of: Seen; chosen: string; to: (id: string) 
         ) : (
           <>
             <span aria-hidden="true">▲</span>{" "}
-            {worst.node === null ? (
-              worst.text
+            {worst.node === null || node === undefined ? (
+              "It concerns the topology as a whole, not one step."
             ) : (
               <Link to={worst.node === chosen ? "" : to(worst.node)} replace>
-                {worst.text}
+                At {node.kind} {title(node)}
               </Link>
             )}
           </>

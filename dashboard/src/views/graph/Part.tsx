@@ -39,12 +39,13 @@ export function GraphPart({
       <span className="name">
         <GraphMark kind={node.kind} /> <b title={title(node)}>{title(node)}</b>{" "}
         <span className="kind">{node.kind}</span>
+        {worst && (
+          <span className="flag">
+            {" "}
+            <span aria-hidden="true">▲</span> <span className="said">needs a look</span>
+          </span>
+        )}
       </span>
-      {worst && (
-        <span className="flag">
-          <span aria-hidden="true">▲</span> <span className="said">needs a look</span>
-        </span>
-      )}
       <span className="figures-line">
         {figures(of, node).map(({ kind, text }) => (
           <span key={kind} className={`colour-${kind}`}>

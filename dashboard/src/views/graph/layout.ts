@@ -14,6 +14,8 @@ const WIDTH: Record<Node["kind"], number> = { spout: 152, step: 152, stream: 126
 const LETTER = 8.4;
 const WIDE_LETTER = 13.5;
 const BESIDE = 60;
+/** Pixels of a name that stands on one line; a longer one has two. */
+const ONE_LINE = 130;
 /** Of what is read, which has words above and below its line. */
 const LABEL = { width: 76, height: 44 };
 
@@ -82,7 +84,7 @@ function wide(node: Node): number {
   const name = title(node);
   const widest = (name.match(/[A-Zmw]/g) ?? []).length;
   const length = widest * WIDE_LETTER + (name.length - widest) * LETTER;
-  return Math.max(WIDTH[node.kind], Math.ceil(length / 2) + BESIDE);
+  return Math.max(WIDTH[node.kind], Math.ceil(length <= ONE_LINE ? length : length / 2) + BESIDE);
 }
 
 /** The points of an edge that begins and ends in the middle of a side, unless it leads back. */

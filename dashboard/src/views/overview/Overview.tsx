@@ -3,7 +3,7 @@ import { Link } from "react-router";
 import type { Schemas } from "../../api/client";
 import { statsQuery } from "../../api/history";
 import { topologiesQuery } from "../../api/queries";
-import { HealthBadge } from "../../components/Health";
+import { HealthBadge, MutedWords } from "../../components/Health";
 import { Mark, type Kind } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
 import { Pager } from "../../components/table/Pager";
@@ -132,9 +132,17 @@ function TopologyRow({
         <Link to={`/t/${of.topology}`}>{of.topology}</Link>
       </h2>
       <HealthBadge health={of.health} known={known} />
-      {worst === undefined ? (
-        <Passing of={of} refresh={refresh} muted={inShort(muted)} />
-      ) : (
+      {worst === undefined && muted === undefined && <Passing of={of} refresh={refresh} />}
+      {worst === undefined && muted !== undefined && (
+        <>
+          <p className="what faint">
+            <MutedWords of={muted} />
+          </p>
+          <Since since={muted.since} at={at} />
+          <Look to={`/t/${of.topology}`} words="Its page" />
+        </>
+      )}
+      {worst !== undefined && (
         <>
           <p className="what" title={of.health.troubles.map(({ text }) => `${capital(text)}.`).join("\n")}>
             {capital(worst.text)}.{others.length > 0 && ` And ${others.length} more.`}
@@ -145,12 +153,6 @@ function TopologyRow({
       )}
     </article>
   );
-}
-
-/** What is muted, in a line; a paused spout says so itself. */
-function inShort(muted: Schemas["Muted"] | undefined): string {
-  if (muted === undefined) return "";
-  return muted.code === "paused" ? capital(muted.text) : `Muted: ${muted.text}`;
 }
 
 function Since({ since, at }: { since: string | null; at: number }) {
@@ -171,7 +173,7 @@ function Look({ to, words }: { to: string; words: string }) {
 }
 
 /** What passes through a topology that needs nobody. Its line is read when it comes into view. */
-function Passing({ of, refresh, muted }: { of: Summary; refresh: Refresh; muted: string }) {
+function Passing({ of, refresh }: { of: Summary; refresh: Refresh }) {
   const [line, seen] = useSeen<HTMLDivElement>();
   const stats = useQuery({
     ...statsQuery(of.topology, LATEST, SPARKLINE_SECONDS),
@@ -192,7 +194,6 @@ function Passing({ of, refresh, muted }: { of: Summary; refresh: Refresh; muted:
         <Figure kind="pending" label="in flight" value={of.pending} />
         <Figure kind="failed" label="failed" value={of.counters.failed} />
       </dl>
-      {muted !== "" && <p className="what faint">{muted}.</p>}
     </>
   );
 }

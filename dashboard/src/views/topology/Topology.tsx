@@ -2,13 +2,14 @@ import { useQuery } from "@tanstack/react-query";
 import { useParams } from "react-router";
 import type { Schemas } from "../../api/client";
 import { topologyQuery } from "../../api/queries";
-import { HealthBadge, TroubleLine, Troubles, Vitals } from "../../components/Health";
+import { HealthBadge, Troubles, Vitals } from "../../components/Health";
 import { Loaded } from "../../components/Notice";
 import { RefreshControl } from "../../components/page/RefreshControl";
 import { useRefresh } from "../../hooks/refresh";
 import { compact, count, duration } from "../../lib/format";
 import { History } from "../charts/History";
 import { Graph } from "../graph/Graph";
+import { Headline } from "./Headline";
 import { Parts } from "./Parts";
 import { Removal } from "./Removal";
 
@@ -20,18 +21,15 @@ export function Topology() {
     ...topologyQuery(topology),
     refetchInterval: refresh.interval,
   });
+  const rest = state.data && behindTheWorst(state.data.health);
   return (
     <>
       <div className="title">
         <h1>{topology}</h1>
-        {state.data && (
-          <>
-            <HealthBadge health={state.data.health} known={state.error === null} />
-            <TroubleLine health={state.data.health} />
-          </>
-        )}
+        {state.data && <HealthBadge health={state.data.health} known={state.error === null} />}
         <RefreshControl refresh={refresh} updatedAt={state.dataUpdatedAt} error={state.error} />
       </div>
+      {state.data && <Headline topology={topology} health={state.data.health} known={state.error === null} />}
       {(state.data !== undefined || state.errorUpdatedAt === 0) && (
         <Graph topology={topology} refresh={refresh} />
       )}
@@ -43,15 +41,20 @@ export function Topology() {
       )}
       {state.data && <Parts of={state.data} />}
       {/* At the end, so that nothing moves when one comes up. */}
-      {state.data && state.data.health.troubles.length + state.data.health.muted.length > 0 && (
+      {rest && rest.troubles.length + rest.muted.length > 0 && (
         <section id="health" aria-labelledby="health-title">
-          <h2 id="health-title">What needs a look</h2>
-          <Troubles health={state.data.health} />
+          <h2 id="health-title">What else needs a look</h2>
+          <Troubles health={rest} />
         </section>
       )}
       {state.data && <Removal of={state.data} />}
     </>
   );
+}
+
+/** What a headline does not say: all but the worst trouble, or all that is muted but one. */
+function behindTheWorst({ troubles, muted }: Schemas["Health"]) {
+  return { troubles: troubles.slice(1), muted: troubles.length > 0 ? muted : muted.slice(1) };
 }
 
 function Summary({ of, known }: { of: Schemas["TopologyState"]; known: boolean }) {
