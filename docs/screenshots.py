@@ -1,15 +1,14 @@
 """Takes the screenshots of docs/: each view, light and dark, wide and as on a phone.
 
-    uv run python docs/screenshots.py                                    starts a demo, and ends it afterwards
-    uv run python docs/screenshots.py http://127.0.0.1:8080 TOPOLOGY     pictures of a running service
-    uv run python docs/screenshots.py functions                          pictures of lines and functions only
+    uv run python docs/screenshots.py             all pictures
+    uv run python docs/screenshots.py incident    the incident alone
+    uv run python docs/screenshots.py functions   lines and functions alone
 
-Lines and functions have a store of their own, where a request and a call stay half done. A service with
-tokens gets the one of ACKER_TOKEN. It needs a Chromium on this machine.
+Most show the incident of examples/incident.py. Lines and functions have a store of their own, where a request
+and a call stay half done. It needs a Chromium on this machine.
 """
 
 import base64
-import json
 import os
 import random
 import re
@@ -19,7 +18,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,15 +34,17 @@ from acker.ledger.client import Ledger
 from acker.lines import Gather, Line
 from acker.lines import Out as Emitted
 from acker.streams import SpoutOptions, Stream, StreamSpout
+from examples import incident
 from examples.reach import Distinct, Sum
 
 DIRECTORY = Path(__file__).parent / "screenshots"
 VIEWS = {
     "overview": "/",
-    "charts": "/t/{topology}",
-    "trees": "/t/{topology}/trees",
-    "failures": "/t/{topology}/outcomes",
-    "dead-letters": "/t/{topology}/dead-letters",
+    "charts": "/t/payments",
+    "trees": "/t/search/trees",
+    "failures": "/t/payments/outcomes?view=causes",
+    "dead-letters": "/t/letters/dead-letters",
+    "activity": "/t/backfill/activity",
 }
 FUNCTION_VIEWS = {
     "line": "/t/web/lines",
@@ -56,10 +56,8 @@ SIZES = {"": (1440, 900), "-phone": (390, 844)}
 THEMES = {"": "light", "-dark": "dark"}
 WHOLE = ("charts", "line", "request", "function", "call")
 """Views that are shown to their end: the others are lists."""
-DEMO = ["--lines", "0", "--max-spout-pending", "8000", "--poison-every", "1000"]
-"""Enough text to last, and so little in flight that it flows evenly."""
-SECONDS = 120
-"""Seconds for which the text flows before the pictures are taken."""
+SECONDS = 60
+"""Seconds for which records flow before the pictures are taken."""
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -80,17 +78,12 @@ _TO_WEBP = """async (png) => {
 }"""
 
 
-def main(address: str = "", topology: str = "") -> None:
-    """Writes a picture of each view, in each size and theme."""
-    if address.startswith("http"):
-        take({view: address + path.format(topology=topology) for view, path in VIEWS.items()})
-        return
-    if not address:
-        with demo() as (address, topology):
-            time.sleep(SECONDS)
-            main(address, topology)
-    with functions() as paths:
-        take(paths)
+def main(which: str = "") -> None:
+    """Writes a picture of each view, in each size and theme; of the incident's or the functions' alone."""
+    for name, views in (("incident", an_incident), ("functions", functions)):
+        if which in ("", name):
+            with views() as urls:
+                take(urls)
 
 
 def take(urls: Mapping[str, str]) -> None:
@@ -109,28 +102,20 @@ def take(urls: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def demo() -> Iterator[tuple[str, str]]:
-    """A demo whose lines flow: the address of its service, and its topology."""
-    command = [sys.executable, "-c", "from acker.cli import main; main()", "demo", *DEMO]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        address = ""
-        for line in process.stderr:
-            sys.stderr.write(line)
-            if found := re.search(r"dashboard (http://\S+)", line):
-                address = found[1]
-            if re.search(r" acked [1-9]", line):
-                break
-        else:
-            sys.exit("the demo has ended")
-        # It must not have to wait for anyone to read the rest.
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        with urllib.request.urlopen(f"{address}/api/v1/topologies") as answer:
-            yield address, json.load(answer)["topologies"][0]["topology"]
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait()
+def an_incident() -> Iterator[dict[str, str]]:
+    """The service of an incident whose records flow: the URLs of its views."""
+    with EmbeddedServer(append_only=False) as server:
+        incident.make(server.url)
+        with serve(server.url) as address:
+            incident.flow(server.url, SECONDS)
+            stop = threading.Event()
+            flowing = threading.Thread(target=incident.flow, args=(server.url, 3600.0, stop))
+            flowing.start()
+            try:
+                yield {view: address + path for view, path in VIEWS.items()}
+            finally:
+                stop.set()
+                flowing.join()
 
 
 @contextmanager
@@ -224,7 +209,10 @@ def serve(url: str) -> Iterator[str]:
         "--url",
         url,
     ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "ACKER_ENVIRONMENT": "production"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+    )
     assert process.stderr is not None
     try:
         for line in process.stderr:
@@ -247,8 +235,6 @@ def shoot(browser: Browser, url: str, view: str, size: str, theme: str) -> None:
         color_scheme="dark" if THEMES[theme] == "dark" else "light",
         reduced_motion="reduce",
     )
-    if token := os.environ.get("ACKER_TOKEN"):
-        context.add_init_script(f"sessionStorage.setItem('acker-token', {token!r})")
     page = context.new_page()
     page.goto(url)
     settle(page)

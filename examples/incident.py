@@ -9,6 +9,7 @@ another kind, and `ILL` says which, at what step and since when: try to find out
 
 import argparse
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,7 +20,8 @@ import pyarrow as pa
 from acker import Topology, TrackRejected, Tuple
 from acker.embedded import EmbeddedServer
 from acker.inspect import scripts
-from acker.inspect.operate import pauses
+from acker.inspect.operate import activity, pauses
+from acker.inspect.operate.activity import Action, Noting
 from acker.inspect.topology import health
 from acker.inspect.topology.pace import STEADY, Pace
 from acker.ledger.steps import step_registry
@@ -112,18 +114,18 @@ def well() -> Iterator[str]:
     return itertools.islice(names, TOPOLOGIES - len(ILL) - len(MUTED))
 
 
-def flow(url: str, seconds: float) -> None:
-    """Lets records flow through ten well topologies and through payments, a beat each second."""
+def flow(url: str, seconds: float, stop: threading.Event | None = None) -> None:
+    """Lets records flow through ten well topologies and payments, a beat each second, until `stop` is set."""
+    stop = stop or threading.Event()
     with ExitStack() as stack:
         names = itertools.islice(well(), 10)
         busy = [stack.enter_context(Topology(url, name)) for name in names]
         payments = stack.enter_context(Topology(url, "payments"))
         ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
+        while time.monotonic() < ends and not stop.wait(1.0):
             for number, topology in enumerate(busy):
                 _work(topology, 2 + 3 * number)
             _fail(payments, 10)
-            time.sleep(1.0)
 
 
 # The parts of the incident
@@ -217,12 +219,20 @@ def _mute(topology: Topology) -> None:
     core = topology.ledger.core
     reason = "the feed of yesterday is broken; a new one comes in the morning"
     topology.ledger.run(health.mute(core, "failing", by="ann", reason=reason, seconds=8 * 3600.0))
+    _wrote(topology, "ann", "mute", {"code": "failing"}, reason)
 
 
 def _pause(topology: Topology) -> None:
     """A spout that somebody has paused."""
     _work(topology, 20, "rows")
     topology.ledger.run(pauses.pause(topology.ledger.core, "rows", by="bob", reason="after the sale"))
+    _wrote(topology, "bob", "pause-spout", {"spout": "rows"}, "after the sale")
+
+
+def _wrote(topology: Topology, who: str, action: Action, target: dict[str, object], reason: str) -> None:
+    """Notes a write, as the command line does."""
+    noted = Noting(who, False, "cli", action, target, reason=reason)
+    topology.ledger.run(activity.note(topology.ledger.core, noted))
 
 
 def _work(topology: Topology, count: int, spout: str = "records") -> None:
