@@ -221,6 +221,7 @@ def test_it_is_live_and_only_what_is_new_moves_it(new_page: NewPage, ledger: Led
     split = node(page, "step:split")
     expect(split).to_contain_text("seen ")
     wait_until_complete(page)
+    expect(page.locator(".drawing path.reads")).to_have_count(1)  # its stream is known a second later
     box = split.bounding_box()
     emit(ledger, 30)
     expect(split).to_contain_text("30 behind")
