@@ -8,6 +8,7 @@ for it at the start of a query only; batches cost one empty call each.
 import atexit
 import json
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +19,9 @@ from pyspark.sql import SparkSession
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
+from acker.ledger.loops import Threads
 from acker.spark.options.options import OPTIONS, Options
-from acker.spark.queries import catching_up, plan_check
+from acker.spark.queries import catching_up, plan_check, stopping
 from acker.spark.queries.plan_check import AnalyzedPlan, Source
 from acker.spark.runtime.versions import LEARNS_OFFSETS
 from acker.store.client import Store
@@ -75,6 +77,7 @@ def _leave() -> None:
             if not session.sparkContext().isStopped():
                 session.sparkContext().listenerBus().waitUntilEmpty(int(_PATIENCE * 1000))
                 session.streams().removeListener(listener.wrapped)
+            listener._started.clear()
         except Exception as error:  # noqa: BLE001 - the JVM may be gone, or busy: nothing may disturb the end
             _log.debug("a session of Spark could not be left in order: %r", error)
 
@@ -138,6 +141,8 @@ class _Listener:
         )
         for ledger in ledgers:
             ledger.run(plan_check.record(ledger.core, query, run, verdict))
+        if _written(execution):
+            Threads().start(self._watch, execution, query, run, ledgers, name=f"acker watches {query}")
         if not plan.sources:
             return
         name = str(event.name() or query)
@@ -145,6 +150,20 @@ class _Listener:
         self._warn_of_others(name, run, plan.sources)
         if not LEARNS_OFFSETS and not catching_up.under_way():
             _warn_of_one_batch(name, execution.trigger(), plan.sources)
+
+    def _watch(self, execution: Any, query: str, run: str, ledgers: list[Ledger]) -> None:
+        """Lets the commit of a query that writes by itself learn of the query's stop."""
+
+        def forget() -> bool:
+            try:
+                for ledger in map(_impatient, ledgers):
+                    ledger.run(plan_check.forget(ledger.core, query, run))
+            except AckerError:  # the store is away
+                return False
+            return True
+
+        with suppress(*_BROKEN):  # the JVM is gone
+            stopping.watch(execution.isActive, lambda: run not in self._started, forget)
 
     def _warn_of_others(self, name: str, run: str, sources: list[Source]) -> None:
         """Warns of queries that share a subscription that is not named."""

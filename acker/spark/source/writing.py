@@ -7,6 +7,7 @@ nobody sees them before a commit.
 """
 
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +31,7 @@ from acker.spark.queries import (
     lateness,
     microbatches,
     plan_check,
+    stopping,
     store_loss,
 )
 from acker.spark.queries.microbatches import MicroBatch
@@ -165,7 +167,8 @@ class _Stager:
         self._check(work, read, batch_roots.untracked(self.ledger, batch, work.staged))
         work = replace(work, origin=origin, by=self._mark(batch))
         late = list[Late]()
-        self._commit(batch.query, batch.number, work, late.append)
+        sleep = stopping.sleep_of_writer(self.ledger, batch, verdict)
+        self._commit(batch.query, batch.number, work, late.append, sleep)
         step = self._step(batch, work, verdict)
         acks = lateness.report(self.ledger, f"{step.kind} {step.name!r}, batch {batch.number}", late)
         self.ledger.run(step_registry.register(self.ledger.core, replace(step, late=acks)))
@@ -201,10 +204,15 @@ class _Stager:
         return origin
 
     def _commit(
-        self, writer: str, number: int, work: Commit, on_late: Callable[[Late], object] | None = None
+        self,
+        writer: str,
+        number: int,
+        work: Commit,
+        on_late: Callable[[Late], object] | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         commit = partial(commits.commit, self.ledger.core, writer, number, work, on_late)
-        settler.with_room(self.ledger, lambda: self.ledger.run(commit()))
+        settler.with_room(self.ledger, lambda: self.ledger.run(commit()), sleep=sleep)
 
     def _mark(self, batch: MicroBatch) -> Mark | None:
         """Returns the mark that acks. A spout acks nothing but the rows that it tracks."""
