@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from acker.inspect import slow_scripts
 from acker.inspect.functions import call_progress, figures, function_state
 from acker.inspect.lines import overview, unread_streams
 from acker.inspect.locate import completion, drops, place, stuck, why
@@ -82,6 +83,7 @@ Mute = answer(troubles.Mute)
 Health = answer(health.Health)
 Stored = answer(state.Stored, configuration=Configuration)
 answer(state.Summary, "TopologySummary", counters=Counters)
+answer(slow_scripts.SlowScript)
 TopologyState = answer(
     state.State,
     "TopologyState",

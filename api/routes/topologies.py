@@ -109,7 +109,8 @@ async def get_topology(service: ServiceDep, ledger: LedgerDep) -> state.State:
     """A topology's configuration and counters, and how full and old its shards and buckets are."""
     with reading(f"topology {ledger.config.name!r}"):
         read = await ledger.run(totals(ledger.core))
-        return await ledger.run(state.state(ledger.core, read, await service.health(ledger, read)))
+        judged = await service.health(ledger, read)
+        return await ledger.run(state.state(ledger.core, read, judged, scripts=True))
 
 
 @router.put(

@@ -9,12 +9,12 @@ from typing import Annotated, Self, TypeVar
 from fastapi import Depends, Path
 from starlette.requests import Request as HTTPRequest
 
-from acker.errors import UnknownSpout, UnknownTopology
+from acker.errors import StoreUnavailable, UnknownSpout, UnknownTopology
 from acker.inspect.topology import health as rules
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.history import Reading, Window
 from acker.inspect.topology.totals import Totals
-from acker.inspect.topology.unreadable_topology import Damaged, damaged
+from acker.inspect.topology.unreadable_topology import Damaged, damaged, unreachable
 from acker.ledger import async_ledger
 from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.steps.registration import AtWork
@@ -27,6 +27,8 @@ from api.settings.settings import Settings
 
 T = TypeVar("T")
 _AT_ONCE = 8
+_AWAY_SECONDS = 2.0
+"""Seconds for the reading of a topology, once a server of the store has not answered."""
 _HISTORIES = 8
 """Topologies whose history is kept in memory once it is looked at: at most some 8 MB each."""
 
@@ -99,19 +101,37 @@ class Service:
         read: Callable[[AsyncLedger], Awaitable[T]],
         *,
         background: bool = False,
+        partly: bool = False,
     ) -> list[T | Damaged]:
         """Reads each topology that is there, eight at a time; Damaged where one cannot be read.
 
-        background: as of `ledger`.
+        Args:
+            names: The topologies.
+            read: Reads one.
+            background: As of `ledger`.
+            partly: True if a topology whose server does not answer is Damaged; the first eight are not all.
+
+        Raises:
+            StoreUnavailable: The store does not answer, or a server of it.
         """
         turns = asyncio.Semaphore(_AT_ONCE)
+        answered = away = 0
 
         async def read_one(name: str) -> T | Damaged | None:
+            nonlocal answered, away
             async with turns:
                 try:
-                    return await read(await self.ledger(name, background=background))
+                    async with asyncio.timeout(_AWAY_SECONDS if away else None):
+                        outcome = await read(await self.ledger(name, background=background))
+                    answered += 1
+                    return outcome
                 except UnknownTopology:
                     return None
+                except (StoreUnavailable, TimeoutError) as error:
+                    away += 1
+                    if not partly or (away >= _AT_ONCE and not answered):
+                        raise
+                    return unreachable(name, error)
                 except Exception as error:  # noqa: BLE001 - it must not keep the others from being seen
                     return damaged(name, error)
 

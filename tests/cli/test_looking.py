@@ -334,3 +334,19 @@ def test_hostile_text_reaches_no_terminal_as_it_is(acker: Acker, ledger: Ledger)
         assert (run.out + run.error).replace("\n", "").isprintable()
     for run in shown[:3]:
         assert r"\x1b[31mred[/]\x07\x7f\u202e[bold]" in run.out
+
+
+def test_a_client_whose_script_held_the_store_is_named(
+    acker: Acker, ledger: Ledger, raw: "redis.Redis"
+) -> None:
+    assert "no script held the store" in acker("health", "words", "--scripts").out
+    spin = "local t = redis.call('TIME')[1] + 2 repeat local now = redis.call('TIME')[1] + 0 until now >= t"
+    raw.client_setname("batch-job")
+    raw.eval(spin, 0)
+    raw.client_setname("")
+    assert re.search(
+        r"a script of client 127\.0\.0\.1:\d+ \(batch-job\) held the store for ",
+        acker("health", "words", "--scripts").out,
+    )
+    [script] = good(acker("health", "words", "--scripts", "--json"))["slow_scripts"]  # type: ignore[index]
+    assert script["name"] == "batch-job"

@@ -12,6 +12,7 @@ from acker.cli.shared.options import Json, OfTopology
 from acker.cli.shared.output import duration, facts, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import ValidationError, needing_pyarrow
+from acker.inspect.slow_scripts import slow_scripts
 from acker.inspect.topology import health as rules
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.troubles import Level, Muted, Trouble
@@ -40,6 +41,9 @@ def health(
     unmute: Annotated[
         str, typer.Option("--unmute", metavar="TROUBLE", help="Ends the mute of a trouble.")
     ] = "",
+    scripts: Annotated[
+        bool, typer.Option("--scripts", help="Names clients whose scripts held the store for long lately.")
+    ] = False,
     as_json: Json = False,
 ) -> Status:
     """Troubles that need a human: in words, since when, and what to do. Exit status 1 where there is any."""
@@ -57,10 +61,21 @@ def health(
             noted.count = len(wanted)
     judged = ledger.run(rules.health(ledger.core))
     status = Status.TROUBLE if judged.troubles else Status.DONE
+    slow = ledger.run(slow_scripts(ledger.core)) if scripts else ()
     if as_json:
-        show_json({name: getattr(judged, name) for name in _SHOWN})
+        told = {name: getattr(judged, name) for name in _SHOWN}
+        show_json(told | ({"slow_scripts": slow} if scripts else {}))
         return status
     show(*shown(judged), "")
+    if scripts:
+        lines = [printable(f"{instant(script.at)}  {script.text()}") for script in slow]
+        show(
+            *(
+                lines
+                or ["no script held the store for a second in the last hour, or SLOWLOG GET is not allowed"]
+            ),
+            "",
+        )
     limits = [(name, f"{value:g}" if value else "off") for name, value in asdict(judged.thresholds).items()]
     show(facts(limits))
     return status

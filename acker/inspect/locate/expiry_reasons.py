@@ -363,6 +363,6 @@ def _reason(texts: Set[str], seen: str, steps: Mapping[str, str]) -> str:
     """
     more = f"; and in {len(texts) - _MOST_PLACES} more" if len(texts) > _MOST_PLACES else ""
     where = "; ".join(sorted(texts)[:_MOST_PLACES]) + more
-    reason = "; ".join(part for part in (where, seen and f"its slab {seen}") if part)
+    reason = "; ".join(part for part in (where, seen) if part)
     had_by = {steps.get(text, "") for text in texts}
     return Cause(bounded_reason(reason), had_by.pop() if len(had_by) == 1 else "").text()

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from acker.errors import UnknownTopology, UnreadableRecord, ValidationError, shown
 from acker.inspect import scripts
@@ -28,7 +28,7 @@ from acker.ledger.settings.config import bounded_reason
 from acker.ledger.settings.pauses import RESUMED, Pause, parse
 from acker.ledger.steps.step_registry import steps
 from acker.store import keys
-from acker.store.operation import Operation, Reply, Request, command
+from acker.store.operation import Operation, Reply, Request, abreast, command
 from acker.store.replies import pairs
 from acker.store.replies import seconds as _seconds
 from acker.streams.log.stream_totals import StreamTotals, stream_totals
@@ -259,31 +259,16 @@ def _read(core: Core, read: Totals) -> Operation[Facts]:
     instant, reply = yield [Request(key, ["TIME"]), command("HGETALL", key)]
     at = _seconds(instant)
     stored = _stored(reply, at)
-    streams: list[StreamTotals] = []
-    damage = ""
-    try:
-        streams = yield from stream_totals(core)
-        recently = yield from _recently(core, at)
-    except UnreadableRecord as error:
-        damage, recently = str(error), Recently()
-    letters: dict[str, int] = {}
-    kept: dict[str, bytes] = {}
-    if names := sorted(core.spouts):
-        spouts = [keys.Spout(core.config.name, name) for name in names]
-        replies = yield [
-            *(command("XLEN", spout.dead) for spout in spouts),
-            *(command("GET", spout.paused) for spout in spouts),
-        ]
-        letters = {name: int(count) for name, count in zip(names, replies, strict=False) if count}
-        records = zip(names, replies[len(names) :], strict=True)
-        kept = {name: record for name, record in records if record and not record.startswith(RESUMED)}
+    # Side by side: a service reads this of hundreds of topologies, and exchanges are most of the work.
+    reading: list[Operation[Any]] = [_counted(core, at), _spouts(core), steps(core)]
+    (streams, recently, damage), (letters, kept), registered = yield from abreast(reading)
     return Facts(
         config=core.config,
         at=at,
         totals=read,
         recently=recently,
         streams=streams,
-        steps=(yield from steps(core)),
+        steps=registered,
         unconfirmed=(yield from _unconfirmed(core, at)) if read.outstanding > read.pending else {},
         dead_letters=letters,
         damage=damage,
@@ -294,6 +279,31 @@ def _read(core: Core, read: Totals) -> Operation[Facts]:
         **stored.waits,
         paused=_paused(read, kept),
     )
+
+
+def _counted(core: Core, at: float) -> Operation[tuple[list[StreamTotals], Recently, str]]:
+    """The totals of streams, the ends in the window, and the reason where one of these cannot be read."""
+    streams: list[StreamTotals] = []
+    try:
+        streams = yield from stream_totals(core)
+        return streams, (yield from _recently(core, at)), ""
+    except UnreadableRecord as error:
+        return streams, Recently(), str(error)
+
+
+def _spouts(core: Core) -> Operation[tuple[dict[str, int], dict[str, bytes]]]:
+    """The number of dead letters of each spout that has some, and the records of pauses."""
+    names = sorted(core.spouts)
+    if not names:
+        return {}, {}
+    spouts = [keys.Spout(core.config.name, name) for name in names]
+    replies = yield [
+        *(command("XLEN", spout.dead) for spout in spouts),
+        *(command("GET", spout.paused) for spout in spouts),
+    ]
+    letters = {name: int(count) for name, count in zip(names, replies, strict=False) if count}
+    records = zip(names, replies[len(names) :], strict=True)
+    return letters, {name: record for name, record in records if record and not record.startswith(RESUMED)}
 
 
 def _paused(read: Totals, kept: Mapping[str, bytes]) -> tuple[PausedSpout, ...]:

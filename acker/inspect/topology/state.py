@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from acker.inspect.slow_scripts import SlowScript, slow_scripts
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.thresholds import Thresholds
 from acker.inspect.topology.totals import BucketTotals, ShardTotals, Totals
@@ -68,6 +69,10 @@ class State:
     streams: list[StreamTotals]
     steps: Annotated[list[Step], "Spouts and bolts at work, the one seen last first."]
     step_totals: Annotated[list[StepTotals], "What steps have done, by name."]
+    slow_scripts: Annotated[
+        tuple[SlowScript, ...],
+        "Scripts of any client that held its server for long lately, the latest first.",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +109,8 @@ def summary(config: TopologyConfig, read: Totals, judged: Health) -> Summary:
     )
 
 
-def state(core: Core, read: Totals, judged: Health) -> Operation[State]:
-    """The state of a topology, without its trees."""
+def state(core: Core, read: Totals, judged: Health, *, scripts: bool = False) -> Operation[State]:
+    """The state of a topology, without its trees. scripts: True looks for slow scripts, too."""
     return State(
         summary(core.config, read, judged),
         at=read.at,
@@ -120,6 +125,7 @@ def state(core: Core, read: Totals, judged: Health) -> Operation[State]:
         streams=(yield from stream_totals(core)),
         steps=(yield from step_registry.steps(core)),
         step_totals=(yield from step_totals.totals(core)),
+        slow_scripts=(yield from slow_scripts(core)) if scripts else (),
     )
 
 

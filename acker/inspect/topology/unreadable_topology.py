@@ -18,11 +18,21 @@ class Damaged:
     reason: Annotated[str, "What cannot be read, in words: one line."]
 
 
+@dataclass(frozen=True, slots=True)
+class Unreachable(Damaged):
+    """A topology on a server that does not answer."""
+
+
 def damaged(topology: str, error: Exception) -> Damaged:
     """Returns the view of a topology whose reading met `error`. Raises it if it concerns the whole store."""
     if isinstance(error, MissingRights | StoreMisconfigured | StoreUnavailable):
         raise error
     return Damaged(topology, _reason(error))
+
+
+def unreachable(topology: str, error: Exception) -> Unreachable:
+    """Returns the view of a topology on a server that does not answer, where others of the store do."""
+    return Unreachable(topology, _reason(error) if str(error) else "its server did not answer in time")
 
 
 def _reason(error: Exception) -> str:

@@ -31,6 +31,7 @@ OTHERS = "(others)"
 """Stands for the steps that share the number 0; no step has this name."""
 _SHARDS = 64
 _NAMED = 5
+_WITHIN = "in two message timeouts"
 _log = logging.getLogger(__name__)
 _warned: set[tuple[str, str]] = set()
 
@@ -183,15 +184,19 @@ def _seen(step: str, mark: Marked | None, now: float) -> Seen:
 
 
 def text(steps: Sequence[Seen], *, batch: bool = True) -> str:
-    """The last acking step, and steps without an ack, as text; "" without a step. batch: adds its batch."""
+    """The last acking step of a slab, and the steps without an ack, as text.
+
+    Such an ack may be of another tree of the slab; that a step acked none is true of each of its trees.
+    "" without a step. batch: adds the batch.
+    """
     if not steps:
         return ""
     last = steps[0] if steps[0].at is not None else None
-    never = [one.step for one in steps if one.at is None]
-    parts = []
-    if last is not None:
-        parts = [f"last acked by {last.step}{f' (batch {last.batch})' if batch and last.batch >= 0 else ''}"]
-    if never:
-        more = f" and {len(never) - _NAMED} more" if len(never) > _NAMED else ""
-        parts.append(f"never by {', '.join(never[:_NAMED])}{more}")
-    return ", ".join(parts)
+    none = [step.step for step in steps if step.at is None]
+    more = f" and {len(none) - _NAMED} more" if len(none) > _NAMED else ""
+    named = ", ".join(none[:_NAMED]) + more
+    if last is None:
+        return f"no step acked a tuple of its slab {_WITHIN}: not {named}"
+    of_batch = f" (batch {last.batch})" if batch and last.batch >= 0 else ""
+    acked = f"{last.step}{of_batch} was the last to ack tuples of its slab"
+    return f"{acked}; none {_WITHIN} by {named}" if none else acked

@@ -17,7 +17,7 @@ from acker.inspect.topology import history, totals
 from acker.inspect.topology.health import Health
 from acker.inspect.topology.history import COLUMNS
 from acker.inspect.topology.troubles import CODES, LEVELS
-from acker.inspect.topology.unreadable_topology import Damaged
+from acker.inspect.topology.unreadable_topology import Damaged, Unreachable
 from acker.ledger import async_ledger
 from acker.ledger.async_ledger import AsyncLedger
 from acker.ledger.outcomes import latency_histogram
@@ -25,6 +25,7 @@ from acker.ledger.outcomes.counts import UNREADABLE
 from acker.ledger.steps import step_totals
 from acker.ledger.steps.step_totals import StepTotals
 from acker.ledger.trees.buckets import BUCKETS
+from acker.store.operation import Operation, abreast
 from acker.streams.log.stream_totals import SubscriptionTotals
 from api.fields import Model, Name
 from api.problems import declared
@@ -81,7 +82,10 @@ class MetricsQuery(Model):
 async def get_metrics(
     request: Request, service: ServiceDep, live: LiveDep, query: Annotated[MetricsQuery, Query()]
 ) -> Response:
-    """Counters, gauges and latencies of topologies; `acker_store_up` is 0, and alone, without the store."""
+    """Counters, gauges and latencies of topologies; `acker_store_up` is 0, and alone, without the store.
+
+    Where some servers of a cluster do not answer it is 0, too, and their topologies have no figures.
+    """
     registry = CollectorRegistry()
     registry.register(await _collector(service, live, query.topology, request.app.version))
     return Response(generate_latest(registry), media_type=_MEDIA_TYPE)
@@ -92,15 +96,16 @@ async def _collector(service: Service, live: Live, asked: list[str], version: st
     try:
         names = await async_ledger.names(service.own_store)
         chosen = [name for name in names if name in set(asked)] if asked else names[:TOPOLOGIES]
-        readings = await service.of_each(chosen, partial(_read, service), background=True)
-    except (StoreUnavailable, StoreMisconfigured, MissingRights):
-        return _Collector([], [], None, live.streams, version)
+        readings = await service.of_each(chosen, partial(_read, service), background=True, partly=True)
+    except (StoreUnavailable, StoreMisconfigured, MissingRights, TimeoutError):
+        return _Collector([], [], None, live.streams, version, up=False)
     for reading in readings:
         if isinstance(reading, Damaged):
             _log.error("topology %s has no metrics: %s", reading.topology, reading.reason)
     whole = [reading for reading in readings if isinstance(reading, tuple)]
     unread = [reading.topology for reading in readings if isinstance(reading, Damaged)]
-    return _Collector(whole, unread, len(names), live.streams, version)
+    up = not any(isinstance(reading, Unreachable) for reading in readings)
+    return _Collector(whole, unread, len(names), live.streams, version, up=up)
 
 
 class _Read(NamedTuple):
@@ -116,11 +121,11 @@ class _Read(NamedTuple):
 
 async def _read(service: Service, ledger: AsyncLedger) -> _Read:
     """The figures of a topology."""
-    values, latencies = await ledger.run(history.read(ledger.core))
+    core = ledger.core
+    reading: list[Operation[Any]] = [history.read(core), totals.totals(core), step_totals.totals(core)]
+    (values, latencies), read, steps = await ledger.run(abreast(reading))
     columns = dict(zip(COLUMNS, values, strict=True))
-    read = await ledger.run(totals.totals(ledger.core))
     columns["unreadable"] = read.unreadable
-    steps = await ledger.run(step_totals.totals(ledger.core))
     # With a history its beat has looked lately, and that is most of what a topology costs.
     age = LOOK_SECONDS if service.settings.history else 1.0
     health = await service.health(ledger, read, most_age=age)
@@ -137,14 +142,16 @@ class _Collector(Collector):
         topologies: int | None,
         streams: int,
         version: str,
+        *,
+        up: bool,
     ) -> None:
         self._reads, self._damaged = list(reads), list(damaged)
-        self._topologies, self._streams, self._version = topologies, streams, version
+        self._topologies, self._streams, self._version, self._up = topologies, streams, version, up
 
     def collect(self) -> Iterator[Metric]:
         """The families of metrics."""
-        up = self._topologies is not None
-        yield _gauge("store_up", "1 where the store answers this server.", [], [([], up)])
+        words = "1 where the store answers this server; 0 where a server of a cluster does not, too."
+        yield _gauge("store_up", words, [], [([], self._up)])
         build = GaugeMetricFamily("acker_build_info", "1; the version of this server.", labels=["version"])
         build.add_metric([self._version], 1)
         yield build

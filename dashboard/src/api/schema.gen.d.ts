@@ -1212,6 +1212,8 @@ export interface paths {
         /**
          * Get Metrics
          * @description Counters, gauges and latencies of topologies; `acker_store_up` is 0, and alone, without the store.
+         *
+         *     Where some servers of a cluster do not answer it is 0, too, and their topologies have no figures.
          */
         get: operations["get_metrics"];
         put?: never;
@@ -4327,6 +4329,41 @@ export interface components {
             taken_by: components["schemas"]["Holder"] | null;
         };
         /**
+         * SlowScript
+         * @description A script that held a server of the store.
+         */
+        SlowScript: {
+            /**
+             * At
+             * Format: date-time
+             * @description When it began, by the store's clock.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            at: string;
+            /**
+             * Client
+             * @description The address of its client.
+             * @example 10.0.0.7:51344
+             */
+            client: string;
+            /**
+             * Command
+             * @description Its first words.
+             */
+            command: string;
+            /**
+             * Name
+             * @description That the client gave itself; empty without.
+             */
+            name: string;
+            /**
+             * Seconds
+             * @description How long it ran.
+             * @example 12.5
+             */
+            seconds: number;
+        };
+        /**
          * Spout
          * @description A spout of a topology.
          */
@@ -5169,6 +5206,11 @@ export interface components {
             rows_behind: number;
             /** Shards */
             shards: components["schemas"]["ShardState"][];
+            /**
+             * Slow Scripts
+             * @description Scripts of any client that held its server for long lately, the latest first.
+             */
+            slow_scripts: components["schemas"]["SlowScript"][];
             /** Spouts */
             spouts: string[];
             /**

@@ -176,7 +176,9 @@ def test_marks_outlive_a_reset_and_go_with_their_generation(ledger: Ledger, raw:
         ledger.tick(force=True)
         [one, never] = seen(ledger, anchors[0])
         assert (one.step, one.batch, never.step, never.at) == ("a", 7, "b", None)
-    assert step_totals.text(seen(ledger, anchors[0])) == "last acked by a (batch 7), never by b"
+    assert step_totals.text(seen(ledger, anchors[0])) == (
+        "a (batch 7) was the last to ack tuples of its slab; none in two message timeouts by b"
+    )
     for _ in range(3):
         ledger.tick(force=True)
     assert ledger.counters()["expired"] == 50
