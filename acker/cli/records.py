@@ -18,6 +18,7 @@ from acker.inspect.trees.failures import FailuresPage
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.fields import instant
 from acker.ledger.settings import topologies
+from acker.ledger.settings.config import check_message_id
 from acker.store.client import Store
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def _everywhere(store: Store, text: str, base64: bool, cursor: str | None, as_js
     with needing_pyarrow("to find records"):
         from acker.inspect.trees import find_everywhere
         from acker.inspect.trees.find_everywhere import Hit, Unsearched
-    wanted, anchor = options.message_id(text, base64), None if base64 else options.as_anchor(text)
+    wanted = check_message_id(options.message_id(text, base64))
+    anchor = None if base64 else options.as_anchor(text)
     names = store.run(topologies.names())
     pages: list[FoundEverywhere] = []
     while not pages or pages[-1].cursor is not None:

@@ -52,7 +52,8 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
     """Trees in flight, the next ones to expire first; or trees of a message id.
 
     A page reads a bounded piece of the ledger, so it may hold fewer trees than its limit, or none, and a
-    cursor all the same: go on until there is none.
+    cursor all the same: go on until there is none. Ticks list no tree twice. A reset of a timeout puts
+    trees back into the nursery, which is listed last: so a tree that is reset meanwhile may come again.
     """
     _known(ledger, query)
     message_id = query.wanted
