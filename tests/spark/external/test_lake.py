@@ -4,6 +4,9 @@
 """
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,6 +177,24 @@ def test_rows_go_by_a_table_and_a_batch_that_runs_again_is_in_its_sink_once(
     assert topology.counters()["acked"] == 2 * ROWS - 1
     assert topology.counters()["failed"] == 1
     assert topology.counters()["orphaned"] == 0
+
+
+def test_a_session_of_its_own_needs_no_setting_but_the_jars(pipeline: Pipeline, topology: Topology) -> None:
+    table = Table(pipeline.spark, "delta", str(pipeline.directory / "items"), "")
+    assert send(pipeline, table, 0) == ROWS
+    command = [sys.executable, "-c", "from acker.cli import main; main()", "reconcile", "t", "items"]
+    command += ["--subscription", "proof", "--url", pipeline.url, "--conf", "spark.master=local[1]"]
+
+    def run(*more: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([*command, *more], check=False, capture_output=True, text=True)
+
+    for kind, package in (("delta", "io.delta:delta-spark"), ("iceberg", "org.apache.iceberg:iceberg-spark")):
+        refused = run(f"--{kind}", table.items)
+        assert refused.returncode not in (0, 1), refused.stdout
+        assert f"add --conf spark.jars.packages={package}" in " ".join(refused.stderr.split())
+    told = run("--delta", table.items, "--conf", f"spark.jars={os.environ['ACKER_TEST_LAKE']}")
+    assert told.stdout.startswith("complete: "), told.stderr
+    assert told.returncode == 0
 
 
 MERGE = """
