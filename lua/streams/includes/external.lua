@@ -77,10 +77,18 @@ local external = lazy(function(external)
     return kept
   end
 
-  local function count(bits)
+  -- The number of rows without a bit. Most segments are worked on as a whole: equal bitmaps need no count.
+  local whole = {}
+  local function count_lacking(bits, rows, mask)
+    if not mask then
+      local rest = rows % 8
+      whole[rows] = whole[rows]
+        or rep('\255', floor(rows / 8)) .. (rest > 0 and string.char(256 - 2 ^ (8 - rest)) or '')
+      if bits == whole[rows] then return 0 end
+    end
     call('SET', SCRATCH, bits)
     external.scratch = true
-    return call('BITCOUNT', SCRATCH)
+    return rows - call('BITCOUNT', SCRATCH)
   end
 
   -- True if a bitmap has a position.
@@ -169,13 +177,22 @@ local external = lazy(function(external)
     external.opened[slot] = (external.opened[slot] or 0) + by
   end
 
+  -- The fields of a segment that `look` needs, and after them its state and what was charged.
+  function external.facts(key)
+    return call('HMGET', key, 'full', 'void', 'fails', 'bits', 'rows', 'positions', 'mask', 'left', 'oldest',
+      'state', 'charged')
+  end
+
   -- Looks at an emitted segment: takes fails that wait, as many as a call may, and then counts its bits.
-  -- new: all its bits, with bits that are not stored yet; nil where there are none of these.
+  -- new: all its bits, with bits that are not stored yet; nil where there are none. facts: its fields, if
+  -- the caller has read them (external.facts).
   -- Returns f where it is full, m where further fails wait, v where it is void, else o.
-  function external.look(key, new)
-    local full, void, fails, bits, rows, positions, mask, left =
-      unpack(call('HMGET', key, 'full', 'void', 'fails', 'bits', 'rows', 'positions', 'mask', 'left'))
-    left, positions = tonumber(left or rows), tonumber(positions or rows)
+  function external.look(key, new, facts)
+    local full, void, fails, bits, rows, positions, mask, had_left, oldest =
+      unpack(facts or external.facts(key))
+    rows = tonumber(rows)
+    local left
+    left, positions = tonumber(had_left or rows), tonumber(positions or rows)
     if full then return 'f' end
     if void then return 'v' end
     local stored = bits
@@ -199,14 +216,14 @@ local external = lazy(function(external)
     end
     if not bits then return 'o' end
     local counted = cut(bits, positions, mask)
-    local lacking = tonumber(rows) - count(counted)
+    local lacking = count_lacking(counted, rows, mask)
     open(key, lacking - left)
     if lacking > 0 then
       if counted ~= stored or lacking ~= left then call('HSET', key, 'bits', counted, 'left', lacking) end
       return 'o'
     end
     call('HSET', key, 'full', 1)
-    call('HDEL', key, 'bits', 'mask', 'oldest', 'left')
+    if stored or mask or oldest or had_left then call('HDEL', key, 'bits', 'mask', 'oldest', 'left') end
     return 'f'
   end
 

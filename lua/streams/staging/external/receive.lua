@@ -44,8 +44,8 @@ if external.is_old(wait) then return rep('d', #KEYS - OWN - 1) end
 local function merged(k)
   local at = 7 + 2 * (k - OWN - 2)
   local bits, fails, list, new = ARGV[at], ARGV[at + 1], {}, {}
-  local state, had, before, full, charged, void =
-    unpack(call('HMGET', KEYS[k], 'state', 'bits', 'fails', 'full', 'charged', 'void'))
+  local facts = external.facts(KEYS[k])
+  local full, void, before, had, _, _, _, _, _, state, charged = unpack(facts)
   if fails ~= '' and not full then
     for _, row in ipairs(external.fails(fails)) do
       if not external.has(had or '', row.position) then
@@ -56,7 +56,7 @@ local function merged(k)
   return {state = state, bits = external.either(had, bits), list = list,
     fails = (before or '') .. table.concat(new), full = full, void = void, new = bits ~= '' or fails ~= '',
     charged = tonumber(string.match(charged or '', '%d+$') or 0),
-    emitted = state and not find(state, '0', 1, true)}
+    emitted = state and not find(state, '0', 1, true), facts = facts}
 end
 
 local segments, growth = {}, 0
@@ -81,8 +81,11 @@ for k = OWN + 2, #KEYS do
   elseif segment.full or segment.void then
     letter = segment.full and 'f' or 'v'
   elseif segment.emitted then
-    if segment.fails ~= '' then call('HSET', key, 'fails', segment.fails) end
-    letter = external.look(key, segment.bits ~= '' and segment.bits or nil)
+    if segment.fails ~= '' then
+      call('HSET', key, 'fails', segment.fails)
+      segment.facts[3] = segment.fails
+    end
+    letter = external.look(key, segment.bits ~= '' and segment.bits or nil, segment.facts)
   elseif not segment.new then
     letter = 'w'
   else
