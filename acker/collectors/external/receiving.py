@@ -95,7 +95,11 @@ class Receiver:
             opened = exchange.open
             for row in rows:
                 place = id(row)
-                if opened.get(place) is not row or row.incoming is not self or exchange.refusal is not None:
+                if (
+                    opened.get(place, opened) is not row
+                    or row.incoming is not self
+                    or exchange.refusal is not None
+                ):
                     self._check(row, "acked")
                 if row.shard < 0:
                     for worked, _ in self._worked(row):

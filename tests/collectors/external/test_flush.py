@@ -375,6 +375,8 @@ def test_receivers_of_one_subscription_share_its_rows(make: Make) -> None:
     rows = first.extract_many(headers)
     with pytest.raises(TupleError, match="expected a row of"):
         other.ack(rows[0])
+    with pytest.raises(TupleError, match=r"expected a row of .* got None"):
+        first.ack([None])  # type: ignore[list-item]
     second.ack(rows[0])
     second.fail(rows[1], "bad")
     with pytest.raises(TupleError, match="was acked before"):
