@@ -29,7 +29,7 @@ class Pair:
     """A master and a replica that is to take its place, and its address."""
 
     def __init__(self, new_server: NewServer) -> None:
-        self.server = new_server(options={"repl-diskless-sync-delay": "0"})
+        self.server = new_server()
         self.replica = replica_of(new_server, self.server, "valkey")
         self.url = self.server.url
 
