@@ -36,7 +36,7 @@ from typing import TypeAlias
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 import pyarrow.compute as pc  # noqa: TID251 - as above
 
-from acker.errors import SchemaMismatch, ValidationError, is_interrupt, text_of
+from acker.errors import SchemaMismatch, ValidationError, ValueTooLong, is_interrupt, text_of
 from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, follow
 from acker.ledger.outcomes.outcomes import Entry, OutcomeReader
@@ -187,8 +187,12 @@ class Rereader:
             answers: dict[str, tuple[Roots, dict[int, int | None]]] = {}
             for key, (of, place) in zip(asked, unread.places, strict=True):
                 answers.setdefault(of.id, (of, {}))[1][place] = by_key.get(key)
-            for of, own in answers.values():
-                stored += self.ledger.run(_store(self.ledger.core, of, own, answer))
+            for of, rows_at in answers.values():
+                try:
+                    stored += self.ledger.run(_store(self.ledger.core, of, rows_at, answer))
+                except ValueTooLong as error:  # of these rows, and no others
+                    raised = True
+                    self._failed(error, [(of, place) for place in rows_at])
         return stored, raised
 
     def _failed(self, error: BaseException, rows: Sequence[Row]) -> None:

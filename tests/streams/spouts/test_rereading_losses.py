@@ -1,5 +1,6 @@
 """Rereading where the topology, its spout, a function, or what the store has of them goes."""
 
+import secrets
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from acker.ledger.calls.core import Core
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.settings.topologies import REMEMBERED, read_marks
 from acker.lines.scripts import forget_names
+from acker.store.client import Store
 from acker.store.function_keys import named
 from acker.store.operation import Operation
 from acker.streams.sources import roots
@@ -22,6 +24,7 @@ from acker.streams.spouts.rereading import Rereader
 from tests.helpers.builders.kept_rows import consume, fail, lines
 from tests.helpers.builders.rereading import Source, unread, write
 from tests.helpers.faults.set_backs import moment, set_back
+from tests.helpers.servers.new_server import NewServer
 
 
 def retire_function(ledger: Ledger) -> None:
@@ -68,6 +71,19 @@ def test_who_has_asked_for_rows_of_a_removed_topology_asks_for_none_of_the_one_t
     assert reader.removed is removed
     assert settler.settle(anew) == Stepped(acked=9, replayed=0 if removed else 1)
     assert Rereader(anew, "s", Source(lines(110))).step() == (1 if removed else 0)
+
+
+def test_rows_that_the_store_does_not_take_keep_no_others(new_server: NewServer) -> None:
+    server = new_server(options={"proto-max-bulk-len": "1mb"})
+    ledger = open_ledger(Store(server.url), "t", ackers=1)
+    for first in (0, 2):
+        write(ledger, 2, first)
+        fail(ledger, lambda row: True)
+    there = lines(4).set_column(1, "line", pa.array([secrets.token_hex(900_000)] * 2 + ["small"] * 2))
+    reader = Rereader(ledger, "s", Source(there))
+    assert reader.step() == 2
+    assert settler.settle(ledger) == Stepped(replayed=2)
+    assert "a value has " in unread(ledger)[0]
 
 
 def test_a_function_that_is_retired_is_no_removal_of_the_topology(
