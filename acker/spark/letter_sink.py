@@ -8,16 +8,16 @@ import json
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
 from acker.ledger.fields import json_text, plain
-from acker.ledger.loops import Threads
 from acker.spark.external.sinks import Sink
 from acker.spark.external.table_writers import writer_of
-from acker.spark.source.rereading import SessionStop, see_added_jars
+from acker.spark.source.rereading import SessionStop, run_until_exit, see_added_jars
 from acker.streams.dead_letters.sending import LetterSender, SentLetter
 
 COLUMNS = (
@@ -111,11 +111,11 @@ def start(spark: SparkSession, ledger: Ledger, spout: str, sink: Sink) -> None:
             running.send = send
             return
         sender = _running[key] = LetterSender(ledger, spout, send)
-        Threads().start(_run, key, sender, name=f"acker sends dead letters of {spout}")
+        run_until_exit(partial(_run, key, sender), _stop_of(sender), f"acker sends dead letters of {spout}")
 
 
-def _run(key: tuple[str, str, str], sender: LetterSender) -> None:
-    sender.run(_stop_of(sender))
+def _run(key: tuple[str, str, str], sender: LetterSender, stop: threading.Event) -> None:
+    sender.run(stop)
     with _lock:
         if _running.get(key) is sender:
             del _running[key]

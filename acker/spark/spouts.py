@@ -104,14 +104,15 @@ def track(
     """
     given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
     options = of_step(replays_stream(spout), given, TRACK)
-    ids = _id_columns(rows, options, keep, reread, place)
+    how, wanted = _checked(rows, options)
+    ids = rereading.id_columns(how, wanted, keep, reread, place)
     check_version(rows, version)
     letter_to = None if dead_letters_to is None else sink_of(dead_letters_to, "dead_letters_to")
     if options.off:
-        return mark_version(_untracked(rows, options), version)
+        return mark_version(_untracked(rows, how, wanted), version)
     collector = None if rows.isStreaming else AT_WORK.get()
     if options.observe:
-        return mark_version(_observed(rows, options, collector), version)
+        return mark_version(_observed(rows, options, how, wanted, collector), version)
     if not rows.isStreaming and collector is None:
         raise ValidationError(
             "track: expected a streaming DataFrame, or one of a batch in the block of `with job(...)`, in "
@@ -120,7 +121,6 @@ def track(
     spark = rows.sparkSession
     register(spark)
     ledger = options.ledger()
-    how, wanted = _checked(rows, options)
     hashed = rows.withColumns({HASH: content_hash(rows, "track"), PARTITION: F.spark_partition_id()})
     if rows.isStreaming:
         hashed = hashed.withColumn(BATCH_TIME, F.unix_millis(F.current_timestamp()))
@@ -153,14 +153,15 @@ def track(
     return mark_version(map_in_arrow(hashed, tracker, schema).unionByName(again), version)
 
 
-def _observed(rows: DataFrame, options: Options, collector: Collector | None) -> DataFrame:
+def _observed(
+    rows: DataFrame, options: Options, how: SpoutOptions, wanted: pa.Schema, collector: Collector | None
+) -> DataFrame:
     """Rows whose trees are only recorded. Raises ValidationError."""
     if not rows.isStreaming and not isinstance(collector, ObservingCollector):
         raise ValidationError(
             "track: expected a streaming DataFrame, or one of a batch in the block of `with job(..., "
             "observe=True)`, in the thread of the block"
         )
-    how, wanted = _checked(rows, options)
     spout = check_name(f"{how.spout}{OBSERVED}", f"spout, with {OBSERVED}")
     tracker = ObservedTracker(
         options.observed_ledger(), spout, how.message_id, how.attempt, wanted,
@@ -181,19 +182,8 @@ def _checked(rows: DataFrame, options: Options) -> tuple[SpoutOptions, pa.Schema
     return how, anchored_schema(arrow_schema(rows.schema), how)
 
 
-def _id_columns(
-    rows: DataFrame, options: Options, keep: str, reread: Reread | None, place: str | Sequence[str]
-) -> tuple[str, ...]:
-    """The columns that the store keeps of rows; () for whole rows. Raises ValidationError."""
-    how, wanted = _checked(rows, options)
-    ids = rereading.id_columns(how, keep, reread, place)
-    rereading.check(wanted, ids)
-    return ids
-
-
-def _untracked(rows: DataFrame, options: Options) -> DataFrame:
+def _untracked(rows: DataFrame, how: SpoutOptions, wanted: pa.Schema) -> DataFrame:
     """Rows with the columns of tracked rows, where acker is turned off: each is a first attempt."""
-    how, wanted = _checked(rows, options)
     added = spark_schema(wanted).fields[len(rows.columns) :]
     further = {field.name: F.lit(None).cast(field.dataType) for field in added}
     if how.attempt:

@@ -4,10 +4,12 @@ A thread of the driver that tracks them asks `reread` for rows that have not end
 session lives. See `acker.streams.spouts.rereading`.
 """
 
+import atexit
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -17,7 +19,6 @@ from pyspark.sql.types import IntegralType, StringType
 
 from acker.errors import AckerError, SchemaMismatch, ValidationError, shown
 from acker.ledger.client import Ledger
-from acker.ledger.loops import Threads
 from acker.ledger.slabs.causes import said_by
 from acker.spark.records.once import quoted
 from acker.spark.runtime.versions import spark_schema
@@ -29,7 +30,7 @@ from acker.streams.spouts.rereading import Rereader
 Reread: TypeAlias = Callable[[DataFrame], DataFrame]
 KEEPS = ("rows", "ids")
 _ASKED = "_acker_asked_"
-_FIRST = 30.0
+_FIRST, _EXIT = 30.0, 10.0
 _SECRET = 4
 """Letters of a text that is hidden: a shorter one is no secret, and would hide other words."""
 _log = logging.getLogger(__name__)
@@ -82,8 +83,10 @@ class SparkReread:
         return found.toArrow()
 
 
-def id_columns(how: SpoutOptions, keep: object, reread: object, place: object) -> tuple[str, ...]:
-    """The columns that the store keeps of rows; () for whole rows. Raises ValidationError."""
+def id_columns(
+    how: SpoutOptions, schema: pa.Schema, keep: object, reread: object, place: object
+) -> tuple[str, ...]:
+    """The columns that the store keeps of rows of a schema; () for whole rows. Raises ValidationError."""
     if keep not in KEEPS:
         raise ValidationError(f"keep: expected {' or '.join(KEEPS)}, got {shown(keep)}")
     if keep == "rows":
@@ -99,13 +102,9 @@ def id_columns(how: SpoutOptions, keep: object, reread: object, place: object) -
     names = [place] if isinstance(place, str) else place
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise ValidationError(f"place: expected names of columns, got {shown(place)}")
-    return tuple(dict.fromkeys([how.message_id, *filter(None, (how.partition, how.offset)), *names]))
-
-
-def check(schema: pa.Schema, ids: Sequence[str]) -> None:
-    """Raises ValidationError if rows of a schema have not the columns that the store is to keep."""
-    if ids:
-        kept_ids.check_columns(schema, ids)
+    ids = tuple(dict.fromkeys([how.message_id, *filter(None, (how.partition, how.offset)), *names]))
+    kept_ids.check_columns(schema, ids)
+    return ids
 
 
 def check_names(caller: str, **given: object) -> None:
@@ -167,7 +166,9 @@ def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> No
         running = _running.get(key)
         if running is None or running.removed or not _lives(_session(running)):
             running = _running[key] = Rereader(ledger, spout, function)
-            Threads().start(_run, key, running, name=f"acker reads rows of {spout} again")
+            rereader = running
+            stop = SessionStop(lambda: _session(rereader), lambda: rereader.removed)
+            run_until_exit(partial(_run, key, rereader), stop, f"acker reads rows of {spout} again")
         running.reread = function
     until = time.monotonic() + _FIRST
     try:
@@ -177,8 +178,30 @@ def start(spark: SparkSession, ledger: Ledger, spout: str, reread: Reread) -> No
         _log.warning("outcomes of topology %s wait: %s", ledger.config.name, error)
 
 
-def _run(key: tuple[str, str, str], rereader: Rereader) -> None:
-    rereader.run(SessionStop(lambda: _session(rereader), lambda: rereader.removed))
+def run_until_exit(run: Callable[[threading.Event], object], stop: threading.Event, name: str) -> None:
+    """Runs a loop in a thread until `stop` is set, which the end of the process does.
+
+    An interpreter that ends while a thread is in code of Arrow may abort. So its end waits for the loop, but
+    for ten seconds at most: a user's function may hang.
+    """
+
+    def end() -> None:
+        stop.set()
+        thread.join(_EXIT)
+
+    def go() -> None:
+        try:
+            run(stop)
+        finally:
+            atexit.unregister(end)
+
+    thread = threading.Thread(target=go, name=name, daemon=True)
+    atexit.register(end)
+    thread.start()
+
+
+def _run(key: tuple[str, str, str], rereader: Rereader, stop: threading.Event) -> None:
+    rereader.run(stop)
     with _lock:
         if _running.get(key) is rereader:
             del _running[key]
