@@ -1,6 +1,6 @@
 """Two jobs on a schedule, a service that fails, a job that is away and is killed: each order counted once.
 
-    python -m examples.scheduled_orders [--url redis://127.0.0.1:6379/0] [--directory DIRECTORY]
+    python -m examples.scheduled_orders [--url redis://127.0.0.1:6379/0] [--directory DIRECTORY] [--keep ids]
 
       orders/*.json -> job "validate" -> stream "lines" -> job "price" -> revenue.db
                                                              | one HTTP call for each line
@@ -26,7 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 from pyspark.sql import DataFrame
@@ -57,11 +57,19 @@ def shop(url: str) -> Acker:
 # --- the jobs
 
 
-def validate(url: str, directory: Path) -> None:
+def validate(url: str, directory: Path, keep: Literal["rows", "ids"]) -> None:
     """Job A: files become a spout; each order becomes its lines, or is given up at once."""
     acker, spark = shop(url), session("local[2]")
-    files = spark.readStream.schema(ORDER).option("maxFilesPerTrigger", 4).json(str(directory / "orders"))
-    orders = acker.track(files, "orders", message_id="id", attempts=ATTEMPTS, backoff=0.5)
+    there = str(directory / "orders")
+    files = spark.readStream.schema(ORDER).option("maxFilesPerTrigger", 4).json(there)
+
+    def reread(ids: DataFrame) -> DataFrame:
+        return spark.read.schema(ORDER).json(there).join(ids, "id", "left_semi")
+
+    orders = acker.track(
+        files, "orders", message_id="id", attempts=ATTEMPTS, backoff=0.5, keep=keep,
+        reread=reread if keep == "ids" else None,
+    )  # fmt: skip
 
     @acker.bolt("validate")
     def explode(batch: DataFrame, collector: Collector) -> None:
@@ -146,13 +154,13 @@ def write_orders(directory: Path, part: int) -> None:
 class Schedule:
     """Starts the jobs, and kills them."""
 
-    def __init__(self, url: str, directory: Path, service: Service) -> None:
-        self.url, self.directory, self.service = url, directory, service
+    def __init__(self, url: str, directory: Path, service: Service, keep: str) -> None:
+        self.url, self.directory, self.service, self.keep = url, directory, service, keep
 
     def run(self, job: str, kill_when: Callable[[], bool] | None = None) -> None:
         """One run of a job, to its end; or until it is killed, as hard as it goes."""
         command = [sys.executable, "-m", "examples.scheduled_orders", "--url", self.url, "--job", job]
-        command += ["--directory", str(self.directory), "--service", self.service.url]
+        command += ["--directory", str(self.directory), "--service", self.service.url, "--keep", self.keep]
         began = time.monotonic()
         with (self.directory / f"{job}.log").open("a") as log:
             process = subprocess.Popen(
@@ -180,7 +188,7 @@ class Schedule:
         sys.exit("orders are still under way: the jobs' logs may tell why")
 
 
-def story(url: str, directory: Path, timeouts_away: float) -> bool:
+def story(url: str, directory: Path, timeouts_away: float, keep: str) -> bool:
     """All of it; returns whether the verdict is good. timeouts_away: of "price", in message timeouts."""
     away = timeouts_away * MESSAGE_TIMEOUT
     acker, service = shop(url), Service(directory / "calls.jsonl")
@@ -192,7 +200,7 @@ def story(url: str, directory: Path, timeouts_away: float) -> bool:
         target=Ticker(topology.ledger.store, [acker.topology], hooks=HOOKS).run, args=(stop,)
     )
     ticker.start()
-    schedule = Schedule(url, directory, service)
+    schedule = Schedule(url, directory, service, keep)
     try:
         with acker.settling():
             back = time.monotonic() + away
@@ -263,9 +271,12 @@ def main() -> None:
     parser.add_argument("--job", choices=["validate", "price"], help="one run of a job")
     parser.add_argument("--service", default="", help="the price service, for --job price")
     parser.add_argument("--away", type=float, default=10, help="message timeouts for which price is away")
+    parser.add_argument(
+        "--keep", choices=["rows", "ids"], default="rows", help="what the store keeps of an order"
+    )
     given = parser.parse_args()
     if given.job == "validate":
-        validate(given.url, given.directory)
+        validate(given.url, given.directory, given.keep)
     elif given.job == "price":
         price(given.url, given.directory, given.service)
     else:
@@ -273,10 +284,10 @@ def main() -> None:
             directory = (given.directory or Path(temporary)).absolute()
             directory.mkdir(parents=True, exist_ok=True)
             if given.url:
-                good = story(given.url, directory, given.away)
+                good = story(given.url, directory, given.away, given.keep)
             else:
                 with EmbeddedServer(directory / "server") as server:
-                    good = story(server.url, directory, given.away)
+                    good = story(server.url, directory, given.away, given.keep)
         sys.exit(not good)
 
 
