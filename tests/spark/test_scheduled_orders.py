@@ -22,8 +22,11 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.slow
-def test_each_order_is_counted_once_or_given_up(valkey_url: str, tmp_path: Path, java_home: Path) -> None:
-    command = [sys.executable, "-m", "examples.scheduled_orders", "--url", valkey_url]
+@pytest.mark.parametrize("keep", ["rows", "ids"])
+def test_each_order_is_counted_once_or_given_up(
+    keep: str, valkey_url: str, tmp_path: Path, java_home: Path
+) -> None:
+    command = [sys.executable, "-m", "examples.scheduled_orders", "--url", valkey_url, "--keep", keep]
     program = subprocess.Popen(
         [*command, "--directory", str(tmp_path), "--away", "2"],  # a tree expires after 1.5 at most
         cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
