@@ -29,7 +29,8 @@
 --       of the commit (`applied` does not hold it), or the first application of the chunk; and external
 --       segments that are emitted now and are full, void, or have fails left, or chunks that are not acked,
 --       because their external segment is not full. A chunk in that state already, or of a missing segment,
---       does not count. An error if the staged data cannot be read: nothing is applied then.
+--       does not count; but an emitted external segment that is not open counts for a copy of the call, too.
+--       An error if the staged data cannot be read: nothing is applied then.
 -- An external segment is emitted by the commit that has staged it: a chunk of another one does not count, and
 --       is not noted, so the commit that asks for it acks nothing.
 -- The last emitted chunk of an external segment (streams/includes/external.lua) takes the fails that waited
@@ -70,10 +71,11 @@ local function take()
   local first, slab = next_key + 1, next_word + 4
   next_key, next_word = first + many, slab + ones
   if not states[staged] then
-    local state, rows, alone, full, ttl, of =
-      unpack(call('HMGET', staged, 'state', 'rows', 'alone', 'full', 'ttl', 'of'))
+    local state, rows, alone, full, ttl, of, void, fails =
+      unpack(call('HMGET', staged, 'state', 'rows', 'alone', 'full', 'ttl', 'of', 'void', 'fails'))
     states[staged] = state
-    facts[staged] = {rows = ttl and rows, alone = alone, full = full, ttl = ttl, of = of}
+    facts[staged] = {rows = ttl and rows, alone = alone, full = full, ttl = ttl, of = of,
+      left = full or void or fails}
   end
   local at, state = tonumber(number) + 1, states[staged]
   local was = state and sub(state, at, at)
@@ -82,7 +84,13 @@ local function take()
   local again = state and of_commit and not acking and call('HEXISTS', progress, staged) == 1
   local of = facts[staged].of
   local others = of and of_commit and not acking and sub(progress, -#of) ~= of -- the key ends with the commit
-  if not state or was >= to or again or others then return counters.add('duplicates', 1) end
+  if not state or was >= to or again or others then
+    -- A flight that goes again emits nothing in the shards that it has reached before.
+    if not acking and facts[staged].left and not others and state and not find(state, '0', 1, true) then
+      noted = noted + 1
+    end
+    return counters.add('duplicates', 1)
+  end
   if acking and facts[staged].rows and not facts[staged].full then
     noted = noted + 1
     return
