@@ -96,6 +96,7 @@ def _letters(column: pa.Array, places: _Numbers) -> Bytes:
     texts = column if len(places) == len(column) else column.take(pa.array(places))
     if not len(texts):
         return np.zeros((0, LETTERS), np.uint8)
-    [_, offsets, data] = texts.cast(pa.string()).buffers()
+    texts = texts.cast(pa.string())  # of large texts it has another offset
+    [_, offsets, data] = texts.buffers()
     first = int(np.frombuffer(offsets, np.int32, 1, 4 * texts.offset)[0])
     return np.frombuffer(data, np.uint8, LETTERS * len(texts), first).reshape(-1, LETTERS)

@@ -20,9 +20,9 @@ edited = st.builds(
 texts = st.one_of(sound, sound, edited, stamps.map(OTHER.write), st.none(), st.text())
 
 
-@given(st.lists(texts, max_size=8), st.integers(0, 2))
-def test_a_column_is_read_as_each_text_alone(column: list[str | None], cut: int) -> None:
-    found = stamp_arrays.read(BOTH, pa.array(column, pa.string())[cut:])
+@given(st.lists(texts, max_size=8), st.integers(0, 2), st.sampled_from([pa.string(), pa.large_string()]))
+def test_a_column_is_read_as_each_text_alone(column: list[str | None], cut: int, kind: pa.DataType) -> None:
+    found = stamp_arrays.read(BOTH, pa.array(column, kind)[cut:])
     each = [BOTH.read(text) for text in column[cut:]]
     read = zip(found.texts, found.segments, found.positions, found.anchors, strict=True)
     assert sorted((at, found.tokens[of], position, anchor) for at, of, position, anchor in read) == sorted(
