@@ -1,4 +1,4 @@
-"""Outboxes at the end of a process: a forked child begins with empty ones, and an exit sends the rest."""
+"""Outboxes and external rows at the end of a process: a forked child has none, and an exit sends the rest."""
 
 import atexit
 import logging
@@ -34,8 +34,15 @@ class ForkAware(Protocol):
         """Drops all state, which belongs to the parent."""
 
 
+class Lingering(ForkAware, Protocol):
+    """An exchange, whose rows may linger."""
+
+    def finish(self) -> None:
+        """Sends rows that linger."""
+
+
 _outboxes: "weakref.WeakSet[Ending]" = weakref.WeakSet()
-_exchanges: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
+_exchanges: "weakref.WeakSet[Lingering]" = weakref.WeakSet()
 _ends: set[int] = set()
 
 
@@ -44,7 +51,7 @@ def add(outbox: Ending) -> None:
     _outboxes.add(outbox)
 
 
-def add_exchange(exchange: ForkAware) -> None:
+def add_exchange(exchange: Lingering) -> None:
     """Makes an exchange forget its rows in forked children, behind all outboxes, without keeping it alive."""
     _exchanges.add(exchange)
 
@@ -67,6 +74,11 @@ def _at_exit() -> None:
                 outbox.finish()
             except AckerError as error:
                 log.error("acker: %d messages are lost at exit: %s", outbox.unsent, error)
+    for exchange in list(_exchanges):
+        try:
+            exchange.finish()
+        except AckerError as error:
+            log.error("acker: rows of external streams that linger are not sent at exit: %s", error)
 
 
 def _after_fork() -> None:

@@ -3,11 +3,13 @@
 import logging
 import threading
 
+from acker.collectors import process_end
 from acker.collectors.external.exchange import Exchange
 from acker.collectors.external.lingering import Lingering
 from acker.collectors.outbox import Outbox
 from acker.collectors.tuples import Owner
 from acker.ledger.client import Ledger
+from acker.streams.staging.external.contents import In
 
 _log = logging.getLogger("acker")
 
@@ -44,12 +46,23 @@ class BlockingExchange(Exchange):
         name, seconds = self.owner[1], self.linger
         self._lingering = None if seconds is None else Lingering(self, name, seconds)
 
-    def close(self) -> None:
-        """Ends the thread, and sends what waits, if rows linger; otherwise what waits is dropped."""
+    def received(self, stream: str, slot: int) -> In:
+        """Returns the received rows of a stream that the next flush reports."""
+        if self.linger is not None:
+            process_end.see_to_the_end()
+        return super().received(stream, slot)
+
+    def finish(self) -> None:
+        """Ends the thread, and sends what waits, if rows linger."""
         if self._lingering is not None:
             self._lingering.end()
             if self.waits:
                 self.flush(lingered=True)
+            self._lingering = None
+
+    def close(self) -> None:
+        """Ends the thread, and sends what waits, if rows linger; otherwise what waits is dropped."""
+        self.finish()
         if self.waits:
             _log.warning("acker: topology %r is closed before a flush of its external rows", self.owner[1])
 

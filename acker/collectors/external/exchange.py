@@ -8,9 +8,10 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from acker.collectors import process_end
+from acker.collectors.external.loop import Loop
+from acker.collectors.external.row import Row, named
 from acker.collectors.tuples import Edge, Owner, Taken, Tuple, ending, is_ending
 from acker.errors import (
     AckerError,
@@ -32,10 +33,6 @@ from acker.streams.staging.external.declaring import External, check_subscribed
 from acker.streams.staging.external.rows.stamps import Stamp
 from acker.streams.staging.external.segments import Sent, Worked, unsent_of
 from acker.streams.staging.external.serving import Served
-
-if TYPE_CHECKING:
-    from acker.collectors.external.loop import Loop
-    from acker.collectors.external.row import Row
 
 MOST_ROWS = 1_000_000
 """Rows that wait for a flush at most."""
@@ -63,6 +60,9 @@ class Exchange:
         self._at_work = AtWork.in_this_process()
         self.forget()
         process_end.add_exchange(self)
+
+    def finish(self) -> None:
+        """Does nothing: on an event loop `close` sends what lingers."""
 
     def forget(self) -> None:
         """Drops all rows: a forked child's are its parent's."""
@@ -140,7 +140,7 @@ class Exchange:
                 "set a flag in the handler, and call the stream after the interrupted call has returned"
             )
 
-    def check_held(self, row: "Row") -> None:
+    def check_held(self, row: Row) -> None:
         """Raises TupleError for a tracked row of another process; with the lock."""
         if row.anchors and id(row) not in self.open:
             raise TupleError(
@@ -191,14 +191,14 @@ class Exchange:
             if not any(one.first_edge == tuple.first_edge for one in self._taken.values()):
                 self.acks.release(tuple.first_edge, self.current.name)
 
-    def give_up(self, row: "Row") -> None:
+    def give_up(self, row: Row) -> None:
         """Ends the work on a row that is neither acked nor failed: it comes again, by its offset."""
         with self.lock:
             if self.open.pop(id(row), None) is not None:
                 row.ended = "given up"
             self.freeze_due()
 
-    def begin(self, loop: "Loop") -> None:
+    def begin(self, loop: Loop) -> None:
         """Registers a loop, whose flushes need that no other loop has a row in work.
 
         An earlier loop over the same consumer is ended, which was left at a row.
@@ -217,7 +217,7 @@ class Exchange:
                 earlier.end()
             self._loop = loop
 
-    def leave(self, loop: "Loop") -> None:
+    def leave(self, loop: Loop) -> None:
         """Forgets a loop that has ended."""
         with self.lock:
             if self._loop is loop:
@@ -259,10 +259,9 @@ class Exchange:
         with self.lock:
             left = list(self.open.values())
         if left:
-            named = ", ".join(row.named() for row in left[:5]) + (", ..." if len(left) > 5 else "")
             raise TupleError(
-                f"{len(left):,} rows are neither acked nor failed: {named}. This call has sent nothing: ack "
-                "or fail each row, and flush again"
+                f"{len(left):,} rows are neither acked nor failed: {named(left)}. This call has sent "
+                "nothing: ack or fail each row, and flush again"
             )
 
     def linger_for(self, seconds: float) -> None:

@@ -11,6 +11,7 @@ import time
 import weakref
 from typing import Protocol
 
+from acker.collectors.external.row import Row, named
 from acker.errors import AckerError
 from acker.ledger.settings.settings import check_number
 
@@ -18,6 +19,8 @@ SHORTEST, LONGEST = 0.01, 60.0
 """Seconds of a linger."""
 AGAIN = 0.05
 """Seconds between two looks if rows are in work, at most."""
+LONG = 30.0
+"""Seconds after which the log names the rows in work that a flush waits for."""
 _log = logging.getLogger("acker")
 
 
@@ -27,14 +30,20 @@ def check(linger: float | None) -> None:
         check_number(linger, "linger", SHORTEST, LONGEST, float)
 
 
-class Lingers(Protocol):
-    """An exchange whose rows linger.
+class InWork(Protocol):
+    """The rows in work of an exchange.
 
     Attributes:
         due: True while a flush waits for the end of the rows in work.
+        open: The rows in work.
     """
 
     due: bool
+    open: dict[int, Row]
+
+
+class Lingers(InWork, Protocol):
+    """An exchange whose rows linger."""
 
     @property
     def waits(self) -> bool:
@@ -49,6 +58,7 @@ class Complaints:
 
     def __init__(self, topology: str) -> None:
         self._topology, self._said = topology, ""
+        self._due_since, self._named = 0.0, False
 
     def take(self, error: AckerError | None) -> None:
         """Takes the end of a flush: an error, or None."""
@@ -59,6 +69,21 @@ class Complaints:
                 self._topology, text,
             )  # fmt: skip
         self._said = text
+
+    def look(self, exchange: InWork) -> None:
+        """Names the rows in work, once, if a flush has waited long for their end: one may be forgotten."""
+        if not exchange.due:
+            self._due_since, self._named = 0.0, False
+            return
+        now = time.monotonic()
+        self._due_since = self._due_since or now
+        if not self._named and now - self._due_since >= LONG:
+            self._named = True
+            _log.warning(
+                "topology %s: rows of external streams wait for a flush, because rows are neither acked nor "
+                "failed: %s",
+                self._topology, named(list(exchange.open.values())),
+            )  # fmt: skip
 
 
 class Lingering:
@@ -89,5 +114,6 @@ class Lingering:
                 self._complaints.take(error)
             except Exception:  # noqa: BLE001 - the thread must outlive it
                 _log.exception("a flush of rows of external streams has failed")
+            self._complaints.look(exchange)
             wait = min(self._seconds, AGAIN) if exchange.due else self._seconds
             del exchange

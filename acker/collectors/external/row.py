@@ -3,9 +3,15 @@
 Terms: a tree is all that comes of one record.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from acker.errors import AckerError, shown
+
+
+def named(rows: "Sequence[Row]") -> str:
+    """The first rows of some, for an error message."""
+    return ", ".join(row.named() for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
 
 
 class Row:

@@ -1,10 +1,15 @@
 """Rows of streams with a linger are sent without a flush of the program, with the rows made of them."""
 
 import asyncio
+import multiprocessing
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
+from acker import Topology
+from acker.collectors.external import lingering
 from acker.collectors.external.event_loop.async_topology import AsyncTopology
 from acker.errors import TupleError, ValidationError
 from tests.helpers.builders.collectors import Make
@@ -58,6 +63,24 @@ def test_nothing_is_sent_while_a_row_is_in_work(make: Make) -> None:
     wait_until(lambda: not exchange.waits)
 
 
+def test_a_row_that_is_long_in_work_is_named_in_the_log_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lingering, "LONG", 0.01)
+    made, step = make(), make()
+    items = step.incoming("items", subscription="count", linger=0.01)
+    headers = source(made, 2)
+    made.flush()
+    items.ack(items.extract(headers[0]))
+    left = items.extract(headers[1], "items/3@1204")
+    wait_until(lambda: "items/3@1204" in caplog.text)
+    exchange: Any = step._exchange
+    exchange.flush(lingered=True)
+    items.ack(left)
+    wait_until(lambda: made.counters()["acked"] == 2)
+    assert caplog.text.count("items/3@1204") == 1
+
+
 def test_a_row_that_is_given_up_lets_the_others_go(make: Make) -> None:
     made, step = make(), make()
     items = step.incoming("items", subscription="count", linger=0.01)
@@ -89,6 +112,43 @@ def test_a_topology_that_is_closed_sends_rows_that_linger(make: Make) -> None:
     made.flush()
     items.ack(items.extract_many(headers))
     step.close()
+    assert made.counters()["acked"] == 1
+
+
+ENDING = """
+import sys
+from acker import Topology
+made = Topology(sys.argv[1], "t", linger=15.0)
+items = made.incoming("items", subscription="count", linger=60.0)
+spout, out = made.spout("s"), made.outgoing("items", linger=60.0)
+items.ack(items.read([out.stamp(spout.emit("m")[0])]))
+"""
+
+
+def test_a_process_that_ends_sends_rows_that_linger(make: Make, url: str) -> None:
+    subprocess.run([sys.executable, "-c", ENDING, url], check=True, timeout=120)
+    assert make().counters()["acked"] == 1
+
+
+kept: list[Topology] = []
+"""Topologies of a child process, which it has until its end."""
+
+
+def ack_and_end(url: str, headers: Any) -> None:
+    kept.append(Topology(url, "t", linger=15.0))
+    items = kept[0].incoming("items", subscription="count", linger=60.0)
+    items.ack(items.extract_many(headers))
+
+
+def test_a_child_of_multiprocessing_sends_them_too(make: Make, url: str) -> None:
+    made = make()
+    made.incoming("items", subscription="count")
+    headers = source(made, 1)
+    made.flush()
+    child = multiprocessing.get_context("fork").Process(target=ack_and_end, args=(url, headers))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
     assert made.counters()["acked"] == 1
 
 

@@ -221,6 +221,7 @@ class AsyncTopology:
                 complaints.take(None)
             except AckerError as error:
                 complaints.take(error)
+            complaints.look(exchange)
             wait = exchange.linger or LONGEST
             if exchange.due:
                 wait = min(wait, AGAIN)
