@@ -182,7 +182,7 @@ class Outgoing:
             ...     future.add_done_callback(words.reports(headers))
         """
         stamp = carriers.find(headers)
-        return self._report(stamp if type(stamp) is bytes else str(stamp or "").encode())
+        return self._report(stamp if type(stamp) is bytes else str(stamp or "").encode("utf-8", "replace"))
 
     def withdraw(self, headers: Any) -> None:
         """Takes back the stamp of a row that the client did not take, as `produce` raised.

@@ -309,7 +309,10 @@ def _encoded(text: object) -> bytes | Fault:
     if text is None:
         return "unstamped"
     if isinstance(text, bytearray | memoryview):
-        text = bytes(text[: _LONGEST + 1])
+        try:
+            text = bytes(text[: _LONGEST + 1])
+        except (ValueError, TypeError, NotImplementedError):  # a view that is released, or has no first bytes
+            return "damaged"
     if not isinstance(text, str | bytes) or len(text) > _LONGEST:
         return "damaged"
     if isinstance(text, str):

@@ -115,6 +115,13 @@ def test_a_fault_is_named(text: Any, fault: str) -> None:
     assert SEAL.read_many([text]) == [fault]
 
 
+def test_a_view_that_cannot_be_read_is_damaged() -> None:
+    released = memoryview(b"a1-")
+    released.release()
+    for view in (released, memoryview(bytes(4)).cast("I", []), memoryview(bytes(4)).cast("B", [2, 2])):
+        assert SEAL.read(view) == "damaged"
+
+
 def test_a_row_has_at_most_255_anchors() -> None:
     most = Stamp("00" * 14, 0, 0, tuple(range(1, 2 * MOST_ANCHORS, 2)))
     assert SEAL.read(SEAL.write(most)) == most
