@@ -33,15 +33,17 @@ _ATTEMPTS = 1_000
 def find(
     store: OfStore,
     topology: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="[TOPOLOGY]",
+            metavar="TOPOLOGY",
             show_default=False,
             autocompletion=completion.topologies,
             help="Without one, all topologies are asked.",
         ),
-    ],
-    message_id: Annotated[str | None, typer.Argument(metavar="MESSAGE_ID", show_default=False)] = None,
+    ] = None,
+    message_id: Annotated[
+        str | None, typer.Argument(metavar="MESSAGE_ID", show_default=False, help="It has to be given.")
+    ] = None,
     base64: Annotated[bool, typer.Option("--base64", help="MESSAGE_ID is base64 of its bytes.")] = False,
     cursor: Annotated[str | None, typer.Option(help="Where the search before was cut.")] = None,
     as_json: Json = False,
@@ -52,8 +54,12 @@ def find(
 
     Exit status 4 where there is no such record, 5 where the search was cut.
     """  # fmt: skip
+    if topology is None:
+        raise ValidationError("expected a message id: acker find [TOPOLOGY] MESSAGE_ID")
     if message_id is None:
-        return _everywhere(store, topology, base64, cursor, as_json)
+        if cursor is not None:
+            raise ValidationError("--cursor goes with a topology: all topologies are asked at once")
+        return _everywhere(store, topology, base64, as_json)
     ledger = open_ledger(store, topology, create=False)
     with needing_pyarrow("to find records"):
         from acker.inspect.trees import find_record
@@ -78,7 +84,7 @@ def find(
     return Status.DONE if records.records else Status.MISSING
 
 
-def _everywhere(store: Store, text: str, base64: bool, cursor: str | None, as_json: bool) -> Status:
+def _everywhere(store: Store, text: str, base64: bool, as_json: bool) -> Status:
     """Asks all topologies, page by page, each of them a bounded piece."""
     with needing_pyarrow("to find records"):
         from acker.inspect.trees import find_everywhere
@@ -88,7 +94,7 @@ def _everywhere(store: Store, text: str, base64: bool, cursor: str | None, as_js
     names = store.run(topologies.names())
     pages: list[FoundEverywhere] = []
     while not pages or pages[-1].cursor is not None:
-        asked, left = find_everywhere.page(names, pages[-1].cursor if pages else cursor)
+        asked, left = find_everywhere.page(names, pages[-1].cursor if pages else None)
         hits, failed = list[Hit](), list[Unsearched]()
         for name in asked:
             try:

@@ -102,6 +102,8 @@ def test_a_record_is_found_among_all_topologies(acker: Acker, ledger: Ledger, ur
     nothing = acker("find", "order 8")
     assert (nothing.status, nothing.out[:29]) == (4, "none of 26 topologies knows i")
     assert "expected at most 1024 bytes" in one_error(acker("find", "x" * 1025), 2)
+    assert "expected a message id: acker find [TOPOLOGY] MESSAGE_ID" in one_error(acker("find"), 2)
+    assert "--cursor goes with a topology" in one_error(acker("find", "order 7", "--cursor", "words"), 2)
     raw.hset(keys.config("other03"), "ackers", "many")
     partly = acker("find", "order 8")
     assert (partly.status, partly.out) == (5, "")
