@@ -66,9 +66,13 @@ def judge(facts: Facts) -> Judged:
             seen.place,
         )  # fmt: skip
         mute = seen.mute or facts.mutes.get(rule.code)
+        if mute is not None and mute.until is not None and mute.until <= facts.at:
+            mute = None
         if off:
-            muted.append(Muted(trouble, Mute("", f"its threshold {rule.threshold} is switched off", None)))
-        elif mute is not None and (mute.until is None or mute.until > facts.at):
+            switched = f"its threshold {rule.threshold} is switched off"
+            reason = switched if mute is None else f"{mute.reason}; {switched}, too"
+            muted.append(Muted(trouble, Mute("" if mute is None else mute.by, reason, None)))
+        elif mute is not None:
             muted.append(Muted(trouble, mute))
         else:
             troubles.append(trouble)

@@ -98,6 +98,11 @@ def test_each_rule_finds_its_trouble_says_so_in_words_and_can_be_switched_off(co
         [muted] = off.muted
         assert (muted.trouble.text, muted.mute.until) == (found.text, None)
         assert muted.mute.reason == f"its threshold {rule.threshold} is switched off"
+        own = {code: Mute("ann", "known", AT + 1)}
+        limits = Thresholds().changed({rule.threshold: 0})
+        [muted] = judge(facts(**changes | {"thresholds": limits, "mutes": own})).muted
+        words = f"known; its threshold {rule.threshold} is switched off, too"
+        assert muted.mute == Mute("ann", words, None)
     mute = Mute("ann", "known", AT + 1)
     assert Muted(found, mute) in judge(facts(**changes, mutes={code: mute})).muted
     assert judge(facts(**changes, mutes={code: replace(mute, until=AT)})).troubles == (found,)
