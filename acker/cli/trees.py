@@ -122,11 +122,12 @@ def _ended(tree: Failure) -> str:
 def _full_page(read: Callable[[int, str | None], TreesPage], limit: int, cursor: str | None) -> TreesPage:
     """Goes on through pages that are not full, each of them bounded, until one is or there are no more."""
     page = read(limit, cursor)
-    page_trees = list(page.trees)
-    while page.cursor is not None and len(page_trees) < limit:
-        page = read(limit - len(page_trees), page.cursor)
-        page_trees += page.trees
-    return TreesPage(tuple(page_trees), page.cursor)
+    # A tree that was reset between two of them comes again, as it is then.
+    once = {tree.anchor: tree for tree in page.trees}
+    while page.cursor is not None and len(once) < limit:
+        page = read(limit - len(once), page.cursor)
+        once |= {tree.anchor: tree for tree in page.trees}
+    return TreesPage(tuple(once.values()), page.cursor)
 
 
 def _time_left(tree: Tree) -> str:

@@ -342,9 +342,11 @@ def _start(
 
 
 def _page(members: list[Tree], position: Position, end: int, query: tuple[object, ...]) -> TreesPage:
+    # A tree that was reset while the page was read may have come again: it is told as it was then.
+    trees = tuple({member.anchor: member for member in members}.values())
     if not position.slabs and position.shard >= end:
-        return TreesPage(tuple(members), None)
-    return TreesPage(tuple(members), cursors.encode(position, query))
+        return TreesPage(trees, None)
+    return TreesPage(trees, cursors.encode(position, query))
 
 
 def _whole(value: object, label: str, low: int, high: int) -> None:

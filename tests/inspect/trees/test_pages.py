@@ -1,5 +1,6 @@
 """Pages of trees: each tree once, by filters and message ids, and a bounded piece at a time."""
 
+import itertools
 import secrets
 
 import pytest
@@ -68,6 +69,32 @@ def test_many_slabs_are_paged_whatever_becomes_of_them_in_between(ledger: Ledger
     assert cursor is None
     assert len(found) == len(set(found))
     assert set(anchors) - finished <= set(found)
+
+
+def test_trees_that_are_reset_while_a_page_is_read_come_once(ledger: Ledger) -> None:
+    anchors = track_singles(ledger, 120)
+    ledger.run(tick.rotate(ledger.core, force=True))
+    _, exchanges = read_page(ledger, -1, anchors)
+    for number in range(0, exchanges, 4):
+        page, _ = read_page(ledger, number, anchors)
+        assert page.cursor is None
+        assert sorted(tree.anchor for tree in page.trees) == sorted(anchors), number
+        ledger.run(tick.rotate(ledger.core, force=True))
+
+
+def read_page(ledger: Ledger, number: int, anchors: list[int]) -> tuple[TreesPage, int]:
+    """A page whose trees are reset after an exchange of that number, and the number of exchanges."""
+    reading = inspect.trees(ledger.core, limit=1000)
+    requests = next(reading)
+    for exchange in itertools.count():
+        replies = ledger.store.send(requests)
+        if exchange == number:
+            ledger.reset_timeout(anchors)  # a slab that was read is in the nursery, and read again
+        try:
+            requests = reading.send(replies)
+        except StopIteration as end:
+            return end.value, exchange + 1
+    raise AssertionError
 
 
 def test_what_expires_next_comes_first(ledger: Ledger) -> None:
