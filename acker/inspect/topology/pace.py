@@ -1,7 +1,7 @@
 """The pace of a source: how long it usually pauses, from looks a few seconds apart.
 
 A permanent observer looks now and again, and keeps one pace for each source. A time in which nobody has
-looked is no gap of the source.
+looked is no gap of the source, and no silence.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Self
 STEADY = 12
 """So many gaps make a source steady."""
 BLIND = 60.0
-"""Seconds; after a longer time without a look it is not known how long the source was silent."""
+"""Seconds; of a longer time without a look it is not known whether the source could have worked."""
 _FADES = 0.98
 
 
@@ -22,7 +22,8 @@ class Pace:
 
     Attributes:
         count: A count of the source that grows with its work, at the last look.
-        worked: Unix seconds of the last look at which the count had grown; 0.0 before the first.
+        worked: Unix seconds of the last look at which the count had grown, later by the times without a look
+            since then; 0.0 before the first.
         looked: Unix seconds of the last look.
         gap: Its usual gap: the longest in seconds, where earlier ones count less and less.
         gaps: The number of its gaps so far, at most `STEADY`.
@@ -40,7 +41,9 @@ class Pace:
             return Pace(count, 0.0, at)
         blind = at - self.looked > BLIND
         if count == self.count:
-            return replace(self, looked=at, worked=at if blind and self.worked else self.worked)
+            # A time without a look, as of a store that was down, is none of the silence, and ends none.
+            unseen = at - self.looked if blind and self.worked else 0.0
+            return replace(self, looked=at, worked=self.worked + unseen)
         if blind or not self.worked:
             return replace(self, count=count, worked=at, looked=at)
         gap = max(at - self.worked, self.gap * _FADES)

@@ -137,8 +137,8 @@ def test_the_pace_of_a_source_is_its_usual_gap() -> None:
     quiet = pace.after(13, 70.0).after(13, 95.0)
     assert (quiet.gap, quiet.silence(100.0)) == (5.0, 35.0)
     assert quiet.after(14, 100.0).gap == 35.0  # as long as it was silent and came back
-    # Where nobody looked for long, nothing is known of that time.
-    assert quiet.after(13, 100.0 + BLIND).silence(101.0 + BLIND) == 1.0
+    # Where nobody looked for long, nothing is known of that time: the silence before it stays.
+    assert quiet.after(13, 100.0 + BLIND).silence(101.0 + BLIND) == 31.0
     assert quiet.after(14, 100.0 + BLIND).gap == 5.0
     assert quiet.after(3, 100.0) == Pace(3, 0.0, 100.0)
     assert Pace.load(quiet.dump().encode()) == quiet
