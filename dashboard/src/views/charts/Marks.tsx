@@ -33,7 +33,7 @@ export function Marks({ of, topology }: { of: readonly ChartMark[]; topology: st
   return (
     <section className="marks" aria-label="Marks">
       <div className="toolbar">
-        <details>
+        <details className={of.length === 0 ? "faint" : undefined}>
           <summary>{plural(of.length, "mark")} in these charts</summary>
           <ol>
             {of
