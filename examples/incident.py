@@ -66,9 +66,9 @@ ILL = (
     ),
     Ill("sessions", "nearly-full", "", "holds 90% of what it may", 3 * 60, "file-7"),
     Ill("letters", "dead-letters", "spout:mails", "3 dead letters", 26 * 3600, "no such address"),
-    Ill("sensors", "silent", "spout:readings", "readings tracked nothing for", 17 * 60),
+    Ill("sensors", "silent", "spout:readings", "readings tracked nothing for", 17 * 60, "readings"),
     Ill("thumbnails", "slow", "", "tree in a hundred took", 9 * 60),
-    Ill("audit", "unheard", "stream:events", "events has no subscription", 5 * 60),
+    Ill("audit", "unheard", "stream:events", "events has no subscription", 5 * 60, "nobody has to ack"),
     Ill("search", "behind", "step:index", "500 rows of stream documents wait for index", None, "nobody"),
 )
 """The ill topologies, the critical ones first, and then the longest first."""

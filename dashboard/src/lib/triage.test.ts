@@ -13,6 +13,8 @@ test("the counts are words, the worst first, without what is zero", () => {
 test("a trouble leads to where it is seen", () => {
   expect(place("words", "failing")).toEqual({ to: "/t/words/outcomes?status=failed", words: "Failures" });
   expect(place("words", "silent")).toEqual({ to: "/t/words", words: "Its page" });
-  expect(pressed("words", { code: "silent" })).toBeNull();
+  expect(pressed("words", { code: "no-ticks" })).toBeNull();
+  expect(pressed("words", { code: "silent" })).toEqual({ to: "#spouts", words: "Spouts" });
+  expect(pressed("words", { code: "unheard" })).toEqual({ to: "#streams", words: "Streams" });
   expect(pressed("words", { code: "slow" })?.to).toBe("/t/words/trees");
 });

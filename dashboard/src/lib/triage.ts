@@ -46,10 +46,18 @@ export function place(topology: string, code: Trouble["code"]): { to: string; wo
   return { to: `/t/${topology}${path}`, words };
 }
 
-/** What to press at a trouble on the topology's own page: null where all that is to be seen is on it. */
+/** Parts of the topology's own page. */
+const PARTS: Partial<Record<Trouble["code"], [string, string]>> = {
+  silent: ["#spouts", "Spouts"],
+  unheard: ["#streams", "Streams"],
+};
+
+/** What to press at a trouble on the topology's own page: null where all that is to be seen is at its begin. */
 export function pressed(
   topology: string,
   { code }: Pick<Trouble, "code">,
 ): { to: string; words: string } | null {
-  return code in PLACES ? place(topology, code) : null;
+  if (code in PLACES) return place(topology, code);
+  const [to, words] = PARTS[code] ?? [];
+  return to === undefined || words === undefined ? null : { to, words };
 }

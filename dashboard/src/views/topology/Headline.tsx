@@ -63,7 +63,12 @@ export function Headline({
           </p>
         )}
       </div>
-      {press && (
+      {press?.to.startsWith("#") && (
+        <a href={press.to} className="press">
+          {press.words}
+        </a>
+      )}
+      {press?.to.startsWith("/") && (
         <Link to={press.to} className="press">
           {press.words}
         </Link>

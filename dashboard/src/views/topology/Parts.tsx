@@ -226,10 +226,15 @@ const BOLTS: ColumnDef<Bolt>[] = [
   },
 ];
 
+/** A stream without subscription, and what it has sent so far. */
+function nobody({ rows_unheard: unheard }: Schemas["StreamState"]): string {
+  return unheard === 0 ? "waits for the first" : `none: nobody has to ack ${plural(unheard, "row")}`;
+}
+
 const STREAMS: ColumnDef<Reader>[] = [
   { header: "Stream", accessorFn: ({ stream }) => stream.stream },
   { header: "Kind", accessorFn: ({ stream }) => stream.kind },
-  { header: "Subscription", accessorFn: ({ of }) => of?.subscription ?? "waits for the first" },
+  { header: "Subscription", accessorFn: ({ stream, of }) => of?.subscription ?? nobody(stream) },
   {
     header: "Rows acked",
     accessorFn: ({ of }) => of?.rows_acked ?? 0,
