@@ -55,6 +55,6 @@ def total(page: Page, name: str) -> int:
 def wait_until_complete(page: Page) -> None:
     """Waits until a topology's view shows all that it asks for at first, in whichever order it comes."""
     expect(page.locator(".summary")).to_be_visible()
-    expect(page.locator(".drawing .part")).not_to_have_count(0)
+    expect(page.locator(":is(.drawing, .parts-list) .part")).not_to_have_count(0)
     expect(page.locator(".chart canvas")).to_have_count(5)
     expect(page.locator("[data-connection=live]")).to_be_attached()

@@ -30,6 +30,8 @@ export function Topology() {
         <RefreshControl refresh={refresh} updatedAt={state.dataUpdatedAt} error={state.error} />
       </div>
       {state.data && <Headline topology={topology} health={state.data.health} known={state.error === null} />}
+      {/* Its room, so that what comes sooner does not move away. */}
+      {state.data === undefined && state.errorUpdatedAt === 0 && <div className="headline" />}
       {(state.data !== undefined || state.errorUpdatedAt === 0) && (
         <Graph topology={topology} refresh={refresh} />
       )}
