@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from acker.inspect.topology.unreadable_topology import Damaged
 from acker.inspect.trees import find_everywhere, find_record
@@ -28,16 +28,10 @@ class RecordsQuery(ByMessageId):
 
 
 class EverywhereQuery(ByMessageId):
-    """A message id, an anchor, or a text that may be either."""
+    """A message id, an anchor, or both; without any, the record without a name."""
 
     anchor: Id | None = Field(default=None, description="Of one of the record's trees.")
     cursor: Name | None = Field(default=None, description="Of the page before.")
-
-    @model_validator(mode="after")
-    def _names_something(self) -> "EverywhereQuery":
-        if self.wanted is None and self.anchor is None:
-            raise ValueError("expected message_id, message_id_base64 or anchor")
-        return self
 
 
 @router.get("/records", response_model=EverywhereFound, responses=declared())
@@ -49,10 +43,10 @@ async def find_records_everywhere(
     A page asks 20 topologies, and searches a bounded piece of each: go on until there is no cursor. A
     topology without a find that was searched in part is in `unfinished`: search it alone.
     """
-    message_id = query.wanted
+    anchor = None if query.anchor is None else int(query.anchor)
+    message_id = b"" if query.wanted is None and anchor is None else query.wanted
     if message_id is not None and len(message_id) > MESSAGE_ID_BYTES:
         message_id = None
-    anchor = None if query.anchor is None else int(query.anchor)
     names = await async_ledger.names(service.store)
     asked, left = find_everywhere.page(names, query.cursor)
 

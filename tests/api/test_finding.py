@@ -65,9 +65,12 @@ def test_what_was_not_searched_wholly_is_named(
     assert [hit for page in found for hit in page["topologies"]] == []
 
 
-def test_a_question_names_something(client: httpx.Client) -> None:
-    for asked in ({}, {"anchor": "1.5"}, {"message_id": "a", "cursor": "no/name"}):
+def test_a_question_may_name_nothing(client: httpx.Client) -> None:
+    for asked in ({"anchor": "1.5"}, {"message_id": "a", "cursor": "no/name"}):
         assert client.get("/records", params=asked).status_code == 422, asked
+    nameless = client.get("/records")  # as in one topology
+    assert nameless.status_code == 200
+    assert nameless.json()["topologies"] == []
     assert client.get("/records", params={"message_id": "é" * 1000}).json() == {
         "topologies": [], "unfinished": [], "unreadable": [], "looked": 0, "of": 0, "cursor": None,
     }  # fmt: skip
