@@ -44,14 +44,11 @@ def test_nothing_moves_while_a_view_is_live(new_page: NewPage) -> None:
     assert moves(page) == []
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_trouble_that_comes_up_is_reported_and_moves_nothing(
-    new_page: NewPage, world: World, width: int
-) -> None:
+def test_trouble_that_comes_up_is_reported_and_moves_nothing(new_page: NewPage, world: World) -> None:
     name = f"filling-{ids.new_id():x}"
     filling = world.ledger(name, ackers=1, high_water_mark=100, message_timeout=3600.0)
     Trees(50).track(filling, "lines")
-    page = new_page(f"/t/{name}", viewport={"width": width, "height": 900})
+    page = new_page(f"/t/{name}")
     wait_until_complete(page)
     expect(page.get_by_text("healthy")).to_be_visible()
     note_moves(page)
