@@ -136,7 +136,11 @@ class Sentinels:
             server.close()
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()  # or their processes fall into another test
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.close()
