@@ -132,7 +132,7 @@ def flow(url: str, seconds: float, stop: threading.Event | None = None) -> None:
 
 
 def _expire(topology: Topology) -> None:
-    """Of a hundred invoices, 40 were taken and never acked."""
+    """Forty of a hundred invoices are taken and never acked."""
     tuples = _emit(topology, "invoices", 100)
     _ack(topology, "charge", tuples[40:])
     for _ in range(3):

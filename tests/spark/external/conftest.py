@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from acker.spark import Acker
+from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers import kafka
 from tests.helpers.servers.kafka import Broker
 
@@ -20,3 +22,8 @@ def topics(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         for jar in jars:
             spark.sql(f"ADD JAR '{jar}'")
         yield broker
+
+
+@pytest.fixture
+def acker(pipeline: Pipeline) -> Acker:
+    return Acker(pipeline.url, "t")

@@ -28,11 +28,6 @@ SCHEMA = "value string, _acker_stamp string"
 
 
 @pytest.fixture
-def acker(pipeline: Pipeline) -> Acker:
-    return Acker(pipeline.url, "t")
-
-
-@pytest.fixture
 def topology(pipeline: Pipeline) -> Iterator[Topology]:
     with Topology(pipeline.url, "t", linger=None) as made:
         made.incoming("items", subscription="count")

@@ -17,11 +17,6 @@ Shape = Callable[[DataFrame], DataFrame]
 
 
 @pytest.fixture
-def acker(pipeline: Pipeline) -> Acker:
-    return Acker(pipeline.url, "t")
-
-
-@pytest.fixture
 def topology(pipeline: Pipeline) -> Iterator[Topology]:
     with Topology(pipeline.url, "t", linger=None) as made:
         for stream in ("items", "others"):

@@ -29,7 +29,7 @@ VERSION = "a1-"
 """The letters with which a stamp of this version begins."""
 _PREFIX = VERSION.encode()
 MOST_ANCHORS = 255
-TOKEN_BYTES, KEY_BYTES = 14, 32
+TOKEN_BYTES = 14
 _CHECK_BYTES, _HEAD_BYTES = 5, 28
 _LONGEST = len(VERSION) + (4 * (_HEAD_BYTES + 8 * MOST_ANCHORS) + 2) // 3
 
