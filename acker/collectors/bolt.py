@@ -11,7 +11,7 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
 from acker.collectors.session import Session
-from acker.collectors.tuples import MAX_ROOTS, Tuple, TupleVector, add_children, check_targets, ending
+from acker.collectors.tuples import MAX_ROOTS, Tuple, TupleVector, add_children, check_targets, ending, listed
 from acker.errors import FailedException, PermanentFailure, TupleError, ValidationError, shown
 from acker.ledger.settings import config
 from acker.ledger.slabs import causes
@@ -74,7 +74,7 @@ class Bolt:
         """
         check_targets(targets)
         self.topology.outbox.check_whole()
-        given = [anchors] if isinstance(anchors, Tuple) else list(anchors)
+        given = [anchors] if isinstance(anchors, Tuple) else listed(anchors, "an acker.Tuple, or several")
         for anchor in given:
             _check_tuple(anchor)
         if len({root for anchor in given for root in anchor.edges}) > MAX_ROOTS:
@@ -131,7 +131,7 @@ class Bolt:
         """
         outbox, owner = self.topology.outbox, self.topology.owner
         if not isinstance(tuples, TupleVector):
-            for tuple_ in tuples:
+            for tuple_ in listed(tuples, "several acker.Tuples"):
                 _check_tuple(tuple_)
                 if not tuple_.ended:
                     self.ack(tuple_)
@@ -234,7 +234,7 @@ class Collector:
 
     def emit(self, targets: int = 1, *, also: Iterable[Tuple] = ()) -> list[Tuple]:
         """Emits a record anchored to the current tuple, and to the tuples `also`: see `Bolt.emit`."""
-        return self._bolt.emit([self.tuple, *also], targets)
+        return self._bolt.emit([self.tuple, *listed(also, "several acker.Tuples")], targets)
 
     def reset_timeout(self) -> None:
         """Gives the trees of the current tuple the whole message timeout again: see `Bolt.reset_timeout`."""

@@ -12,11 +12,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
-from typing import Protocol, Self, TypeAlias, overload
+from typing import Any, Protocol, Self, TypeAlias, overload
 
 import numpy as np
 
-from acker.errors import TupleError, ValidationError, shown
+from acker.errors import AckerError, TupleError, ValidationError, shown
 from acker.ledger import ids
 from acker.ledger.ids import Ids
 
@@ -36,6 +36,7 @@ ending = threading.RLock()
 may share a tuple. It is the last lock that a call takes."""
 os.register_at_fork(before=ending.acquire, after_in_parent=ending.release, after_in_child=ending.release)
 
+_SHAPE = "(anchor, tuple id) pairs, or a mapping of them"
 _ID = "-?(?:0|[1-9][0-9]{0,18})"
 _EDGE = re.compile(f"({_ID}):({_ID})")
 _LONGEST = MAX_ROOTS * 42
@@ -53,6 +54,13 @@ def check_targets(targets: object) -> int:
             f"targets: expected a whole number from 0 to {MAX_TARGETS:,}, got {shown(targets)}"
         )
     return targets
+
+
+def listed(values: Any, expected: str, kind: type[AckerError] = TupleError) -> list[Any]:
+    """Lists the values of an argument. expected: the meaning of the argument, for the error of `kind`."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise kind(f"expected {expected}, got {shown(values)}")
+    return list(values)
 
 
 class Tuple:
@@ -79,7 +87,9 @@ class Tuple:
     """acked or failed; empty while the tuple is open."""
 
     def __init__(self, edges: Mapping[int, int] | Iterable[tuple[int, int]] = ()) -> None:
-        pairs = list(edges.items() if isinstance(edges, Mapping) else edges)
+        pairs = listed(edges.items() if isinstance(edges, Mapping) else edges, _SHAPE)
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise TupleError(f"expected {_SHAPE}, got {shown(pairs)}")
         try:
             checked = {ids.check_id(anchor, "anchor"): ids.check_id(own, "tuple id") for anchor, own in pairs}
         except ValidationError as error:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker import AckerError, Topology, TopologyConfigError, Tuple, TupleError, ValidationError
+from acker.collectors.bolt import Collector
 from acker.collectors.tuples import MAX_ROOTS
 from tests.helpers.builders.collectors import Make, reported, statuses
 
@@ -137,10 +138,22 @@ def test_tuples_of_another_topology_are_refused(make: Make) -> None:
 @pytest.mark.cluster(slow=True)
 @pytest.mark.parametrize("value", ["1:2", None, 7, (1, 2)])
 def test_what_is_no_tuple_is_refused(make: Make, value: Any) -> None:
-    bolt = make().bolt("b")
-    for call in (bolt.ack, bolt.fail, bolt.reset_timeout, lambda each: bolt.emit([each])):
+    topology = make()
+    bolt, [good] = topology.bolt("b"), topology.spout("s").emit("m")
+    for call in (bolt.ack, bolt.fail, bolt.reset_timeout, bolt.emit, lambda each: bolt.emit([good, each])):
         with pytest.raises(TupleError, match=r"expected an acker\.Tuple"):
             call(value)
+    others: list[Any] = [bolt.ack_many, lambda each: Collector(bolt, good).emit(also=each)]
+    for call in others:
+        with pytest.raises(TupleError, match=r"expected (several|an) acker\.Tuple"):
+            call(value)
+    assert (good.ended, good.children) == ("", {})
+
+
+@pytest.mark.parametrize("edges", [None, 7, "12", [7], [None], [(1, 2, 3)], ["12"]])
+def test_edges_are_pairs(edges: Any) -> None:
+    with pytest.raises(TupleError, match=r"expected \(anchor, tuple id\) pairs, or a mapping of them, got"):
+        Tuple(edges)
 
 
 @pytest.mark.cluster(slow=True)

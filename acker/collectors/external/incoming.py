@@ -12,6 +12,8 @@ from acker.collectors.external.consuming import Consuming, checked
 from acker.collectors.external.opening import Opened
 from acker.collectors.external.receiving import Receiver
 from acker.collectors.external.row import Row
+from acker.collectors.tuples import listed
+from acker.errors import ValidationError
 from acker.streams.staging.external.rows import carriers
 
 
@@ -56,10 +58,12 @@ class Incoming(Receiver):
 
     def extract_many(self, headers: Sequence[Any]) -> list[Row]:
         """Reads what messages carry, as `extract` does for each, with one question to the store for all."""
-        return self.read(carriers.find_many(headers))
+        many = listed(headers, "the headers of several messages, as a list", ValidationError)
+        return self.read(carriers.find_many(many))
 
     def read(self, stamps: Sequence[Any]) -> list[Row]:
         """Reads bare stamps, as columns and JSON have them; None is no stamp."""
+        stamps = listed(stamps, "several stamps, as a list", ValidationError)
         if (usual := self._read_usual(stamps)) is not None:
             if asked := self._unknown(usual):
                 self._exchange.ledger.run(self._learn(self._known, asked))

@@ -13,7 +13,7 @@ import numpy as np
 from acker.collectors.external.exchange import MOST_ROWS, Exchange
 from acker.collectors.external.report import reporting
 from acker.collectors.external.row import Row
-from acker.collectors.tuples import Tuple, ending
+from acker.collectors.tuples import Tuple, ending, listed
 from acker.errors import AckerError, TupleError, ValidationError, shown
 from acker.ledger.slabs.causes import Cause
 from acker.streams.log import segments
@@ -57,10 +57,11 @@ class Outgoing:
 
         Raises:
             TupleError: A row or a tuple was acked or failed before, or is of another topology.
-            ValidationError: The row would belong to more than 255 trees.
+            ValidationError: The row would belong to more than 255 trees, or the headers are no headers.
             BufferFull: A million rows wait for the flush.
         """
-        return carriers.put(headers, self._write(source, others))
+        rest = carriers.without(headers)  # raises before a row is stamped
+        return carriers.add(rest, self._write(source, others))
 
     def stamp(self, source: Row | Tuple, *others: Row | Tuple) -> str | None:
         """Stamps a row, as `inject` does; None where it belongs to no tree."""
@@ -118,9 +119,9 @@ class Outgoing:
 
     def stamps(self, rows: Iterable[Row | Tuple]) -> list[str | None]:
         """Stamps a row for each of `rows`, in their order."""
-        listed, texts = list(rows), list[str | None]()
-        for first in range(0, len(listed), _TOGETHER):
-            texts += self._stamps(listed[first : first + _TOGETHER])
+        given, texts = listed(rows, "rows of topology.incoming, or acker.Tuples"), list[str | None]()
+        for first in range(0, len(given), _TOGETHER):
+            texts += self._stamps(given[first : first + _TOGETHER])
         return texts
 
     def _stamps(self, rows: Sequence[Row | Tuple]) -> list[str | None]:
@@ -158,7 +159,7 @@ class Outgoing:
         """
         if error is None or self._seal is None:
             return
-        headers = message.headers()
+        headers = message.headers() if hasattr(message, "headers") else None
         if headers is None:
             raise AckerError(
                 f"a row of {self.stream} was not delivered ({shown(error)}), and its report has no headers: "
@@ -243,6 +244,7 @@ class Outgoing:
             full, sent = [*out.segments, rest.pop(self.stream)], None
             out.segments, exchange.opened = full, rest  # all at once: an interrupt comes before or after
         if sent is None:
+            exchange.keep()
             sent = Sent(secrets.token_hex(14), segments.new_seed(), exchange.now())
             exchange.opened[self.stream] = sent
         return sent, min(self._most - len(sent.rows), MOST_TREES - len(sent.trees))

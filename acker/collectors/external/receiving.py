@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from acker.collectors.external.exchange import MOST_ROWS, Exchange
 from acker.collectors.external.row import Row
+from acker.collectors.tuples import listed
 from acker.errors import BufferFull, StreamLost, TupleError, UnknownSubscription, shown
 from acker.ledger import ids
 from acker.ledger.slabs import causes
@@ -83,9 +84,9 @@ class Receiver:
         if type(rows) is Row:
             self._ack((rows,))
             return
-        listed = list(rows)  # type: ignore[arg-type]
-        for first in range(0, len(listed), _TOGETHER):
-            self._ack(listed[first : first + _TOGETHER])
+        given = listed(rows, f"a row of {self!r}, or several")
+        for first in range(0, len(given), _TOGETHER):
+            self._ack(given[first : first + _TOGETHER])
 
     def _ack(self, rows: Sequence[Row]) -> None:
         """Acks rows, in one turn of their process's threads."""
@@ -124,7 +125,7 @@ class Receiver:
             TupleError: As of `ack`.
         """
         cause = causes.checked(reason, self.subscription, retry=retry)
-        for row in [rows] if isinstance(rows, Row) else rows:
+        for row in [rows] if isinstance(rows, Row) else listed(rows, f"a row of {self!r}, or several"):
             self._exchange.check_whole()
             with self._exchange.lock:
                 self._check(row, "failed")

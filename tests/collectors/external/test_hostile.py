@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from acker.errors import TupleError
+from acker.errors import AckerError, TupleError, ValidationError
 from tests.helpers.builders.collectors import Make
 from tests.helpers.builders.external import source, work
 from tests.helpers.models.leaks import kind_of
@@ -41,6 +41,45 @@ def test_stamps_that_are_none_are_untracked_rows_and_make_no_key(make: Make, raw
     work(step, [good])
     step.flush()
     assert made.counters()["acked"] == 2
+
+
+@pytest.mark.parametrize("value", [None, 7, "abc", object(), [None], [7]])
+def test_what_is_no_row_is_refused_before_anything_changes(make: Make, value: Any) -> None:
+    made, step = make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    [headers] = source(made, 1)
+    made.flush()
+    row = items.extract(headers)
+    for call in (
+        items.ack,
+        items.fail,
+        words.stamps,
+        words.stamp,
+        lambda each: words.inject(None, row, each),
+    ):
+        with pytest.raises(TupleError, match=r"expected (a )?rows? of .*, got \[?(None|7|'abc'|'a'|<object)"):
+            call(value)
+    items.ack(row)
+    assert not step._exchange.opened, "no row was stamped"  # type: ignore[union-attr]
+    step.flush()
+    assert made.counters()["acked"] == 1
+
+
+def test_what_are_no_headers_is_refused_before_a_row_is_stamped(make: Make) -> None:
+    made, step = make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    row = items.extract(source(made, 1)[0])
+    for value in (7, object(), [7], [()], "abc"):
+        with pytest.raises(ValidationError, match="headers: expected pairs of a name and a value"):
+            words.inject(value, row)  # type: ignore[arg-type]
+    for value in (None, 7, "abc", object()):
+        with pytest.raises(ValidationError, match="expected the headers of several messages, as a list, got"):
+            items.extract_many(value)  # type: ignore[arg-type]
+        with pytest.raises(ValidationError, match="expected several stamps, as a list, got"):
+            items.read(value)  # type: ignore[arg-type]
+    with pytest.raises(AckerError, match="its report has no headers"):
+        words.delivered("timed out", None)
+    assert not step._exchange.opened  # type: ignore[union-attr]
 
 
 def test_all_copies_of_a_row_reach_the_function_and_one_of_them_acks_its_record(make: Make) -> None:

@@ -1,7 +1,10 @@
 """Carriers: the place of a stamp among the headers of a row. Other headers stay unchanged."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
+
+from acker.errors import ValidationError, shown
 
 HEADER = "acker-stamp"
 """The name of the header that holds a stamp."""
@@ -48,15 +51,32 @@ def put(headers: Headers, stamp: bytes | None) -> Any:
 
     Returns:
         A dict for a mapping, otherwise a list of pairs.
+
+    Raises:
+        ValidationError: The headers are none that a client takes.
     """
+    return add(without(headers), stamp)
+
+
+def without(headers: Any) -> Any:
+    """New headers of the same kind without a stamp; see `put`."""
     if headers is None:
-        return [] if stamp is None else [(HEADER, stamp)]
+        return []
     if isinstance(headers, Mapping):
-        new_headers = {name: value for name, value in headers.items() if name not in _NAMES}
-        if stamp is not None:
-            new_headers[HEADER] = stamp
-        return new_headers
-    pairs = [pair for pair in headers if pair[0] not in _NAMES]
+        return {name: value for name, value in headers.items() if name not in _NAMES}
+    with suppress(TypeError, LookupError):
+        if not isinstance(headers, str | bytes):
+            return [pair for pair in headers if pair[0] not in _NAMES]
+    raise ValidationError(
+        f"headers: expected pairs of a name and a value, or a mapping, got {shown(headers)}"
+    )
+
+
+def add(headers: Any, stamp: bytes | None) -> Any:
+    """Adds a stamp to headers without one, of `without`, and returns them."""
     if stamp is not None:
-        pairs.append((HEADER, stamp))
-    return pairs
+        if isinstance(headers, dict):
+            headers[HEADER] = stamp
+        else:
+            headers.append((HEADER, stamp))
+    return headers
