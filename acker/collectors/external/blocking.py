@@ -9,7 +9,6 @@ from acker.collectors.external.lingering import Lingering
 from acker.collectors.outbox import Outbox
 from acker.collectors.tuples import Owner
 from acker.ledger.client import Ledger
-from acker.streams.staging.external.contents import In
 
 _log = logging.getLogger("acker")
 
@@ -46,11 +45,11 @@ class BlockingExchange(Exchange):
         name, seconds = self.owner[1], self.linger
         self._lingering = None if seconds is None else Lingering(self, name, seconds)
 
-    def received(self, stream: str, slot: int) -> In:
-        """Returns the received rows of a stream that the next flush reports."""
-        if self.linger is not None:
+    def keep(self) -> None:
+        """Keeps the exchange until its rows are sent, if they linger."""
+        if self._lingering is not None:
+            self._lingering.keep()
             process_end.see_to_the_end()
-        return super().received(stream, slot)
 
     def finish(self) -> None:
         """Ends the thread, and sends what waits, if rows linger."""

@@ -4,7 +4,6 @@ Terms: a tree is all that comes of one record; a segment is the rows of an exter
 stamped together.
 """
 
-import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -61,6 +60,9 @@ class Exchange:
         self.forget()
         process_end.add_exchange(self)
 
+    def keep(self) -> None:
+        """Keeps the exchange while rows linger: for its first waiting row. Event loops keep their tasks."""
+
     def finish(self) -> None:
         """Does nothing: on an event loop `close` sends what lingers."""
 
@@ -71,7 +73,7 @@ class Exchange:
         """The tuples that came as text and were acked, so that none is acked twice."""
         self._pending: list[ExternalCommit] = []
         self._spent: Sequence[bytes] = ()
-        self.current = _new()
+        self.current = ExternalCommit()
         self._taken: dict[int, Tuple] = {}
         self._fails: list[tuple[tuple[int, ...], bytes]] = []
         self._unsent: list[tuple[Sent, int, bytes]] = []
@@ -155,6 +157,7 @@ class Exchange:
         """Returns the received rows of a stream that the next flush reports."""
         received = self.current.received.get((stream, slot))
         if received is None:
+            self.keep()
             received = self.current.received[stream, slot] = In(self.streams[stream])
         return received
 
@@ -230,6 +233,7 @@ class Exchange:
         """
         token, position, begun, anchors = stamp
         with self.lock:
+            self.keep()
             closed = [segment for out in self.current.out.values() for segment in out.segments]
             by_token = {segment.token: segment for segment in [*self.opened.values(), *closed]}
             if (segment := by_token.get(token)) is not None:
@@ -277,6 +281,7 @@ class Exchange:
             with ending:
                 self.due = False
                 self._freeze()
+                self.keep()
 
     def sending(self, lingered: bool = False) -> Operation[None]:
         """Sends all that waits, as one commit; see `acker.Topology.flush`.
@@ -332,7 +337,7 @@ class Exchange:
         if not (commit.out or commit.received or commit.taken or commit.fails or commit.unsent):
             self.rows = 0  # of a topology without tracking
             return
-        pending, new = [*self._pending, commit], _new()
+        pending, new = [*self._pending, commit], ExternalCommit()
         # All at once: an interrupt comes before or after.
         self._pending, self.current, self._taken, self.opened, self.recent = pending, new, {}, {}, recent
         self.rows, self._fails, self._unsent, self._forgotten = 0, [], unsent, []
@@ -392,7 +397,3 @@ class Exchange:
 
 _RECENT = 1_000
 """Segments of which it is known, behind their flush, which subscriptions they are for."""
-
-
-def _new() -> ExternalCommit:
-    return ExternalCommit(secrets.token_hex(16))

@@ -34,16 +34,24 @@ class InWork(Protocol):
     """The rows in work of an exchange.
 
     Attributes:
+        lock: Guards the exchange.
         due: True while a flush waits for the end of the rows in work.
         open: The rows in work.
     """
 
+    lock: threading.RLock
     due: bool
     open: dict[int, Row]
 
 
 class Lingers(InWork, Protocol):
-    """An exchange whose rows linger."""
+    """An exchange whose rows linger.
+
+    Attributes:
+        refusal: The error that each further flush raises, if there is one.
+    """
+
+    refusal: AckerError | None
 
     @property
     def waits(self) -> bool:
@@ -54,11 +62,15 @@ class Lingers(InWork, Protocol):
 
 
 class Complaints:
-    """Logs errors of flushes that no caller waits for: each once, until a flush succeeds."""
+    """Logs errors of flushes that no caller waits for: each once, until a flush succeeds.
+
+    Attributes:
+        named: True while a flush waits long for rows in work, which the log has named.
+    """
 
     def __init__(self, topology: str) -> None:
         self._topology, self._said = topology, ""
-        self._due_since, self._named = 0.0, False
+        self._due_since, self.named = 0.0, False
 
     def take(self, error: AckerError | None) -> None:
         """Takes the end of a flush: an error, or None."""
@@ -73,12 +85,12 @@ class Complaints:
     def look(self, exchange: InWork) -> None:
         """Names the rows in work, once, if a flush has waited long for their end: one may be forgotten."""
         if not exchange.due:
-            self._due_since, self._named = 0.0, False
+            self._due_since, self.named = 0.0, False
             return
         now = time.monotonic()
         self._due_since = self._due_since or now
-        if not self._named and now - self._due_since >= LONG:
-            self._named = True
+        if not self.named and now - self._due_since >= LONG:
+            self.named = True
             _log.warning(
                 "topology %s: rows of external streams wait for a flush, because rows are neither acked nor "
                 "failed: %s",
@@ -87,17 +99,34 @@ class Complaints:
 
 
 class Lingering:
-    """A thread that flushes an exchange after its linger, for as long as the exchange is there."""
+    """A thread that flushes an exchange after its linger, for as long as the exchange is there.
+
+    A program may drop its topology and its streams while rows wait: the thread keeps the exchange until they
+    are sent. It lets go of rows that no flush can send any more, and of rows that wait long for the end of a
+    row in work, if nobody else has them.
+    """
 
     def __init__(self, exchange: Lingers, topology: str, seconds: float) -> None:
         self._exchange = weakref.ref(exchange)
         self._seconds, self._ended = seconds, False
         self._complaints = Complaints(topology)
+        self._kept: Lingers | None = None
         threading.Thread(target=self._run, name="acker-linger", daemon=True).start()
 
     def end(self) -> None:
         """Ends the thread after its linger. A forked child calls it too, where the thread is not."""
-        self._ended = True
+        self._ended, self._kept = True, None
+
+    def keep(self) -> None:
+        """Keeps the exchange alive: a row of it waits. The caller has its lock."""
+        if not self._ended:
+            self._kept = self._exchange()
+
+    def _let_go(self, exchange: Lingers) -> None:
+        with exchange.lock:
+            gone = exchange.refusal is not None or self._complaints.named
+            if gone or not exchange.waits:
+                self._kept = None
 
     def _run(self) -> None:
         wait = self._seconds
@@ -115,5 +144,6 @@ class Lingering:
             except Exception:  # noqa: BLE001 - the thread must outlive it
                 _log.exception("a flush of rows of external streams has failed")
             self._complaints.look(exchange)
+            self._let_go(exchange)
             wait = min(self._seconds, AGAIN) if exchange.due else self._seconds
             del exchange

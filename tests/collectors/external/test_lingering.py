@@ -1,9 +1,11 @@
 """Rows of streams with a linger are sent without a flush of the program, with the rows made of them."""
 
 import asyncio
+import gc
 import multiprocessing
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -113,6 +115,51 @@ def test_a_topology_that_is_closed_sends_rows_that_linger(make: Make) -> None:
     items.ack(items.extract_many(headers))
     step.close()
     assert made.counters()["acked"] == 1
+
+
+def test_rows_linger_until_they_are_sent_though_nobody_holds_their_topology(make: Make, url: str) -> None:
+    made = make()
+    made.incoming("words", subscription="sink")
+    made.incoming("items", subscription="count")
+    headers = source(made, 1)
+    made.flush()
+
+    def work() -> tuple[Any, str | None]:
+        """Works on a row, and holds nothing of the step then but a row's text."""
+        step = Topology(url, "t", linger=15.0)
+        items = step.incoming("items", subscription="count", linger=0.5)
+        text = step.outgoing("words").stamp(row := items.extract(headers[0]))
+        items.ack(row)
+        return weakref.ref(step._exchange), text
+
+    exchange, text = work()
+    gc.collect()
+    sink = made.incoming("words", subscription="sink")
+    sink.ack(sink.read([text]))
+    made.flush()
+    wait_until(lambda: made.counters()["acked"] == 1)
+    wait_until(lambda: gc.collect() >= 0 and exchange() is None)
+
+
+def test_rows_that_wait_for_a_forgotten_row_keep_nothing_for_ever(
+    make: Make, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lingering, "LONG", 0.05)
+    made = make()
+    made.incoming("items", subscription="count")
+    headers = source(made, 2)
+    made.flush()
+
+    def work() -> Any:
+        """Works on one of two rows."""
+        step = Topology(url, "t", linger=15.0)
+        items = step.incoming("items", subscription="count", linger=0.01)
+        items.ack(items.extract_many(headers)[0])
+        return weakref.ref(step._exchange)
+
+    exchange = work()
+    wait_until(lambda: gc.collect() >= 0 and exchange() is None)
+    assert "rows are neither acked nor failed: position" in caplog.text
 
 
 ENDING = """

@@ -4,6 +4,7 @@ Terms: a tree is all that comes of one record; a segment is the rows of an exter
 stamped together; a slot is the random number of a subscription.
 """
 
+import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -51,7 +52,7 @@ class ExternalCommit:
         fails: Trees of rows whose segments are no longer known, and their causes.
     """
 
-    name: str
+    name: str = field(default_factory=lambda: secrets.token_hex(16))
     out: dict[str, Out] = field(default_factory=dict)
     received: dict[tuple[str, int], In] = field(default_factory=dict)
     taken: dict[int, int] = field(default_factory=dict)
