@@ -14,8 +14,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.store.operation import Reply
-from acker.streams.log.gathers import LAST
-from acker.streams.log.segments import ANCHORS, Segment
+from acker.streams.log.segments import ANCHORS, LAST, Segment
 from acker.streams.staging import vectors
 from acker.streams.staging.skipped import ALL, Left
 

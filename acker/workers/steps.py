@@ -34,7 +34,7 @@ from acker.store import operation
 from acker.store.operation import Operation
 from acker.streams.log import fairness, gathers, python_values, schemas
 from acker.streams.log.gathers import FINISHED
-from acker.streams.log.segments import ANCHORS, Segment
+from acker.streams.log.segments import ANCHORS, LAST, Segment
 from acker.streams.staging.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
 from acker.workers import row_columns
 from acker.workers.out import Anchor, Emitting, Out, anchor_of, trees_of
@@ -148,7 +148,7 @@ class FunctionStep:
     def run(self, batch: int, members: Sequence[Read], careful: Careful | None = None) -> StepOutput:
         """Works on the rows of segments."""
         output = StepOutput(self._out())
-        read = [member for member in members if not member.segment.to.startswith(gathers.LAST)]
+        read = [member for member in members if not member.segment.to.startswith(LAST)]
         if careful is None:
             rows = [part for member in read for part in member.rows]
             self._work(self._calls(rows, output, batch), output, batch)

@@ -18,7 +18,7 @@ from acker.streams.commits import record
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.known import AtHand
 from acker.streams.log import fairness, segments, subscriptions
-from acker.streams.log.gathers import LAST
+from acker.streams.log.segments import LAST
 from acker.streams.log.subscriptions import Claimed, Delivery, Range
 from acker.streams.reader import payload_of
 from acker.streams.staging import acks, skipped, vectors

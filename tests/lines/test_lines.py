@@ -28,6 +28,7 @@ from acker.streams.log import gathers, schemas, segments
 from acker.streams.spouts import settler
 from acker.streams.staging import staging
 from acker.streams.stream import Stream
+from acker.streams.upkeep import retention
 from acker.workers import leases
 from acker.workers.steps import FunctionStep
 from acker.workers.worker import Worker
@@ -45,6 +46,32 @@ def test_a_request_is_finished_by_each_task_also_without_rows(url: str) -> None:
     assert sorted(job.sums) == [0, 1, 2, 100]
     assert settler.settle(job.ledger).acked == 4
     assert counters(job.ledger)["acked"] == 12
+
+
+def test_the_ends_of_bundles_count_as_no_rows_of_their_stream(job: Job) -> None:
+    job.ask(0, 1, 2)
+    job.workers["fan"].work()
+    job.coordinate()
+
+    def figures(stream: str) -> tuple[int, int, int]:
+        [one] = Stream(job.ledger, stream).totals().subscriptions
+        return one.rows_published, one.rows_acked, one.rows_behind
+
+    def emitted(stream: str) -> int:
+        [count] = job.ledger.store.send([command("HGET", keys.Stream("t", stream).subscriptions, "emitted")])
+        return int(count)
+
+    assert (figures("rows"), emitted("rows")) == ((3, 0, 3), 3)
+    job.work()
+    assert (figures("rows"), emitted("rows")) == ((3, 3, 0), 3)
+    assert (figures("counts"), emitted("counts")) == ((6, 6, 0), 6)
+    job.ask(1, name="dropped")
+    job.workers["fan"].work()
+    job.coordinate()
+    rows = Stream(job.ledger, "rows")
+    rows.limit(max_bytes=1)
+    job.ledger.run(retention.retain(job.ledger.core, "rows"))
+    assert figures("rows") == (4, 3, 0)
 
 
 def test_threads_work_on_thousands_of_requests_at_once_until_they_are_stopped(valkey_url: str) -> None:

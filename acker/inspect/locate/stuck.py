@@ -18,8 +18,8 @@ from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, seconds
 from acker.streams.log import holders, kinds, lanes, segments
-from acker.streams.log.gathers import LAST
 from acker.streams.log.holders import Holder
+from acker.streams.log.segments import LAST
 from acker.streams.log.subscriptions import Range, find
 
 MOST_SEGMENTS = 10_000
@@ -202,7 +202,7 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
 def _rows(fields: dict[bytes, bytes]) -> bytes | None:
     """Returns the number of a segment's rows; 0 of one that only tells a step that gathers of their end."""
     record = fields.get(b"segment", b"")
-    if LAST.encode() in record and segments.readable(record).to.startswith(LAST):
+    if LAST.encode() in record and not segments.readable(record).counted:
         return b"0"
     return fields.get(b"rows")
 

@@ -19,8 +19,8 @@ from acker.spark.source.partitions import SegmentsPartition
 from acker.store.operation import Operation
 from acker.streams import reader
 from acker.streams.log import schemas, segments
-from acker.streams.log.gathers import FINISHED, LAST
-from acker.streams.log.segments import Segment
+from acker.streams.log.gathers import FINISHED
+from acker.streams.log.segments import LAST, Segment
 from acker.streams.log.subscriptions import Range
 from acker.streams.staging import acks
 from acker.streams.upkeep import stale

@@ -29,7 +29,7 @@ from acker.store.operation import Operation, Request, command
 from acker.store.records import Bounds, Record, readable
 from acker.store.replies import pairs, whole
 from acker.streams.log import kinds, python_values, scripts, segments
-from acker.streams.log.segments import ANCHORS
+from acker.streams.log.segments import ANCHORS, LAST
 from acker.streams.types import equality
 
 FINISHED = "_acker_finished"
@@ -43,8 +43,6 @@ LATE_TTL = 14 * 86400
 (`coordinator.forget`): twice the longest message timeout.
 """
 _NULL = zlib.crc32(b"null")
-LAST = "!"
-"""The prefix of the place of a segment that ends a bundle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def note_segments(
     """Notes that a subscription acked, or forgets, segments: number, entry and record of each."""
     declared = [stream.entries, stream.subscriptions, stream.delivered(slot, reader)]
     declared += row_keys(stream, [one for _, _, one, _ in delivered])
-    facts = [word for number, entry, one, _ in delivered for word in (number, entry, one.rows, one.bytes)]
+    facts = [word for number, entry, one, _ in delivered for word in (number, entry, one.counted, one.bytes)]
     return script("note_segments", declared, [slot, int(forget), ttl, *facts], config.wait)
 
 

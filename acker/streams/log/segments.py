@@ -43,6 +43,8 @@ _BATCH_ROWS = 65_536
 NOT_PYTHONS = (ValueError, OverflowError)
 """Errors that Arrow raises for values that Python cannot represent."""
 _OTHER_SLOTS = 0x5851F42D4C957F2D
+LAST = "!"
+"""The prefix of the place of a segment that ends a bundle (`acker.streams.log.gathers`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,11 @@ class Segment(Record, label="a segment", most=1 << 16, cached=512):
     to: Annotated[str, Bounds(0, 256)] = ""
     lane: Annotated[int, Bounds(0, 3)] = 0
     size: Count = 0
+
+    @property
+    def counted(self) -> int:
+        """The number of its rows in figures for people, which leave out rows that only end a bundle."""
+        return 0 if self.to.startswith(LAST) else self.rows
 
 
 UNREAD = Segment("", 0, 0, 0, (), ())

@@ -176,7 +176,7 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         states = yield [command("HGET", stream_keys.unacked(member.segment.id), slot) for member in members]
         pieces = [member for member, state in zip(members, states, strict=True) if state == b"1"]
         acked, _ = yield from acks.ack(core, everything, pieces, failed)
-        done, rows = done + acked, rows + sum(member.segment.rows for member in pieces)
+        done, rows = done + acked, rows + sum(member.segment.counted for member in pieces)
         # A segment that was published after the drop is not the subscription's: its publisher ends this part.
         had = [member for member, state in zip(members, states, strict=True) if state != GONE]
         yield from subscriptions.note(core, everything, had, forget=True)

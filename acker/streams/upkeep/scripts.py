@@ -55,7 +55,7 @@ def drop_segments(stream: Stream, why: str, doomed: Sequence[tuple[bytes, Segmen
         *row_keys(stream, [segment for _, segment in doomed]),
     ]
     args: list[Word] = [why, MOST_DROPS]
-    args += [word for entry, segment in doomed for word in (entry, segment.rows, segment.bytes)]
+    args += [word for entry, segment in doomed for word in (entry, segment.counted, segment.bytes)]
     return script("drop_segments", declared, args)
 
 

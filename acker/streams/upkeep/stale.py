@@ -25,8 +25,8 @@ from acker.ledger.ids import SLAB_TREES, Ids
 from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.operation import Operation, Reply, abreast, command
-from acker.streams.log import gathers, segments
-from acker.streams.log.segments import ANCHORS, Segment
+from acker.streams.log import segments
+from acker.streams.log.segments import ANCHORS, LAST, Segment
 from acker.streams.staging import acks, skipped, vectors
 from acker.streams.staging.skipped import Left, Skipped
 from acker.streams.upkeep import scripts
@@ -186,7 +186,7 @@ def rows(
     read does not count as over. Rows that end a bundle (`acker.streams.log.gathers.FINISHED`) are only in
     `fresh`.
     """
-    if segment.to.startswith(gathers.LAST):
+    if segment.to.startswith(LAST):
         return []
     found = yield from acks.rows(core, stream, segment, slot, payload)
     return (yield from fresh(core, stream, segment, slot, found, left))
@@ -207,7 +207,7 @@ def fresh(
     ended = None if of is None else _ended(of)
     kept = [batch.filter(pa.array(~_stale(batch.column(ANCHORS), ended))) for batch in batches]
     dropped = sum(one.num_rows for one in batches) - sum(one.num_rows for one in kept)
-    if dropped:
+    if dropped and segment.counted:
         stream_keys = keys.Stream(core.config.name, stream)
         yield [scripts.count_stale(stream_keys, segment.id, slot, dropped, COUNTED_TTL)]
     return kept

@@ -48,7 +48,7 @@ for k, one in ipairs(found) do
 end
 call('UNLINK', KEYS[3])
 call('ZREM', KEYS[7], ARGV[6])
-if stream.publish(KEYS[1], KEYS[2], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tostring(lane)) then
+if stream.publish(KEYS[1], KEYS[2], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tostring(lane), true) then
   call('PERSIST', KEYS[5])
 else
   local left = call('TTL', KEYS[5])

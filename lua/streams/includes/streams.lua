@@ -8,7 +8,8 @@
 --   cursor:<n>     id of the last entry delivered to one of its readers
 --   created:<n>    the time when it was made (ms)
 --   rows:<n>, acked:<n>, dropped:<n>       its published rows, and of these the acked rows, and the rows
---   dropped by the limits late:<n>       its acks that came after the end of their trees
+--   dropped by the limits; without rows that only end a bundle (release_bundle.lua)
+--   late:<n>       its acks that came after the end of their trees
 --   stale:<n>      its rows that were dropped on reading, because all their trees were over
 --   emitted        tuples emitted into the stream: its rows, once for each of their subscriptions
 --   segments, bytes                        sums over the entries of the stream; of an external one, the bytes
@@ -95,13 +96,13 @@ end
 -- Publishes a segment for its `slots` that were not dropped meanwhile; returns true if there is one.
 -- `unacked` notes for each slot: 1 published for it; 0 dropped before that, and other slots have the segment, or
 -- are lost; x dropped, as all of its slots; l lost. The publisher ends the debts to dropped slots, see stream.gone.
--- lane: of streams/includes/lanes.lua, as text; nil is '0'.
-function stream.publish(entries, subscriptions, unacked, record, rows, bytes, slots, lane)
+-- lane: of streams/includes/lanes.lua, as text; nil is '0'. ends: true if its rows only end a bundle.
+function stream.publish(entries, subscriptions, unacked, record, rows, bytes, slots, lane, ends)
   local living, gone, lost = divided(subscriptions, slots)
-  local states = {}
+  local states, counted = {}, ends and 0 or rows
   for _, slot in ipairs(living) do
     states[#states + 1], states[#states + 2] = slot, '1'
-    stream.count(subscriptions, 'rows:' .. slot, rows)
+    stream.count(subscriptions, 'rows:' .. slot, counted)
   end
   for _, slot in ipairs(gone) do
     states[#states + 1], states[#states + 2] = slot, #living + #lost > 0 and '0' or 'x'
@@ -114,7 +115,7 @@ function stream.publish(entries, subscriptions, unacked, record, rows, bytes, sl
   end
   call('XADD', entries, '*', 'segment', record, 'rows', rows, 'slots', table.concat(living, ','),
     unpack((lane or '0') ~= '0' and {'lane', lane} or {}))
-  stream.count(subscriptions, 'emitted', rows * #living)
+  stream.count(subscriptions, 'emitted', counted * #living)
   stream.count(subscriptions, 'segments', 1)
   stream.count(subscriptions, 'bytes', bytes)
   return true

@@ -9,7 +9,8 @@
 -- ARGV  1 slot
 --       2 forget         0: they are acked; 1: acked ones will not be asked for again
 --       3 ttl            seconds for which rows acked by all wait to be forgotten
---       ... number, entry, rows, bytes  of each segment: its number among the delivered, the id of its entry
+--       ... number, entry, rows, bytes  of each segment: its number among the delivered, the id of its entry,
+--                        and its counted rows (acker/streams/log/segments.py)
 -- Returns the number of segments with a new note. An entry goes with its last ack, its rows when all have
 -- forgotten them.
 -- Bounded by the caller: at most 500 segments a call, each for at most 64 subscriptions.

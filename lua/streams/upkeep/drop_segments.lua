@@ -6,7 +6,7 @@
 --       ... payload, unacked  of each segment (lua/streams/log/note_segments.lua)
 -- ARGV  1 why       the limit that they exceed
 --       2 most      most kept drops
---       ... entry, rows, bytes  of each segment
+--       ... entry, rows, bytes  of each segment: rows that are counted (acker/streams/log/segments.py)
 -- Returns the number of dropped segments. Bounded by the caller: at most 500 a call, each for at most 64
 -- subscriptions.
 --- @include "streams/includes/streams"
