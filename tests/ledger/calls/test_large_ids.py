@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
+from acker.embedded import EmbeddedServer
 from acker.errors import TrackConflict, TrackRejected
 from acker.inspect.trees import failures, pages
 from acker.ledger import ids
@@ -17,11 +18,12 @@ from acker.ledger.trees import trees as ledger_trees
 from tests.helpers.builders.ledgers import Trees, confirm_all, counted, opened, reported
 from tests.helpers.models.leaks import assert_settled
 from tests.helpers.models.ledger_state import shard_key
+from tests.helpers.servers import processor
 
 pytestmark = pytest.mark.cluster(slow=True)
 
-MOST_MS = 8.0
-"""Milliseconds that a call may take: in the best of some turns, for others have the processor too."""
+MOST = 12
+"""So many times the server's time for a track of short message ids, some 0.6 ms, a call may take at most."""
 
 
 class Large(Trees):
@@ -32,25 +34,22 @@ class Large(Trees):
         return [b"%04d" % index + b"m" * 1020 for index in range(self.count)]
 
 
-def slowest(raw: "redis.Redis", work: Callable[[], object]) -> float:
-    """Milliseconds of the slowest command that some work takes."""
-    raw.slowlog_reset()
-    work()
-    return max((entry["duration"] for entry in raw.slowlog_get(100)), default=0) / 1000
-
-
-def test_no_call_of_a_slab_with_large_message_ids_holds_the_server(url: str, raw: "redis.Redis") -> None:
+@pytest.mark.one_server
+def test_no_call_of_a_slab_with_large_message_ids_holds_the_server(
+    url: str, raw: "redis.Redis", server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = opened(url)
-    raw.config_set("slowlog-log-slower-than", 1000)
-    best: dict[str, float] = {}
+    took, best = processor.note_requests(monkeypatch, server.pid), dict[str, float]()
 
     def note(name: str, work: Callable[[], object]) -> None:
-        best[name] = min(best.get(name, 1e9), slowest(raw, work))
+        took.clear()
+        work()
+        best[name] = min(best.get(name, 1e9), max(took))
 
-    for turn in range(10):
-        if turn > 1 and max(best.values()) < MOST_MS:
-            break
-        acked, gone = Large(4096), Large(4096)
+    for _ in range(3):
+        acked, gone, small = Large(4096), Large(4096), Trees(4096)
+        note("usual", lambda: small.track(ledger))  # noqa: B023
+        small.complete(ledger)
         note("track", lambda: [one.track(ledger) for one in (acked, gone)])  # noqa: B023
         note("track again", lambda: acked.track(ledger))  # noqa: B023
         named = [ids.slab_of(int(one.anchors[0])) for one in (acked, gone)]
@@ -63,7 +62,8 @@ def test_no_call_of_a_slab_with_large_message_ids_holds_the_server(url: str, raw
         note("drain", lambda: [ledger.tick(force=True) for _ in range(3)])
         note("recent", lambda: ledger.run(failures.page(ledger.core, limit=100)))
         note("confirm", lambda: confirm_all(ledger))
-    assert {name: took for name, took in best.items() if took >= MOST_MS} == {}
+    usual = best.pop("usual")
+    assert {name: time for name, time in best.items() if time >= MOST * usual} == {}, usual
     assert_settled(raw)
 
 
