@@ -52,18 +52,17 @@ print(json.dumps([acker.__file__, {name: script.sha.decode() for name, script in
     assert from_wheel == from_checkout
 
 
-def test_import_is_quick_and_does_not_bring_spark_in(tmp_path: Path) -> None:
+def test_import_brings_in_nothing_that_takes_long(tmp_path: Path) -> None:
     program = """
-import json, sys, time
+import json, sys
 sys.path.insert(0, sys.argv[1])
-start = time.perf_counter()
 import acker
-print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))
+print(json.dumps(sorted(sys.modules)))
 """
-    runs = [json.loads(python(program, ROOT, cwd=tmp_path)) for _ in range(5)]
-    # The best of some: the others are about what else the machine was doing.
-    assert min(seconds for seconds, _ in runs) < 0.3
-    assert not {"pyspark", "pyarrow", "pandas", "acker.spark"}.intersection(runs[0][1])
+    modules = set(json.loads(python(program, ROOT, cwd=tmp_path)))
+    assert "acker.errors" in modules
+    slow = {"asyncio", "numpy", "pandas", "pyarrow", "pyspark", "redis", "acker.collectors", "acker.spark"}
+    assert not slow & modules
 
 
 def test_no_module_imports_tests_or_a_conftest() -> None:
