@@ -15,6 +15,7 @@ ENTRIES = {"acker": 14, "api": 14, "lua": 14, "dashboard/src": 14, "tests": 25, 
 """Entries that a folder has at most, in all folders of these: files and folders that people write."""
 LINES = 400
 """Lines that a file has at most that people write."""
+WIDTH = 110
 PREFIX = 3
 """Files of a folder that may begin with the same word: more of them are a folder."""
 WRITTEN = {".py", ".lua", ".ts", ".tsx", ".css"}
@@ -52,6 +53,13 @@ def test_a_folder_has_few_entries(top: str) -> None:
 def test_a_file_is_short() -> None:
     lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in FILES}
     assert {name: length for name, length in lengths.items() if length > LINES} == {}
+
+
+def test_a_line_of_lua_is_short() -> None:
+    """Comments, too, which are not in the scripts that luacheck gets."""
+    scripts = [path for path in FILES if path.suffix == ".lua"]
+    lines = [(path, line) for path in scripts for line in (ROOT / path).read_text().splitlines()]
+    assert [f"{path}: {line}" for path, line in lines if len(line) > WIDTH] == []
 
 
 def test_no_folder_lists_a_prefix() -> None:

@@ -31,9 +31,9 @@
 -- again: if the shard loses its latest writes, it loses the slabs with such a number as well. So a slab never
 -- belongs to another spout, even if the topology's configuration, which lies elsewhere, is lost. A caller
 -- that declares other spouts than the shard has gets the shard's spouts as its reply, and nothing else is
--- done, because its declared keys would be other streams. A shard of a removed topology refuses every call for
--- a day, so no late call makes a key that nobody would find again; a topology of that name that is made anew
--- clears it (lua/ledger/settings/clear_removed.lua).
+-- done, because its declared keys would be other streams. A shard of a removed topology refuses every call
+-- for a day, so no late call makes a key that nobody would find again; a topology of that name that is made
+-- anew clears it (lua/ledger/settings/clear_removed.lua).
 -- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A
 -- slab of one, whose name is a negative anchor's, has a field of `ones` instead.
 -- A header is kind, number of its spout, count of trees, rotation it entered the nursery at, time tracked

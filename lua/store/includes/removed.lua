@@ -1,8 +1,8 @@
 -- Shared code of the scripts that remove a topology, or something of it.
 --
--- The mark of removals is a string: when something was removed last, and the epochs of the topologies that were
--- removed lately, the latest first, with spaces between. A count would begin anew after its time to live, and
--- be what others saw.
+-- The mark of removals is a string: when something was removed last, and the epochs of the topologies that
+-- were removed lately, the latest first, with spaces between. A count would begin anew after its time to
+-- live, and be what others saw.
 local MOST_EPOCHS = 8
 
 -- Notes a removal. removals: the key of the mark; ttl: seconds; epoch: of the topology, if it is removed.

@@ -11,15 +11,16 @@
 --   full       1: all were, and their fails were taken: the vectors may be acked, chunk by chunk
 --   fails      fails of rows, while it is not emitted or they are being taken: (position as u16, n as u8, n
 --              trees, length as u16, reason)*; a tree is its slab and index (u16)
---   oldest     "rotation until": the oldest that emits wait from of commits whose bits these are (applied.lua)
+--   oldest     "rotation until": the oldest that emits wait from of commits whose bits these are
+--              (applied.lua)
 --   void       1: such emits may have been dropped: its bits do not count, and its trees are to be failed
 --   early      1: bits have made the hash, and nothing is staged yet
 --   charged    "generation bytes": what its bits and fails take of what may wait (external.has_room)
 --   ttl        seconds for which what is not emitted waits: staging_ttl
 -- An acked segment leaves its state for `ttl` and a margin: a row that comes again is known by it. A segment
 -- that ended otherwise leaves the same, and `void` (streams/staging/external/leave_tombstone.lua).
--- The counter `open:<slot>` of a shard is the sum of `left` over a subscription's emitted segments, without full
--- and void ones; missing for zero. So nobody counts the bits of all segments.
+-- The counter `open:<slot>` of a shard is the sum of `left` over a subscription's emitted segments, without
+-- full and void ones; missing for zero. So nobody counts the bits of all segments.
 local external = lazy(function(external)
   external.MARGIN = 600
   external.HOLD = 30 * 86400

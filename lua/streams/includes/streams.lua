@@ -25,9 +25,10 @@
 --   ahead:<n>      rows of segments that a subscription has acked and others have not, as of the last tick
 --   passed:<n>     the entry before the first one that a subscription has not acked, as of the last tick
 --   received:<n>   when the newest segment was begun that rows were received of (Unix seconds)
---   served:<n>     its live steps, as "count 1732640000000 0": until when (ms), and 1 if it shares the subscription
---   gone           the slots of subscriptions that were dropped, the latest first, as "2,0,": another slot that is
---                  not here was lost with its store
+--   served:<n>     its live steps, as "count 1732640000000 0": until when (ms), and 1 if it shares the
+--                  subscription
+--   gone           the slots of subscriptions that were dropped, the latest first, as "2,0,": another slot
+--                  that is not here was lost with its store
 --   unheard        rows of external segments that were sent while there was no subscription
 --   seen_rows:<n>, seen_unstamped:<n>, seen_damaged:<n>, seen_foreign:<n>, seen_newer:<n>, seen_over:<n>
 --                  rows that its programs have seen, and what they carried in the place of a stamp
@@ -37,8 +38,8 @@ local call = redis.call
 local MOST_STAGED = 7 * 86400 -- seconds that staged rows wait at most, before a commit holds them for longer
 local stream = {}
 
--- Raises a count by so many. An unreadable count begins anew: an error here would leave a call half done. Where
--- the stream is gone, as for a late copy of a call after its removal, nothing is counted.
+-- Raises a count by so many. An unreadable count begins anew: an error here would leave a call half done.
+-- Where the stream is gone, as for a late copy of a call after its removal, nothing is counted.
 function stream.count(subscriptions, name, by)
   if call('EXISTS', subscriptions) == 0 then return end
   local raised = redis.pcall('HINCRBY', subscriptions, name, by)
@@ -94,9 +95,10 @@ function stream.renewed(subscriptions, slots, following)
 end
 
 -- Publishes a segment for its `slots` that were not dropped meanwhile; returns true if there is one.
--- `unacked` notes for each slot: 1 published for it; 0 dropped before that, and other slots have the segment, or
--- are lost; x dropped, as all of its slots; l lost. The publisher ends the debts to dropped slots, see stream.gone.
--- lane: of streams/includes/lanes.lua, as text; nil is '0'. ends: true if its rows only end a bundle.
+-- `unacked` notes for each slot: 1 published for it; 0 dropped before that, and other slots have the segment,
+-- or are lost; x dropped, as all of its slots; l lost. The publisher ends the debts to dropped slots, see
+-- stream.gone. lane: of streams/includes/lanes.lua, as text; nil is '0'. ends: true if its rows only end a
+-- bundle.
 function stream.publish(entries, subscriptions, unacked, record, rows, bytes, slots, lane, ends)
   local living, gone, lost = divided(subscriptions, slots)
   local states, counted = {}, ends and 0 or rows
@@ -121,8 +123,8 @@ function stream.publish(entries, subscriptions, unacked, record, rows, bytes, sl
   return true
 end
 
--- The slots that were dropped before a segment was published, as "0,2"; after an x if all were. A slot that was
--- lost stands there with an l before it.
+-- The slots that were dropped before a segment was published, as "0,2"; after an x if all were. A slot that
+-- was lost stands there with an l before it.
 function stream.gone(unacked)
   local states, found, nobody = call('HGETALL', unacked), {}, ''
   for s = 1, #states, 2 do -- at most 64
