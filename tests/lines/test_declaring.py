@@ -16,7 +16,7 @@ from acker.streams.log import gathers
 from acker.streams.log.gathers import Gathering
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
-from tests.helpers.builders.line_job import Job
+from tests.helpers.builders.line_job import Job, new_first
 from tests.helpers.builders.streaming import stage
 
 
@@ -78,8 +78,8 @@ def test_steps_are_checked(job: Job) -> None:
 
 def test_rows_that_cannot_gather_are_refused_before_anything_changes(job: Job) -> None:
     ordinary = ids.new_anchors(2)
-    first = np_first = sections.new_first(1)
-    other = sections.new_first(2)
+    first = np_first = new_first(1)
+    other = new_first(2)
     later = int(sections.within(ids.as_ids([np_first]), 2)[0])
     for anchors, message in (
         (ordinary.tolist(), "which is of no line"),

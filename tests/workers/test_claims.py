@@ -10,7 +10,6 @@ import redis
 
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply
@@ -22,6 +21,7 @@ from acker.streams.reader import payload_of
 from acker.streams.staging import vectors
 from acker.streams.staging.skipped import Skipped
 from acker.streams.upkeep import stale
+from tests.helpers.builders.line_job import new_first
 from tests.helpers.builders.streaming import commit, emit, slot_of, stage, track
 
 NUMBERS = itertools.count()
@@ -71,7 +71,7 @@ def test_what_a_claim_reads_along_is_what_is_read_one_by_one(url: str, raw: "red
     dense, ones, over, over_ones, *_ = tracked
     ledger.fail(np.concatenate([dense[::2], ones[:1], over, over_ones]))
     # What comes for a tree that nobody knows waits for its track; one of a line had that before its rows.
-    write(ledger, ids.anchors_from(sections.new_first(1), 2))
+    write(ledger, ids.anchors_from(new_first(1), 2))
     write(ledger, ids.new_anchors(2))
     acked, gone = [one.segment for one in claim(ledger).delivered[4:6]]
     raw.delete(*(key for key, _ in vectors.keys_of(ledger.core, acked, slot_of(ledger))))

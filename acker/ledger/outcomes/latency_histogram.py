@@ -5,7 +5,6 @@ The scripts write it (lua/ledger/includes/outcomes.lua); here it is read. The id
 Terms: a tree is all that comes of one record.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,11 +18,6 @@ from acker.store.replies import pairs, whole
 PER_DOUBLING = 8
 MOST_BUCKET = 255
 """The last bucket: of latencies of 45 days and more."""
-
-
-def bucket_of(milliseconds: int) -> int:
-    """The bucket that counts a latency."""
-    return math.floor(math.log(milliseconds + 1) / math.log(2) * PER_DOUBLING)
 
 
 def bounds(bucket: int) -> tuple[float, float]:

@@ -13,7 +13,6 @@ together.
 """
 
 import hashlib
-import secrets
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -49,11 +48,6 @@ def firsts(line: int, section: int, random: Ids) -> Ids:
     head = _TAG | line << _LINE_AT | (section - 1) << _SECTION_AT | 1
     found: Ids = (random & _RANDOM) | head
     return found
-
-
-def new_first(line: int) -> int:
-    """The first anchor of a new group, in its first section."""
-    return int(firsts(line, 1, np.array([secrets.randbits(62)], np.int64))[0])
 
 
 def lines(anchors: Ids) -> Ids:

@@ -4,8 +4,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes.outcomes import OutcomeReader
+from acker.ledger.slabs import sections
 from acker.ledger.slabs.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.store import keys
@@ -14,6 +16,11 @@ from acker.streams.sources.roots import Roots
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.workers.worker import Worker
+
+
+def new_first(line: int) -> int:
+    """The first anchor of a new group of a line's requests, in its first section."""
+    return int(sections.firsts(line, 1, ids.new_ids(1))[0])
 
 
 def shift_lease(worker: Worker, seconds: float) -> None:

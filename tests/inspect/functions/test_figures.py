@@ -16,12 +16,12 @@ from acker.inspect.functions.call_progress import CallHead, Progress, State
 from acker.inspect.functions.figures import MINUTES, Figures, figures
 from acker.inspect.trees import pages
 from acker.ledger import ids
-from acker.ledger.outcomes import latency_histogram
 from acker.ledger.slabs import sections
 from acker.ledger.slabs.slabs import NewSlab
 from acker.store import function_keys
 from acker.store.operation import command
 from tests.helpers.builders.counting import Count, N, counting, fan, of_result
+from tests.helpers.models.latencies import bucket_of
 
 
 def seen(topology: Topology) -> Figures:
@@ -101,7 +101,7 @@ def test_a_latency_is_in_the_bucket_that_the_ledger_has_for_it(topology: Topolog
         [head] = [one for one in listed(topology, ended=True) if one.request == call.request]
         assert head.took is not None
         assert took <= 1000 * head.took < took + 60_000
-        assert seen(topology).total.latencies[latency_histogram.bucket_of(round(1000 * head.took))] >= 1
+        assert seen(topology).total.latencies[bucket_of(round(1000 * head.took))] >= 1
     assert sum(seen(topology).total.latencies.values()) == 4
 
 

@@ -8,8 +8,9 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.ledger.outcomes.latency_histogram import PER_DOUBLING, bounds, bucket_of, percentile
+from acker.ledger.outcomes.latency_histogram import PER_DOUBLING, bounds, percentile
 from acker.store import scripts
+from tests.helpers.models.latencies import bucket_of
 
 
 @given(st.integers(0, 2**32))

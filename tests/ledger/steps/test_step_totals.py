@@ -21,6 +21,7 @@ from acker.ledger.steps.step_totals import Seen, StepTotals
 from acker.store import keys
 from acker.store.client import Store
 from tests.helpers.builders.ledgers import opened
+from tests.helpers.models.latencies import bucket_of
 
 pytestmark = pytest.mark.cluster
 
@@ -136,7 +137,7 @@ def test_ages_are_those_of_the_trees_by_the_clock_of_the_store(ledger: Ledger, r
     ack(ledger, anchors[:50], ids.new_ids(50), "slow")
     one = totals(ledger)["slow"]
     assert sum(one.ages.values()) == 50
-    assert set(one.ages) <= {latency_histogram.bucket_of(60_000), latency_histogram.bucket_of(60_000) + 1}
+    assert set(one.ages) <= {bucket_of(60_000), bucket_of(60_000) + 1}
     assert one.age.p50 == pytest.approx(60.0, rel=0.15)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from acker.ledger import ids
 from acker.ledger.client import Ledger
-from acker.ledger.slabs import sections
 from acker.store import keys
 from acker.streams import Stream
 from acker.streams.commits.contents import Commit
@@ -17,6 +16,7 @@ from acker.streams.log.subscriptions import Range
 from acker.streams.reader import payload_of
 from acker.streams.staging import acks
 from acker.streams.upkeep import stale
+from tests.helpers.builders.line_job import new_first
 from tests.helpers.builders.streaming import ack, commit, delivered, emit, stage, take, track
 from tests.helpers.servers.servers import raw_client
 
@@ -64,7 +64,7 @@ def test_rows_of_trees_that_have_expired_are_dropped_and_counted_once(ledger: Le
 
 def test_rows_of_ended_requests_are_dropped_also_where_others_came_late(ledger: Ledger) -> None:
     """A late message for a forgotten tree waits for its track; a line's track came before its rows."""
-    for anchors, given in ((ids.anchors_from(sections.new_first(1), 2), 0), (ids.new_anchors(2), 2)):
+    for anchors, given in ((ids.anchors_from(new_first(1), 2), 0), (ids.new_anchors(2), 2)):
         name = f"rows-{given}"
         commit(ledger, given, Commit((stage(ledger, anchors, name),)))
         assert len(read(ledger, take(ledger, name))) == given
