@@ -16,7 +16,16 @@ from acker.streams import Stream
 from acker.streams.log import holders
 from tests.helpers.builders.ledgers import Trees
 from tests.helpers.builders.streaming import emit, take
-from tests.helpers.faces.browser import HOSTILE, NewPage, World, bury, number, total, wait_until_complete
+from tests.helpers.faces.browser import (
+    HOSTILE,
+    Axe,
+    NewPage,
+    World,
+    bury,
+    number,
+    total,
+    wait_until_complete,
+)
 from tests.helpers.servers.servers import wait_until
 
 
@@ -137,12 +146,22 @@ def test_the_cursor_reads_a_chart_out_by_pointer_and_by_keyboard(new_page: NewPa
     assert plots.first.get_attribute("aria-valuetext")
 
 
-def test_shards_spouts_and_bolts_are_listed_and_lead_on(new_page: NewPage) -> None:
+def test_shards_spouts_and_bolts_are_listed_and_lead_on(new_page: NewPage, axe: Axe) -> None:
     page = new_page("/t/still")
     shards = page.get_by_role("region", name="Shards")
     expect(shards.locator("tbody tr")).to_have_count(2)
     shards.get_by_role("button", name="Shard").click()
     expect(shards.locator("th").first).to_have_attribute("aria-sort", "descending")
+    page.set_viewport_size({"width": 390, "height": 844})  # cards, which have no head
+    expect(shards.get_by_label("Sort by")).to_have_value("shard")
+    first = shards.locator("tbody tr").first.locator("td").first
+    expect(first).to_have_text("1")
+    shards.get_by_role("button", name="make it rise").click()
+    expect(first).to_have_text("0")
+    shards.get_by_label("Sort by").select_option("In flight")
+    expect(shards.get_by_role("button", name="make it rise")).to_be_visible()
+    assert axe(page) == []
+    page.set_viewport_size({"width": 1440, "height": 900})
     expect(page.get_by_role("heading", name="Bolts")).to_be_visible()
     page.get_by_role("region", name="Spouts").get_by_role("link", name="trees in flight").first.click()
     expect(page).to_have_url(re.compile(r"/t/still/trees\?spout=hostile"))

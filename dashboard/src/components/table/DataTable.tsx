@@ -9,6 +9,8 @@ import {
   type SortingState,
 } from "@tanstack/react-table";
 import { useState } from "react";
+import { useNarrow } from "../../hooks/narrow";
+import { SortBy } from "./SortBy";
 
 declare module "@tanstack/react-table" {
   // eslint-disable-next-line @typescript-eslint/no-unused-vars -- the library dictates the names
@@ -25,14 +27,17 @@ export interface Selection {
   setSelected: (selected: RowSelectionState) => void;
 }
 
-/** A table with a caption. It sorts where all rows are on the page, and selects where it is given a selection. */
+/**
+ * A table with a caption. It sorts where all rows are on the page, and selects where it is given a selection. On a
+ * narrow screen each row is a card.
+ */
 export function DataTable<T>({
   caption,
   rows,
   columns,
   id,
   sortable = false,
-  stack = false,
+  dense = false,
   selection,
 }: {
   caption: string;
@@ -40,11 +45,12 @@ export function DataTable<T>({
   columns: ColumnDef<T>[];
   id: (row: T) => string;
   sortable?: boolean;
-  /** On a narrow screen a row becomes a card. */
-  stack?: boolean;
+  /** A card has its numbers beside each other: for rows of many columns. */
+  dense?: boolean;
   selection?: Selection | undefined;
 }) {
   const [sorting, setSorting] = useState<SortingState>([]);
+  const narrow = useNarrow();
   // eslint-disable-next-line react-hooks/incompatible-library -- the compiler leaves this component alone
   const table = useReactTable({
     data: rows,
@@ -61,7 +67,8 @@ export function DataTable<T>({
   });
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable by keyboard
-    <div className={stack ? "table stack" : "table"} role="region" aria-label={caption} tabIndex={0}>
+    <div className={dense ? "table dense" : "table"} role="region" aria-label={caption} tabIndex={0}>
+      {narrow && sortable && rows.length > 1 && <SortBy columns={table.getAllLeafColumns()} />}
       <table>
         <caption className="hidden">{caption}</caption>
         <thead>

@@ -78,7 +78,7 @@ export function ActivityView() {
               : "Nobody has changed anything yet."}
           </Empty>
         ) : (
-          <DataTable caption="Activity" stack rows={rows} columns={COLUMNS} id={(one) => one.id} />
+          <DataTable caption="Activity" rows={rows} columns={COLUMNS} id={(one) => one.id} />
         )}
       </Loaded>
       <Pager

@@ -161,7 +161,6 @@ export function LetterGroups({
         ) : (
           <DataTable
             caption="Dead letters by cause"
-            stack
             sortable
             rows={groups.slice(0, SHOWN)}
             columns={columns}

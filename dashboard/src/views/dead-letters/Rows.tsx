@@ -140,7 +140,6 @@ export function LetterRows({
         ) : (
           <DataTable
             caption="Dead letters"
-            stack
             rows={rows}
             columns={columns}
             id={(letter) => letter.id}

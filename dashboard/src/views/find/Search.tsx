@@ -44,7 +44,6 @@ export function Search({ topology, id, tree }: { topology: string; id: string; t
             <h3>Spout {record.spout}</h3>
             <DataTable
               caption={`Attempts, spout ${record.spout}`}
-              stack
               rows={record.attempts}
               columns={columns}
               id={(one) => one.anchor ?? `${one.state} ${one.at ?? ""}`}

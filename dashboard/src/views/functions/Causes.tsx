@@ -23,7 +23,6 @@ export function Causes({ of }: { of: Schemas["CallCounts"] }) {
         rows={shown}
         columns={COLUMNS}
         id={(one) => `${one.status} ${one.steps.join()} ${one.cause}`}
-        stack
       />
       {of.causes.length > SHOWN && (
         <div className="toolbar">

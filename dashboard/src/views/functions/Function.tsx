@@ -62,7 +62,7 @@ export function FunctionView() {
               </div>
               <section>
                 <h2>Steps</h2>
-                <DataTable caption="Steps" rows={of.steps} columns={STEPS} id={(step) => step.name} stack />
+                <DataTable caption="Steps" rows={of.steps} columns={STEPS} id={(step) => step.name} />
               </section>
               <section aria-labelledby="causes">
                 <h2 id="causes">Without a result, by cause</h2>
@@ -172,7 +172,6 @@ function Calls({ name, refresh }: { name: string; refresh: Refresh }) {
               rows={calls}
               columns={state === "pending" ? pendingColumns(name) : endedColumns(name)}
               id={(one) => one.request}
-              stack
             />
             {calls.length === MOST_CALLS && (
               <p className="faint">

@@ -94,7 +94,6 @@ export function Lines() {
               rows={unread}
               columns={UNREAD}
               id={({ line, of }) => `${line}/${of.stream}`}
-              stack
             />
           </section>
         )}
@@ -120,7 +119,6 @@ export function Lines() {
                 rows={rows}
                 columns={columns}
                 id={({ of }) => of.stream}
-                stack
               />
             )}
           </>

@@ -113,7 +113,6 @@ export function OutcomeCauses({
           </p>
           <DataTable
             caption="Failures and expirations by cause"
-            stack
             sortable
             rows={groups.slice(0, SHOWN)}
             columns={columns}

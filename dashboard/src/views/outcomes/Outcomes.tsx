@@ -151,7 +151,6 @@ export function Outcomes() {
             ) : (
               <DataTable
                 caption="Failures and expirations"
-                stack
                 rows={rows}
                 columns={columns}
                 id={(one) => one.id}

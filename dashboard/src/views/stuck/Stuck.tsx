@@ -37,7 +37,6 @@ export function Stuck() {
             rows={rows}
             columns={COLUMNS}
             id={({ of, share }) => `${of.stream} ${of.subscription ?? ""} ${share.taken_by?.reader ?? ""}`}
-            stack
           />
         ) : (
           <Empty>

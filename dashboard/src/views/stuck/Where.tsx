@@ -32,7 +32,6 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
                 rows={places}
                 columns={COLUMNS}
                 id={(place) => `${place.segment} ${place.stream} ${place.subscription ?? ""}`}
-                stack
               />
             )}
             {last.seen.length > 0 && <SeenBy seen={last.seen} />}
@@ -54,7 +53,7 @@ function SeenBy({ seen }: { seen: Schemas["Seen"][] }) {
         A mark is of the tree's slab, the trees that were tracked with it: a step without one has not seen
         this tree either.
       </p>
-      <DataTable caption="Steps" rows={seen} columns={SEEN} id={(one) => one.step} stack />
+      <DataTable caption="Steps" rows={seen} columns={SEEN} id={(one) => one.step} />
     </>
   );
 }

@@ -54,13 +54,21 @@ export function Parts({ of }: { of: Schemas["TopologyState"] }) {
           columns={shardTable}
           id={(shard) => String(shard.shard)}
           sortable
+          dense
         />
       </Part>
       <Part title="Spouts" none="None has tracked anything yet." empty={named.length === 0}>
-        <DataTable caption="Spouts" rows={named} columns={spoutTable} id={(spout) => spout.name} sortable />
+        <DataTable
+          caption="Spouts"
+          rows={named}
+          columns={spoutTable}
+          id={(spout) => spout.name}
+          sortable
+          dense
+        />
       </Part>
       <Part title="Bolts" none="None has said its name yet." empty={bolts.length === 0}>
-        <DataTable caption="Bolts" rows={bolts} columns={BOLTS} id={(step) => step.name} sortable />
+        <DataTable caption="Bolts" rows={bolts} columns={BOLTS} id={(step) => step.name} sortable dense />
       </Part>
       {readers.length > 0 && (
         <Part title="Streams" none="" empty={false}>
@@ -70,6 +78,7 @@ export function Parts({ of }: { of: Schemas["TopologyState"] }) {
             columns={STREAMS}
             id={({ stream, of: reader }) => `${stream.stream} ${reader?.subscription ?? ""}`}
             sortable
+            dense
           />
         </Part>
       )}

@@ -144,7 +144,6 @@ export function Trees() {
         ) : (
           <DataTable
             caption="Trees in flight"
-            stack
             rows={rows}
             columns={columns}
             id={(tree) => tree.anchor}
