@@ -154,16 +154,17 @@ def new_page(browser: Browser, world: World) -> Iterator[NewPage]:
 
 @pytest.fixture(scope="package")
 def axe(dashboard: None) -> Axe:
-    """The faults that axe-core finds in a page, by all rules or by the named ones."""
+    """The faults of a page outside of the elements `beyond`, by all rules of axe-core or the named ones."""
     sources = ROOT / "dashboard"
     subprocess.run([sys.executable, sources / "build.py", "install"], check=True)
     source = (sources / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
-    def violations(page: Page, *rules: str) -> list[str]:
+    def violations(page: Page, *rules: str, beyond: str = "") -> list[str]:
         if not page.evaluate("'axe' in window"):
             page.evaluate(source)
-        run = "rules => axe.run(document, rules.length ? { runOnly: rules } : {}).then(of => of.violations)"
-        found = page.evaluate(run, rules)
+        run = "([of, how]) => axe.run({ include: document, ...of }, how).then(of => of.violations)"
+        how = {"runOnly": rules} if rules else {}
+        found = page.evaluate(run, [{"exclude": [[beyond]]} if beyond else {}, how])
         return [f"{one['id']}: {[node['html'][:200] for node in one['nodes'][:3]]}" for one in found]
 
     return violations

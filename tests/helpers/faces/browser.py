@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
@@ -12,6 +12,7 @@ from acker.streams import StreamReader
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
 from acker.streams.spouts import settler
+from tests.helpers.servers.servers import wait_until
 
 HOSTILE = (b"<script>window.hacked=1</script>", b"\xff\x00bytes", "gpj\u202eexe.png".encode(), b"", b" a  b")
 
@@ -40,6 +41,18 @@ def bury(ledger: Ledger, reason: str = "<b>bad</b>") -> None:
     ledger.fail([int(str(row["_acker"])) for row in reader.rows()], reason)
     settler.settle(ledger)
     reader.ack_all()
+
+
+def tab_to(page: Page, target: Locator, key: str = "Tab") -> None:
+    """Presses a key until the target has the focus; it is seen where the focus is."""
+
+    def tabbed() -> bool:
+        page.keyboard.press(key)
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+        return bool(target.evaluate("element => element === document.activeElement"))
+
+    expect(target).to_be_visible()
+    wait_until(tabbed, interval=0)
 
 
 def number(text: str | None) -> int:
