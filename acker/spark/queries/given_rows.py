@@ -36,6 +36,14 @@ _LEAVE_OUT = {
     "TransformWithState": "transformWithState",
     "TransformWithStateInPySpark": "transformWithState",
 }
+_IN_STATE = frozenset(
+    {
+        "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Join",
+        "FlatMapGroupsInPandasWithState", "FlatMapGroupsWithState", "TransformWithState",
+        "TransformWithStateInPySpark",
+    }
+)  # fmt: skip
+"""Operators that keep rows of a query for its later batches."""
 _VARY = _LEAVE_OUT.keys() - {"Filter", "TypedFilter"}
 """Operators that may choose other rows in each evaluation, also where Spark calls them deterministic."""
 _FIXED = ("LocalRelation", "Range", "OneRowRelation")
@@ -46,6 +54,15 @@ _LISTED = ("InMemoryFileIndex", "TahoeBatchFileIndex")
 """Lists of files that do not change between two evaluations."""
 _PASS_OVER = ("ignoreCorruptFiles", "ignoreMissingFiles")
 """Options of files: an evaluation leaves out what it cannot read, which depends on columns and on time."""
+_OUTSIDE = (
+    "what it leaves out is never acked, and their records would be replayed for ever. Nothing was acked: "
+    "move it into the function"
+)
+_STATE = (
+    "Spark keeps its rows in a state for later batches. To ack them, acker would need their stamps in that "
+    "state, and Spark would have to tell which rows leave it, and which it drops as late: it does not. "
+    "Nothing was acked: keep the rows of open windows by collector.hold, and aggregate them in the function"
+)
 _MOST_NODES = 10_000
 _MOST_FILES = 1_000
 """Files whose states are compared at most: each takes some calls of the JVM."""
@@ -61,7 +78,8 @@ def are_steady(rows: DataFrame, batch: MicroBatch | None) -> bool:
         batch: The batch of a query; None for a job.
 
     Raises:
-        UnsafePlan: The query of the batch has an operator that leaves out rows.
+        UnsafePlan: The query of the batch has an operator that leaves out rows, or keeps them for a later
+            batch.
     """
     if not hasattr(rows.sparkSession, "sparkContext"):
         return False
@@ -83,11 +101,8 @@ def are_steady(rows: DataFrame, batch: MicroBatch | None) -> bool:
         return False
     for node in _nodes(written):
         if operator := _left_out_by(node):
-            raise UnsafePlan(
-                f"the query has {operator} between its source and the step: what it leaves out is never "
-                "acked, and their records would be replayed for ever. Nothing was acked: move it into the "
-                "function"
-            )
+            way_out = _STATE if _keeps_state(node) else _OUTSIDE
+            raise UnsafePlan(f"the query has {operator} between its source and the step: {way_out}")
     return steady and bool(planned.deterministic()) and _are_fixed(_nodes(planned), _OF_BATCH)
 
 
@@ -149,6 +164,13 @@ def _left_out_by(node: Any) -> str | None:
     if name == "Generate" and not node.outer():
         return "explode, which leaves out rows with nothing in them (explode_outer does not),"
     return _LEAVE_OUT.get(name)
+
+
+def _keeps_state(node: Any) -> bool:
+    """True if a node of a query keeps rows for later batches: all its children are streams."""
+    children = node.children()
+    streams = all(children.apply(place).isStreaming() for place in range(children.size()))
+    return node.nodeName() in _IN_STATE and streams
 
 
 def _query(rows: DataFrame, batch: MicroBatch) -> tuple[Any, Any] | None:
