@@ -222,6 +222,8 @@ def why(
     show(facts([("anchor", number), *places]))
     if answer.places:
         show("", *(printable(f"- {place.text()}") for place in answer.places))
+    if answer.held:
+        show("", *(printable(f"- {one.text()}") for one in answer.held))
     if answer.trace:
         show("", *(printable(f"{instant(event.at)}  {event.text()}") for event in answer.trace))
     return status

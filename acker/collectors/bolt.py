@@ -83,6 +83,7 @@ class Bolt:
         with self.topology.outbox.lock, ending:
             for anchor in given:
                 anchor.check_open(owner, "an anchor")
+                self.topology.outbox.holding.take(anchor, self.name)
             children = add_children(given, owner, targets)
             if children and children[0].edges:
                 self.topology.outbox.count_emitted(targets)
@@ -203,6 +204,7 @@ class Bolt:
         self.topology.outbox.check_whole()
         with self.topology.outbox.lock:
             tuple.check_open(self.topology.owner, "processed")
+            self.topology.outbox.holding.take(tuple, self.name)
         try:
             yield Collector(self, tuple)
         except Exception as error:

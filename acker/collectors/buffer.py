@@ -5,14 +5,16 @@ call tracked together; a vector has a number for each tree, the XOR of tuple ids
 ids that a call adds to a tree.
 """
 
+import logging
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from acker.ledger.calls import traces
+from acker.ledger.calls import idempotence, traces
 from acker.ledger.calls.calls import Submission
 from acker.ledger.calls.core import Core
 from acker.ledger.calls.marks import Mark
@@ -26,6 +28,7 @@ BUFFERED = 65_536
 Without linger the caller gets BufferFull."""
 AT_ONCE = 8_192
 """Number of messages that ends the linger."""
+log = logging.getLogger("acker")
 LINGER = 0.005
 """Seconds for which messages wait for others, by default, before they are sent."""
 
@@ -120,6 +123,19 @@ class OutgoingCall:
     wanted: Callable[[], bool] = lambda: True
     sent_at: float | None = None
     events: list[Event] = field(default_factory=list)
+
+    def sendable(self, core: Core) -> bool:
+        """False for an unwanted submission, and for one so old that the store may have forgotten its writer.
+
+        A resend of such an old one could apply it twice, which undoes it. Its trees have expired by then.
+        """
+        if not self.wanted():
+            return False
+        if self.sent_at is None or not idempotence.expired(core, self.sent_at):
+            return True
+        waited = time.monotonic() - self.sent_at
+        log.error("acker: %d messages were not answered for %.0f s and are given up", self.weight, waited)
+        return False
 
 
 def outgoing_calls(

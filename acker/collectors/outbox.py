@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from acker.collectors import process_end
-from acker.collectors.alarm import Alarm
 from acker.collectors.buffer import AT_ONCE, BUFFERED, Buffer, OutgoingCall, outgoing_calls
+from acker.collectors.sending.alarm import Alarm
+from acker.collectors.sending.holding import Holding
 from acker.collectors.tuples import Taken, Tuple, is_ending
 from acker.errors import AckerError, BufferFull, StoreError, StoreUnavailable, UnreadableRecord
 from acker.ledger.calls import idempotence, traces
@@ -66,6 +67,7 @@ class Outbox:
         self._weight = 0
         self._ending = False
         self.taken = Taken()
+        self.holding = Holding(self)
         self.repeated = 0
 
     def after_fork(self) -> None:
@@ -106,6 +108,7 @@ class Outbox:
         If the tuple came as text and was acked before as another object, only its children are registered.
         """
         with self.lock:
+            self.holding.drop(tuple)
             edge, trees, deltas = tuple.first_edge, len(tuple.anchors), tuple.deltas()
             if edge in self.taken:
                 trees, deltas = 0, tuple.children
@@ -131,6 +134,7 @@ class Outbox:
     def fail(self, tuple: Tuple, step: str, cause: bytes) -> None:  # noqa: A002 - as above
         """Buffers a step's fail of an open tuple, and closes the tuple."""
         with self.lock:
+            self.holding.drop(tuple)
             self.adding(len(tuple.anchors))
             buffer, number, failed = self.buffer, len(self.buffer.fails), (step, cause, tuple.anchors)
             buffer.fails[number], tuple.ended = failed, "failed"
@@ -185,6 +189,11 @@ class Outbox:
             thread.start()
             self._thread = thread
             process_end.see_to_the_end()
+
+    def wake_at(self, due: float) -> None:
+        """Makes the thread look for messages and reports at a time, or before; with the lock."""
+        if self._alarm.due is None or due < self._alarm.due:
+            self._send_at(due)
 
     def send_now(self) -> None:
         """Makes the thread send the buffer now."""
@@ -245,7 +254,9 @@ class Outbox:
                     self.ledger.run(self._at_work.note(self.ledger.core, steps))
                 with self.lock:
                     self._gather()
-                    parts = [part for part in self._parts if self._sendable(part)]
+                    parts = [part for part in self._parts if part.sendable(self.ledger.core)]
+                    for part in [part for part in self._parts if part not in parts]:
+                        self._remove(part)
                 refused = self._send(parts, new and bool(self._confirms))
                 with self.lock:
                     events, self._events = self._events, []
@@ -271,6 +282,8 @@ class Outbox:
         if fresh.messages:
             flushed, fresh = [*flushed, fresh], Buffer()
         self._flushed, self.buffer, self._alarm.due = flushed, fresh, None
+        if self.holding.due is not None:
+            self.wake_at(self.holding.due)
 
     def _gather(self) -> None:
         """Makes submissions of the flushed messages; with the lock."""
@@ -280,21 +293,6 @@ class Outbox:
             parts, emitted = [*parts, *made], emitted + left
         weight = self.buffer.messages + sum(part.weight for part in parts) + len(self._confirms)
         self._parts, self._flushed, self._weight, self.buffer.emitted = parts, [], weight, emitted
-
-    def _sendable(self, part: OutgoingCall) -> bool:
-        """Drops an unwanted submission, and one that is so old that the store may have forgotten its writer.
-
-        A resend of such an old one could apply it twice, which undoes it. Its trees have expired by then.
-        """
-        if not part.wanted():
-            self._remove(part)
-            return False
-        if part.sent_at is not None and idempotence.expired(self.ledger.core, part.sent_at):
-            waited = time.monotonic() - part.sent_at
-            log.error("acker: %d messages were not answered for %.0f s and are given up", part.weight, waited)
-            self._remove(part)
-            return False
-        return True
 
     def _send(self, parts: list[OutgoingCall], confirms: bool) -> StoreError | None:
         """Sends parts; returns the store's refusal of one, which must not keep the others back.
@@ -379,6 +377,7 @@ class Outbox:
                     if self.linger is None:
                         self._alarm.due = None
                 self._flush(new=self.linger is not None)
+                self.holding.report(ending=ending)
                 away = False
             except Exception as error:  # noqa: BLE001 - the thread must outlive it; a flush raises it
                 sent = isinstance(error, UnreadableRecord) and bool(error.anchors)

@@ -108,9 +108,9 @@ def activity(topology: str, kind: str = "activity") -> bytes:
     return f"acker:{{{topology}}}:{kind}".encode()
 
 
-def steps(topology: str) -> bytes:
-    """Hash: the steps of a topology, and their last signs of life (acker/ledger/steps/step_registry.py)."""
-    return f"acker:{{{topology}}}:steps".encode()
+def steps(topology: str, kind: str = "steps") -> bytes:
+    """Hash: steps, and their last signs of life (step_registry.py). `held`: held tuples (note_held.lua)."""
+    return f"acker:{{{topology}}}:{kind}".encode()
 
 
 def step_numbers(topology: str) -> bytes:

@@ -11,7 +11,17 @@ from tests.helpers.faults.interrupts import interrupted, moments
 
 FILES = tuple(
     f"acker/collectors/{name}.py"
-    for name in ("outbox", "alarm", "pending", "inbox", "spout", "buffer", "bolt", "tuples")
+    for name in (
+        "outbox",
+        "sending/alarm",
+        "sending/holding",
+        "pending",
+        "inbox",
+        "spout",
+        "buffer",
+        "bolt",
+        "tuples",
+    )
 )
 
 

@@ -194,6 +194,7 @@ class ObservingOutbox(Outbox):
                         self._alarm.due = None
                 if self._flushed or self._parts or self.linger is not None:
                     self._flush(new=self.linger is not None)
+                self.holding.report(ending=ending)
             except Exception as error:  # noqa: BLE001 - the thread must outlive it
                 self.complain(class_name(error), "%d messages wait: %s", self.unsent, error)
 

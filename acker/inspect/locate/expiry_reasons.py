@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from acker.errors import StoreError
-from acker.inspect.locate import drops, place, search, tuples
+from acker.inspect.locate import drops, in_python, place, search, tuples
 from acker.inspect.locate.line_sections import Before, Gated
 from acker.inspect.locate.place import Place
 from acker.inspect.locate.tuples import Found, Location
@@ -56,8 +56,8 @@ Numbers: TypeAlias = npt.NDArray[np.uint16]
 Part: TypeAlias = tuple[bytes, Numbers, int]
 """A slab, the indexes of some of its trees, and the number of the place where these are."""
 IN_NO_STREAM = (
-    "in no stream: a bolt in plain Python had a tuple of it, or a job had emitted it outside acker, or it "
-    "was lost, as by a stream's limits"
+    "in no stream: a bolt in plain Python had a tuple of it and has not said so, or a job had emitted it "
+    "outside acker, or it was lost, as by a stream's limits"
 )
 
 
@@ -79,9 +79,13 @@ def explain(core: Core) -> Operation[Reasons]:
 def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Reasons]:
     end = time.monotonic() + SECONDS
     streams = yield from search.streams(core)
-    if not streams.named and not (yield from under_way.all_of(core)):
-        return _coded([], [], wanted, "", (yield from _seen(core, wanted, end)), {})
+    held = yield from in_python.find(core, wanted)
     at_work = yield from step_registry.steps(core)
+    if not streams.named and not (yield from under_way.all_of(core)):
+        bolts = any(step.kind != "spout" for step in at_work)
+        unsaid = held.unsaid if bolts or held.unsaid != in_python.UNSAID else ""
+        seen = yield from _seen(core, wanted, end)
+        return _coded(held.parts, held.texts, wanted, unsaid, seen, {}, held.steps)
     gated = Gated(core)
     yield from gated.find(wanted, streams.named, end)
     before = gated.slabs()
@@ -98,6 +102,8 @@ def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[
     if otherwise and lately is not None:
         otherwise = f"{IN_NO_STREAM}: {lately.text()}"
     parts, others = _in_sections(gated.before, look.parts, texts, otherwise)
+    parts += [(slab, indexes, len(texts) + number) for slab, indexes, number in held.parts]
+    texts, steps = [*texts, *held.texts], steps | held.steps
     return _coded(parts, texts, wanted, otherwise, (yield from _seen(core, wanted, end)), others, steps)
 
 

@@ -7,6 +7,8 @@ Terms: a tree is all that comes of one record; a segment is some thousand rows o
 as one piece; a gate is an id that keeps a tree open until rows may come into it.
 """
 
+import functools
+import operator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -22,7 +24,8 @@ from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import HIDDEN, Count, Cursor, Id
 from acker.ledger.slabs import sections
-from acker.ledger.steps import step_registry, step_totals
+from acker.ledger.steps import held, step_registry, step_totals
+from acker.ledger.steps.held import Held
 from acker.ledger.steps.step_totals import Seen
 from acker.ledger.trees import trees
 from acker.ledger.trees.trees import Tree
@@ -32,9 +35,10 @@ from acker.streams.log import gathers
 
 _TRIES = 3
 IN_NO_STREAM = (
-    "some of its tuples are in no stream: a bolt in plain Python has them, a job has emitted them outside "
-    "acker, or they were lost, as by a stream's limits"
+    "some of its tuples are in no stream: a bolt in plain Python has them and has not said so, a job has "
+    "emitted them outside acker, or they were lost, as by a stream's limits"
 )
+BESIDE = f"beside these, or in place of one that was acked since its bolt said so, {IN_NO_STREAM}"
 GATED = "it goes on when all requests of its group are done with the section before"
 OVER = "its section is over: the request goes on when all of its group are done with it"
 MOVED = "the tree has gone on while it was looked at, each time: ask again"
@@ -67,6 +71,9 @@ class Why:
     looked_at: Annotated[Count, "Segments looked at, on all pages so far."] = 0
     segments: Annotated[Count, "Segments that there are, about."] = 0
     cursor: Cursor = None
+    held: Annotated[
+        tuple[Held, ...], "Tuples that bolts in plain Python said to have, the oldest first."
+    ] = ()
     seen: Annotated[tuple[Seen, ...], "Of a tree in flight, the latest first; none in slabs of one."] = ()
     trace: Annotated[tuple[TraceEvent, ...], "What became of it so far, where it is traced."] = ()
 
@@ -108,6 +115,7 @@ def _looked(core: Core, anchor: int, rows: bool, walk: SearchCursor | None) -> O
     if tree is None or tree.state == "finished":
         return (yield from _ended(core, anchor, tree))
     shown = yield from place.shown(core, anchor, located, streams, at_work, rows)
+    in_python: tuple[Held, ...] = ()
     complete, rest = None, MANY if walk is not None and not walk.value else MOVED
     most = max(streams.segments, begun.looked)
     if more:
@@ -115,13 +123,19 @@ def _looked(core: Core, anchor: int, rows: bool, walk: SearchCursor | None) -> O
     elif not moved:
         left = begun.xor ^ begun.value
         gated = left != 0 and left == (yield from _gate(core, anchor))
+        if left and not gated:
+            in_python = tuple((yield from held.of_tree(core, anchor)))
+            left ^= functools.reduce(operator.xor, (one.own for one in in_python), 0)
         complete = left == 0 or gated
-        rest = GATED if gated else "" if complete else NO_TRACK if tree.state == "waiting" else IN_NO_STREAM
-        if rest == IN_NO_STREAM and (lately := (yield from drops.since(core, streams.named, tree.age))):
+        lost = BESIDE if in_python else IN_NO_STREAM
+        rest = GATED if gated else "" if complete else NO_TRACK if tree.state == "waiting" else lost
+        if rest == lost and (lately := (yield from drops.since(core, streams.named, tree.age))):
             rest = f"{rest}: {lately.text()}"
     next_page = begun.text(anchor) if more else None
     [seen] = yield from step_totals.seen(core, core.shards[tree.shard], [ids.slab_of(anchor)])
-    return Why(anchor, tree, None, shown, complete, rest, begun.looked, most, next_page, tuple(seen))
+    return Why(
+        anchor, tree, None, shown, complete, rest, begun.looked, most, next_page, in_python, tuple(seen)
+    )
 
 
 def _gate(core: Core, anchor: int) -> Operation[int]:

@@ -134,6 +134,7 @@ def _own(name: str) -> list[bytes]:
         keys.lines(name),
         keys.steps(name),
         keys.step_numbers(name),
+        keys.steps(name, "held"),
         keys.health(name),
         keys.activity(name),
         keys.activity(name, "chart_marks"),

@@ -14,3 +14,11 @@ def number_step(topology: str, name: str, number: int, most: int, seen: bytes) -
     """Gives a step its number."""
     args: list[Word] = [name, number, most, keys.config(topology), keys.removals(topology), seen]
     return script("number_step", [keys.step_numbers(topology)], args)
+
+
+def note_held(
+    topology: str, process: str, number: int, record: bytes, most: int, life: int, seen: bytes
+) -> Request:
+    """Notes the tuples that a process has held for long. number: of its note. life: of the key, in ms."""
+    args: list[Word] = [process, number, record, most, life, keys.removals(topology), seen]
+    return script("note_held", [keys.steps(topology, "held")], args)

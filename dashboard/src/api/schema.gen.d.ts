@@ -3116,6 +3116,52 @@ export interface components {
             troubles: components["schemas"]["Trouble"][];
         };
         /**
+         * Held
+         * @description A tuple that a bolt in plain Python has taken, and had not ended when its process last said so.
+         */
+        Held: {
+            /**
+             * Host
+             * @description Of its process.
+             */
+            host: string;
+            /**
+             * Pid
+             * @description The number of its process.
+             * @example 1200
+             */
+            pid: number;
+            /**
+             * Program
+             * @description The program of its process.
+             */
+            program: string;
+            /**
+             * Reported
+             * Format: date-time
+             * @description When the process last said so: nobody knows what it has done since.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            reported: string;
+            /**
+             * Since
+             * Format: date-time
+             * @description When the bolt took it.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            since: string;
+            /**
+             * Step
+             * @description The bolt that has taken it.
+             */
+            step: string;
+            /**
+             * Text
+             * @description All of it, for people.
+             */
+            text: string;
+        };
+        /**
          * Holder
          * @description A reader that has taken segments of a subscription and not acked them.
          *
@@ -5759,6 +5805,11 @@ export interface components {
              * @description Of the next page; null at the end.
              */
             cursor: string | null;
+            /**
+             * Held
+             * @description Tuples that bolts in plain Python said to have, the oldest first.
+             */
+            held: components["schemas"]["Held"][];
             /**
              * Looked At
              * @description Segments looked at, on all pages so far.

@@ -87,7 +87,7 @@ TEMPORARY = {
     "fences", "suspect", "verdict", "stale", "applied", "trace", "traces", "skipped", "progress", "workers",
     "gathered", "gathering", "gone", "answer", "answers", "given", "result", "volumes", "early_rows",
     "removals", "listed", "named", "members", "receipts", "sent", "server", "txn",
-    "calls", "deadlines", "removed", "withdrawn",
+    "calls", "deadlines", "removed", "withdrawn", "held",
 }  # fmt: skip
 """Keys that always have a time to live."""
 

@@ -24,7 +24,7 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
           <>
             <p>
               {last.complete ? <b>✓ Complete: </b> : null}
-              {said(last, places.length)}
+              {said(last, places.length + last.held.length)}
             </p>
             {places.length > 0 && (
               <DataTable
@@ -34,6 +34,7 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
                 id={(place) => `${place.segment} ${place.stream} ${place.subscription ?? ""}`}
               />
             )}
+            {last.held.length > 0 && <HeldBy held={last.held} />}
             {last.seen.length > 0 && <SeenBy seen={last.seen} />}
             {last.trace.length > 0 && <Timeline events={last.trace} />}
           </>
@@ -41,6 +42,20 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
       </Loaded>
       <LookAgain found={found} />
     </section>
+  );
+}
+
+/** Which bolts in plain Python have reported to have tuples of the tree: the longest first. */
+function HeldBy({ held }: { held: Schemas["Held"][] }) {
+  return (
+    <>
+      <h3>Who has it in plain Python</h3>
+      <ul className="panel">
+        {held.map((one) => (
+          <li key={`${one.host} ${one.pid} ${one.since} ${one.step}`}>{capital(printable(one.text))}</li>
+        ))}
+      </ul>
+    </>
   );
 }
 
