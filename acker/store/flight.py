@@ -145,9 +145,11 @@ def refusal_of(request: Request, reply: Reply) -> AckerError:
 
 
 def _passing(reply: Reply) -> bool:
-    if isinstance(reply, PASSING + LOST):
-        return True
-    return isinstance(reply, redis.ResponseError) and str(reply).startswith(("NOREPLICAS", "BUSY "))
+    return isinstance(reply, PASSING + LOST) or _says(reply, "BUSY ") or _says(reply, "NOREPLICAS")
+
+
+def _says(reply: Reply, word: str) -> bool:
+    return isinstance(reply, redis.ResponseError) and str(reply).startswith(word)
 
 
 def demoted(replies: Sequence[Reply]) -> bool:
@@ -255,6 +257,7 @@ class Flight:
         whole = len(replies) == len(batch.numbers) == len(self.requests)
         if whole and batch.wait == NOTHING and not _errors(replies):
             self.replies, self.missing = replies, ()  # as nearly always
+            nodes.busy.pop(batch.node, None)
         else:
             self._sort(batch, replies, nodes)
 
@@ -287,6 +290,7 @@ class Flight:
             elif durable or self.requests[number].wait == NOTHING:
                 self.replies[number] = reply
                 done.add(number)
+                nodes.busy.pop(batch.node, None)
         self.missing = [number for number in self.missing if number not in done]
 
     def _durable(self, batch: NodeBatch, reply: Reply) -> bool:
@@ -307,7 +311,7 @@ class Flight:
         return False
 
     def _redirect(self, number: int, error: Exception, node: Node, nodes: Nodes) -> None:
-        self.cause = error
+        self.cause = nodes.note_busy(node, error) if _says(error, "BUSY ") else error
         if isinstance(error, redis.exceptions.MovedError):
             nodes.moved(error, node)
         elif isinstance(error, redis.exceptions.AskError):

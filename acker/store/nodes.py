@@ -1,5 +1,6 @@
 """Finds the server of a key, by the last answer of a cluster or Sentinels and later redirections. No I/O."""
 
+import time
 from collections.abc import Iterable, Mapping
 
 import redis
@@ -7,6 +8,9 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
 from acker.store.address import Address, Node
 from acker.store.operation import Reply
+
+_FORGOTTEN = 60.0
+"""Seconds without a call after which nobody knows if a server has been busy all the time."""
 
 
 class Nodes:
@@ -24,6 +28,8 @@ class Nodes:
         self._known: set[Node] = set()
         self._source: Node | None = None
         self._lost: list[Node] = []
+        self.busy: dict[Node, tuple[float, float]] = {}
+        """Servers that a script holds: Unix seconds of the first and the last answer that said so."""
 
     @property
     def question(self) -> tuple[str, ...]:
@@ -36,6 +42,15 @@ class Nodes:
     def only(self) -> Node | None:
         """The server of all keys, if it is single and known."""
         return self._owners[0] if self._slots == 1 else None
+
+    def note_busy(self, node: Node, error: Exception) -> Exception:
+        """Notes that a server says BUSY; returns the error with the time since which it has said so here."""
+        now = time.time()
+        since, last = self.busy.get(node, (now, now))
+        since = since if last <= now < last + _FORGOTTEN else now
+        self.busy[node] = since, now
+        at = time.strftime("%H:%M:%S UTC", time.gmtime(since))
+        return redis.ResponseError(f"{str(error).rstrip('.')}; it has said so since {at}, and maybe before")
 
     @property
     def many(self) -> bool:

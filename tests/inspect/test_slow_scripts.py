@@ -1,16 +1,19 @@
 """Scripts that hold the store: the server's answers meanwhile, and the name of the client afterwards."""
 
+import re
 import threading
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import redis
 
 from acker.errors import StoreUnavailable
 from acker.inspect.slow_scripts import slow_scripts
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
-from acker.store.client import Store
-from tests.helpers.servers.servers import wait_until
+from acker.store.client import Store, _client
+from tests.helpers.servers.servers import KINDS, Servers, clean_database, wait_until
 
 SPIN = """
 local begun = redis.call('TIME')
@@ -27,7 +30,16 @@ def spin(url: str) -> None:
         client.eval(SPIN, 1, "other:key")
 
 
-def test_a_script_that_holds_the_store_is_named_with_its_client_when_it_has_ended(url: str, raw: Any) -> None:
+@pytest.fixture(params=KINDS)
+def server(servers: Servers, request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
+    with clean_database(servers.url(request.param)) as url, redis.Redis.from_url(url) as client:
+        yield url, client
+
+
+def test_a_script_that_holds_the_store_is_named_with_its_client_when_it_has_ended(
+    server: tuple[str, Any],
+) -> None:
+    url, raw = server
     ledger = open_ledger(Store(url, timeout=0.5), "t", ackers=1)
     assert ledger.run(slow_scripts(ledger.core)) == ()
     [before] = raw.config_get("busy-reply-threshold").values()
@@ -35,7 +47,10 @@ def test_a_script_that_holds_the_store_is_named_with_its_client_when_it_has_ende
     thread = threading.Thread(target=spin, args=[url])
     thread.start()
     try:
-        wait_until(lambda: "BUSY" in why_away(ledger))
+        since = wait_until(lambda: re.search(r"BUSY .*; it has said so since \S+ UTC, and", why_away(ledger)))
+        assert since is not None
+        again = why_away(ledger)
+        assert since[0] in again or not again, "the first time that was seen, and not the last"
     finally:
         thread.join()
         raw.config_set("busy-reply-threshold", before)
@@ -46,6 +61,7 @@ def test_a_script_that_holds_the_store_is_named_with_its_client_when_it_has_ende
     assert script.command.startswith("EVAL \nlocal begun")
     assert "client 127.0.0.1:" in script.text()
     assert "(batch-job) held the store for " in script.text()
+    assert not _client(ledger.store).nodes.busy
     raw.slowlog_reset()
     assert ledger.run(slow_scripts(ledger.core)) == ()
 
