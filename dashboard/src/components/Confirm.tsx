@@ -14,7 +14,7 @@ export function Confirm({
   title: string;
   action: string;
   danger?: boolean;
-  /** What has to be typed first: for what nothing brings back. */
+  /** What has to be typed first, a number with or without its commas: for what nothing brings back. */
   typed?: string;
   children: ReactNode;
   /** Ends what runs after the piece at hand: for what takes long. `run` returns then, and says how far it came. */
@@ -25,14 +25,18 @@ export function Confirm({
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
   const [busy, setBusy] = useState(false);
+  const [stopping, setStopping] = useState(false);
   const [error, setError] = useState<string | null>(null);
   const [text, setText] = useState("");
   const field = useId();
   useEffect(() => {
+    const before = document.activeElement;
     dialog.current?.showModal();
+    return () => queueMicrotask(() => giveBack(before));
   }, []);
   const submit = async () => {
     setBusy(true);
+    setStopping(false);
     setError(null);
     try {
       await run();
@@ -73,8 +77,15 @@ export function Confirm({
         )}
         <div className="buttons">
           {busy && stop !== undefined ? (
-            <button type="button" onClick={stop}>
-              Stop
+            <button
+              type="button"
+              aria-disabled={stopping}
+              onClick={() => {
+                setStopping(true);
+                stop();
+              }}
+            >
+              {stopping ? "Stopping…" : "Stop"}
             </button>
           ) : (
             <button type="button" onClick={close}>
@@ -84,7 +95,7 @@ export function Confirm({
           <button
             type="submit"
             className={danger ? "danger" : "primary"}
-            disabled={busy || (typed !== undefined && text !== typed)}
+            disabled={busy || (typed !== undefined && text !== typed && text.replaceAll(",", "") !== typed)}
           >
             {busy ? "Working…" : action}
           </button>
@@ -92,4 +103,11 @@ export function Confirm({
       </form>
     </dialog>
   );
+}
+
+/** Focuses what had the focus before the dialog; the page's content if that is gone or can do nothing now. */
+function giveBack(before: Element | null): void {
+  if (!(before instanceof HTMLElement) || before === document.body) return;
+  const able = before.isConnected && !before.matches(":disabled");
+  (able ? before : document.getElementById("main"))?.focus({ preventScroll: true });
 }

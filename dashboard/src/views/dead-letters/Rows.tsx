@@ -99,15 +99,12 @@ export function LetterRows({
         <OperatorButton kind="danger" disabled={nothing} press={() => ask("discard", target)}>
           Discard…
         </OperatorButton>
-        {all === null ? (
-          <OperatorButton disabled={rows.length === 0} press={() => void selectAll()}>
-            Select all that match
-          </OperatorButton>
-        ) : (
-          <button type="button" onClick={() => setEvery(null)}>
-            Select none
-          </button>
-        )}
+        <OperatorButton
+          disabled={all === null && rows.length === 0}
+          press={() => (all === null ? void selectAll() : setEvery(null))}
+        >
+          {all === null ? "Select all that match" : "Select none"}
+        </OperatorButton>
         <ReadOnly />
         <span role="status">
           {counting ||

@@ -33,12 +33,11 @@ export function Pause({
     <>
       {paused !== null && <Paused of={paused} />}
       <div className="toolbar actions">
-        {(paused === null || !paused.whole) && (
-          <OperatorButton disabled={false} press={() => setAsked("pause")}>
-            {paused === null ? "Pause spout…" : "Pause again…"}
-          </OperatorButton>
-        )}
-        {paused !== null && (
+        {/* One button, which keeps the focus when the other action takes its place. */}
+        <OperatorButton disabled={false} press={() => setAsked(paused?.whole === true ? "resume" : "pause")}>
+          {paused === null ? "Pause spout…" : paused.whole ? "Resume spout…" : "Pause again…"}
+        </OperatorButton>
+        {paused !== null && !paused.whole && (
           <OperatorButton disabled={false} press={() => setAsked("resume")}>
             Resume spout…
           </OperatorButton>

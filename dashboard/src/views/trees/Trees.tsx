@@ -99,15 +99,12 @@ export function Trees() {
         <OperatorButton disabled={targets.length === 0} press={() => setAction("reset")}>
           Reset timeout…
         </OperatorButton>
-        {every === null ? (
-          <OperatorButton disabled={rows.length === 0} press={() => void selectAll()}>
-            Select all that match
-          </OperatorButton>
-        ) : (
-          <button type="button" onClick={() => setEvery(null)}>
-            Select none
-          </button>
-        )}
+        <OperatorButton
+          disabled={every === null && rows.length === 0}
+          press={() => (every === null ? void selectAll() : setEvery(null))}
+        >
+          {every === null ? "Select all that match" : "Select none"}
+        </OperatorButton>
         <ReadOnly />
         <LastWrite writes={writes} actions={WRITES} />
         <span role="status">
