@@ -23,6 +23,8 @@ _END_SECONDS = 2.0
 _ANCHORS = 20
 """Most anchors that a line names."""
 _LONGEST = 1_000
+_BROKEN_OFF = 499
+"""The status of a request whose client left before its answer began; nginx has introduced the number."""
 _REFUSED = (401, 403, 429)
 """Without a token that is known, without the right, too often."""
 
@@ -145,7 +147,7 @@ class Requests:
             await self.app(scope, receive, send)
             return
         started = time.monotonic()
-        status = 500
+        status = _BROKEN_OFF
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -155,6 +157,9 @@ class Requests:
 
         try:
             await self.app(scope, receive, noted)
+        except Exception:
+            status = 500 if status == _BROKEN_OFF else status
+            raise
         finally:
             state, query = scope.get("state", {}), scope.get("query_string", b"")
             fields = {
