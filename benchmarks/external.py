@@ -13,7 +13,8 @@ ways, each as a group that is new to it:
 All of them look at the length of each message.
 
 Steps work on --external-rows rows with a flush after each 10,000 (external_loops.py). Once they copy a header
-of 50 bytes, once they read and write stamps and ack the rows: row by row, and in bulk.
+of 50 bytes, once they read and write stamps and ack the rows: row by row, and in bulk. Rows per second depend
+on the broker, which works beside them; the processor time of their own process does not.
 
 Then come the figures of the store, each once (external_segments.py): exchanges of a flush; bytes of a row in
 flight, with all rows of a segment acked but one; processor time of the server for the bits of a segment,

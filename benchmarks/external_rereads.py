@@ -34,12 +34,9 @@ def stamps(sender: Sender, rows: int) -> list[bytes]:
         anchors = sender.trees(min(20 * SEGMENT, rows - first))
         sent = sender.send([anchors[at : at + SEGMENT] for at in range(0, len(anchors), SEGMENT)])
         for segment in sent:
-            trees = np.array([tree for [tree] in segment.rows], np.int64)
-            texts += [
-                text.encode()
-                for text in seal.write_many(segment.token, segment.begun, np.arange(len(trees)), trees)
-            ]
-        sender.receive(sent, lambda one: range(len(one.rows)))
+            trees, head = np.array(segment.anchors), seal.head(segment.token, segment.begun)
+            texts += seal.write_many(head, np.arange(len(trees)), trees)
+        sender.receive(sent, lambda one: range(len(one.anchors)))
     return texts
 
 

@@ -78,8 +78,7 @@ class Sender:
         made = []
         for anchors in rows:
             sent = Sent(secrets.token_hex(14), segments.new_seed(), self.now)
-            sent.rows = [(anchor,) for anchor in anchors.tolist()]
-            sent.trees = set(anchors.tolist())
+            sent.add_many(anchors)
             made.append(sent)
         self.carry_out(ExternalCommit(secrets.token_hex(16), {STREAM: Out(self.external, made)}))
         return made
@@ -110,7 +109,7 @@ def store(url: str, rows: int, count: int) -> Iterator[Sample]:
     with client(url) as raw:
         before = set(raw.scan_iter("acker:*", count=1000))
         sent = sender.send(anchors)
-        sender.receive(sent, lambda one: range(len(one.rows) - 1))
+        sender.receive(sent, lambda one: range(len(one.anchors) - 1))
         names = [key for key in raw.scan_iter("acker:*", count=1000) if key not in before]
         names.append(sender.ledger.core.shards[0].early_rows)
         whole = sum(raw.memory_usage(key, samples=0) or 0 for key in names)
@@ -189,8 +188,8 @@ def slowest(url: str, count: int) -> tuple[str, float]:
     rows = np.tile(sender.trees(MOST_TREES), 66)[: bits.MOST_POSITIONS]
     sent = [one for _ in range(count) for one in sender.send([rows])]
     with slowest_command(url) as found:
-        sender.receive(sent, lambda one: range(0, len(one.rows), 2))
-        sender.receive(sent, lambda one: range(1, len(one.rows), 2))
+        sender.receive(sent, lambda one: range(0, len(one.anchors), 2))
+        sender.receive(sent, lambda one: range(1, len(one.anchors), 2))
     with client(url) as raw:
         if any(raw.hget(sender.key(one), "state") != b"2" for one in sent):
             raise RuntimeError("a segment should be acked when all its bits are in")

@@ -240,7 +240,8 @@ def _send(ledger: Ledger, bolt: Bolt, count: int, number: int) -> tuple[list[int
         segment, requests = sending.stage(core, stamped, (slot,))
         ledger.store.send(requests)
         sent.append((segment, begun))
-        stamps += seal.write_many(stamped.token, begun, np.arange(len(part)), part)
+        letters = seal.write_many(seal.head(stamped.token, begun), np.arange(len(part)), part)
+        stamps += [each.decode("ascii") for each in letters]
     work = Commit(sent=(Sending(stream, external.number, external.key, tuple(sent)),))
     ledger.run(commits.commit(core, f"{_SPOUT}-{number}", 0, work))
     ledger.update(anchors, values)  # of each record its row is left

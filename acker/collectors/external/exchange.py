@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from acker.collectors import process_end
 from acker.collectors.external.loop import Loop
 from acker.collectors.external.row import Row, named
+from acker.collectors.external.rows import Rows
 from acker.collectors.tuples import Edge, Owner, Taken, Tuple, ending, is_ending
 from acker.errors import (
     AckerError,
@@ -30,7 +31,7 @@ from acker.streams.staging.external import serving
 from acker.streams.staging.external.contents import ExternalCommit, In, Out
 from acker.streams.staging.external.declaring import External, check_subscribed
 from acker.streams.staging.external.rows.stamps import Stamp
-from acker.streams.staging.external.segments import Sent, Worked, unsent_of
+from acker.streams.staging.external.segments import Sent, Worked
 from acker.streams.staging.external.serving import Served
 
 MOST_ROWS = 1_000_000
@@ -79,6 +80,7 @@ class Exchange:
         self._unsent: list[tuple[Sent, int, bytes]] = []
         self._forgotten: list[tuple[str, Stamp, bytes]] = []
         self.open: dict[int, Row] = {}
+        self.batches: dict[Rows, None] = {}
         self.opened: dict[str, Sent] = {}
         self.recent: dict[str, Sent] = {}
         self.refusal: AckerError | None = None
@@ -257,11 +259,17 @@ class Exchange:
 
     # Flushing
 
+    def rows_in_work(self) -> list[Row]:
+        """Lists the rows that are neither acked nor failed; with the lock."""
+        for batch in list(self.batches):
+            batch.listed()
+        return list(self.open.values())
+
     def check_ended(self) -> None:
         """Raises TupleError where rows are neither acked nor failed."""
         self.check()
         with self.lock:
-            left = list(self.open.values())
+            left = self.rows_in_work()
         if left:
             raise TupleError(
                 f"{len(left):,} rows are neither acked nor failed: {named(left)}. This call has sent "
@@ -277,7 +285,7 @@ class Exchange:
 
         So the ack of a row and the rows that were made of it go in one commit.
         """
-        if self.due and not self.open:
+        if self.due and not self.open and not self.batches:
             with ending:
                 self.due = False
                 self._freeze()
@@ -294,7 +302,7 @@ class Exchange:
                 yield from self.serve(served, shared)
         for again in (False, True):  # the second: rows of segments of the first that were not delivered
             with self.lock:
-                if again and self.open:
+                if again and (self.open or self.batches):
                     break  # other threads have rows in work: what is left waits for the next flush
                 if not lingered:
                     self.check_ended()
@@ -329,7 +337,7 @@ class Exchange:
             if segment.slots is None:
                 unsent.append((segment, position, cause))
             else:
-                fails += self._add_unsent(commit, segment, position, cause)
+                fails += commit.add_unsent(self.core, segment, position, cause)
         for forgotten in self._forgotten:
             self._add_forgotten(commit, *forgotten)
         commit.fails = fails
@@ -357,21 +365,6 @@ class Exchange:
                 worked.positions.add(stamp.position)
                 if cause:
                     worked.fails[stamp.position] = (here, cause)
-
-    def _add_unsent(
-        self, commit: ExternalCommit, sent: Sent, position: int, cause: bytes
-    ) -> list[tuple[tuple[int, ...], bytes]]:
-        """Adds a row that was not delivered; returns what is to be failed where its segment is for nobody."""
-        core = self.core
-        if not sent.slots:
-            return [(sent.rows[position], cause)] if cause else []
-        for shard in sent.shards(core.config.ackers):
-            for slot in sent.slots:
-                worked = unsent_of(core, sent, shard, {position: cause})
-                kept = commit.unsent.setdefault((sent.token, slot, shard), worked)
-                kept.positions |= worked.positions
-                kept.fails |= worked.fails
-        return []
 
     def _deltas(self, tuple: Tuple, firsts: set[Edge]) -> dict[int, int]:  # noqa: A002 - as above
         """The ack of a tuple: of one that came as text and was acked before, its children alone."""

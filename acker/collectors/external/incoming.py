@@ -56,12 +56,12 @@ class Incoming(Receiver):
             [row] = self._rows([value], [where])
         return row
 
-    def extract_many(self, headers: Sequence[Any]) -> list[Row]:
+    def extract_many(self, headers: Sequence[Any]) -> Sequence[Row]:
         """Reads what messages carry, as `extract` does for each, with one question to the store for all."""
         many = listed(headers, "the headers of several messages, as a list", ValidationError)
         return self.read(carriers.find_many(many))
 
-    def read(self, stamps: Sequence[Any]) -> list[Row]:
+    def read(self, stamps: Sequence[Any]) -> Sequence[Row]:
         """Reads bare stamps, as columns and JSON have them; None is no stamp."""
         stamps = listed(stamps, "several stamps, as a list", ValidationError)
         if (usual := self._read_usual(stamps)) is not None:

@@ -36,12 +36,13 @@ class InWork(Protocol):
     Attributes:
         lock: Guards the exchange.
         due: True while a flush waits for the end of the rows in work.
-        open: The rows in work.
     """
 
     lock: threading.RLock
     due: bool
-    open: dict[int, Row]
+
+    def rows_in_work(self) -> list[Row]:
+        """Lists the rows that are neither acked nor failed; with the lock."""
 
 
 class Lingers(InWork, Protocol):
@@ -91,10 +92,12 @@ class Complaints:
         self._due_since = self._due_since or now
         if not self.named and now - self._due_since >= LONG:
             self.named = True
+            with exchange.lock:
+                rows = exchange.rows_in_work()
             _log.warning(
                 "topology %s: rows of external streams wait for a flush, because rows are neither acked nor "
                 "failed: %s",
-                self._topology, named(list(exchange.open.values())),
+                self._topology, named(rows),
             )  # fmt: skip
 
 

@@ -5,24 +5,29 @@ stamped together.
 """
 
 import secrets
+from asyncio import isfuture
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from types import MethodType
 from typing import Any
 
 import numpy as np
 
 from acker.collectors.external.exchange import MOST_ROWS, Exchange
-from acker.collectors.external.report import reporting
 from acker.collectors.external.row import Row
+from acker.collectors.external.rows import Rows
 from acker.collectors.tuples import Tuple, ending, listed
 from acker.errors import AckerError, TupleError, ValidationError, shown
+from acker.ledger.ids import Ids
 from acker.ledger.slabs.causes import Cause
 from acker.streams.log import segments
 from acker.streams.staging.external.rows import carriers
 from acker.streams.staging.external.rows.stamps import MOST_ANCHORS, Seal, Stamp
-from acker.streams.staging.external.segments import MOST_TREES, Sent
+from acker.streams.staging.external.segments import Sent
 
-_TOGETHER = 1_000
-"""Rows that are stamped in one turn: other threads wait meanwhile."""
+_HEADERS = "the headers of each row, as a list"
+_TOGETHER, _MOST_TOGETHER = 1_000, 10_000
+"""Rows that are stamped in one turn: other threads wait meanwhile. More go where no row was looked at."""
 SEGMENT_ROWS = 1_000
 """Rows of a segment by default. A lost row costs its segment: the records of all its rows are replayed."""
 
@@ -37,7 +42,7 @@ class Outgoing:
     def __init__(self, exchange: Exchange, stream: str, seal: Seal | None, segment_rows: int) -> None:
         self.stream = stream
         self._exchange, self._seal, self._most = exchange, seal, segment_rows
-        self._report = reporting(self._not_delivered)
+        self._report = self._reported
 
     def __repr__(self) -> str:
         return f"Outgoing({self.stream!r})"
@@ -107,46 +112,80 @@ class Outgoing:
         if exchange.rows >= MOST_ROWS:
             exchange.make_room()  # raises
         sent = exchange.opened.get(self.stream)
-        if sent is None or len(sent.rows) >= self._most or len(sent.trees) >= MOST_TREES:
+        if sent is None or len(sent.anchors) >= self._most or sent.room() < 1:
             sent, _ = self._segment(1)
         exchange.rows += 1
-        position = len(sent.rows)
-        sent.rows.append(anchors)
-        sent.trees.add(anchors[0])
+        position = sent.add(anchors)
         if sent.head is None:
             sent.head = seal.head(sent.token, sent.begun)
         return seal.write_one(sent.head, position, anchors[0])
 
     def stamps(self, rows: Iterable[Row | Tuple]) -> list[str | None]:
         """Stamps a row for each of `rows`, in their order."""
-        given, texts = listed(rows, "rows of topology.incoming, or acker.Tuples"), list[str | None]()
-        for first in range(0, len(given), _TOGETHER):
-            texts += self._stamps(given[first : first + _TOGETHER])
-        return texts
+        return [None if stamp is None else stamp.decode("ascii") for stamp in self._write_many(rows)]
 
-    def _stamps(self, rows: Sequence[Row | Tuple]) -> list[str | None]:
-        exchange, seal = self._exchange, self._seal
-        if seal is None or not all(type(row) is Row and row.shard >= 0 for row in rows):
-            return [self.stamp(row) for row in rows]
+    def inject_many(self, headers: Sequence[Any] | None, rows: Sequence[Row | Tuple]) -> list[Any]:
+        """Puts a stamp into headers for each of `rows`, as `inject` does.
+
+        Args:
+            headers: The headers for each row, in their order; None for no other headers.
+            rows: What each row is made of.
+
+        Raises:
+            ValidationError: They are not as many headers as rows, or some are no headers.
+        """
+        if headers is None:
+            stamps = self._write_many(rows)
+            return [[] if stamp is None else [(carriers.HEADER, stamp)] for stamp in stamps]
+        rests = [carriers.without(each) for each in listed(headers, _HEADERS, ValidationError)]
+        if len(rests) != len(rows):
+            raise ValidationError(f"expected headers for {len(rows):,} rows, got {len(rests):,}")
+        return list(map(carriers.add, rests, self._write_many(rows)))
+
+    def _write_many(self, rows: Iterable[Row | Tuple]) -> Sequence[bytes | None]:
+        if type(rows) is Rows and (together := self._write_together(rows)) is not None:
+            return together
+        given, stamps = listed(rows, "rows of topology.incoming, or acker.Tuples"), list[bytes | None]()
+        for first in range(0, len(given), _TOGETHER):
+            part = given[first : first + _TOGETHER]
+            stamps += self._write_listed(part) or [self._write(row, ()) for row in part]
+        return stamps
+
+    def _write_together(self, rows: Rows) -> list[bytes] | None:
+        """Stamps rows that nobody has looked at; None where they are to be stamped one by one."""
+        exchange, anchors = self._exchange, rows.stamps.anchors
         exchange.check_whole()
-        texts = list[str | None]()
+        if self._seal is None or rows.incoming._exchange is not exchange or len(anchors) > _MOST_TOGETHER:
+            return None
+        with exchange.lock:
+            if rows not in exchange.batches or exchange.refusal is not None:
+                return None
+            return self._write_trees(anchors)
+
+    def _write_listed(self, rows: Sequence[Row | Tuple]) -> list[bytes] | None:
+        exchange = self._exchange
+        if self._seal is None or not all(type(row) is Row and row.shard >= 0 for row in rows):
+            return None
+        exchange.check_whole()
         with exchange.lock:
             opened = exchange.open.get
             if exchange.refusal is not None or not all(opened(id(row)) is row for row in rows):
                 for row in rows:
                     self._anchors((row,))  # raises for one before any is stamped
-            anchors = [row.anchors for row in rows]
-            exchange.make_room(len(anchors))
-            while len(texts) < len(anchors):
-                first = len(texts)
-                sent, room = self._segment(1)
-                part = anchors[first : first + room]
-                positions = np.arange(len(sent.rows), len(sent.rows) + len(part))
-                trees = np.array([tree for [tree] in part], np.int64)
-                texts += seal.write_many(sent.token, sent.begun, positions, trees)
-                sent.rows += part
-                sent.trees.update(trees.tolist())
-        return texts
+            return self._write_trees(np.array([row.anchors[0] for row in rows], np.int64))
+
+    def _write_trees(self, anchors: Ids) -> list[bytes]:
+        """Stamps a row for each tree; with the lock."""
+        seal, stamps = self._seal, list[bytes]()
+        assert seal is not None
+        self._exchange.make_room(len(anchors))
+        while len(stamps) < len(anchors):
+            sent, room = self._segment(1)
+            part = anchors[len(stamps) : len(stamps) + room]
+            first = sent.add_many(part)
+            head = sent.head = sent.head or seal.head(sent.token, sent.begun)
+            stamps += seal.write_many(head, np.arange(first, first + len(part)), part)
+        return stamps
 
     def delivered(self, error: Any, message: Any) -> None:
         """Takes the client's word on a row by the headers of its message, which few clients report.
@@ -182,8 +221,23 @@ class Outgoing:
             ...     future = await producer.send("words", b"fox", headers=headers)
             ...     future.add_done_callback(words.reports(headers))
         """
-        stamp = carriers.find(headers)
-        return self._report(stamp if type(stamp) is bytes else str(stamp or "").encode("utf-8", "replace"))
+        return MethodType(self._report, carriers.find(headers))
+
+    def reports_many(self, headers: Sequence[Any]) -> list[Callable[..., None]]:
+        """Makes the callback of `reports` for each row. headers: What `inject_many` has made."""
+        return list(map(MethodType, repeat(self._report), carriers.find_many(headers)))
+
+    def _reported(self, stamp: object, error: Any, _: Any = None) -> None:
+        """Takes an error, or None, and the message; or a future. The callback is a method of the stamp.
+
+        Thousands of callbacks wait at a time, so each is but one small object.
+        """
+        if error is None:
+            return
+        if isfuture(error):
+            error = "cancelled" if error.cancelled() else error.exception()
+        if error is not None:
+            self._not_delivered(stamp, error)
 
     def withdraw(self, headers: Any) -> None:
         """Takes back the stamp of a row that the client did not take, as `produce` raised.
@@ -230,16 +284,13 @@ class Outgoing:
         """The stamp of the next row: in the open segment, if that has room."""
         self._exchange.make_room()
         sent, _ = self._segment(len(anchors))
-        position = len(sent.rows)
-        sent.rows.append(anchors)
-        sent.trees.update(anchors)
-        return Stamp(sent.token, position, sent.begun, anchors)
+        return Stamp(sent.token, sent.add(anchors), sent.begun, anchors)
 
     def _segment(self, trees: int) -> tuple[Sent, int]:
         """The open segment that takes a row of so many trees, and how many rows of one tree it takes."""
         exchange = self._exchange
         sent = exchange.opened.get(self.stream)
-        if sent is not None and (len(sent.rows) >= self._most or len(sent.trees) + trees > MOST_TREES):
+        if sent is not None and (len(sent.anchors) >= self._most or sent.room() < trees):
             out, rest = exchange.sent(self.stream), dict(exchange.opened)
             full, sent = [*out.segments, rest.pop(self.stream)], None
             out.segments, exchange.opened = full, rest  # all at once: an interrupt comes before or after
@@ -247,4 +298,4 @@ class Outgoing:
             exchange.keep()
             sent = Sent(secrets.token_hex(14), segments.new_seed(), exchange.now())
             exchange.opened[self.stream] = sent
-        return sent, min(self._most - len(sent.rows), MOST_TREES - len(sent.trees))
+        return sent, min(self._most - len(sent.anchors), sent.room())

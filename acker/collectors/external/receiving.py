@@ -12,9 +12,11 @@ from typing import Any, TypeAlias
 
 from acker.collectors.external.exchange import MOST_ROWS, Exchange
 from acker.collectors.external.row import Row
+from acker.collectors.external.rows import Rows
 from acker.collectors.tuples import listed
 from acker.errors import BufferFull, StreamLost, TupleError, UnknownSubscription, shown
 from acker.ledger import ids
+from acker.ledger.ids import Ids
 from acker.ledger.slabs import causes
 from acker.ledger.slabs.causes import Cause
 from acker.store import keys
@@ -84,6 +86,8 @@ class Receiver:
         if type(rows) is Row:
             self._ack((rows,))
             return
+        if type(rows) is Rows and self._ack_together(rows):
+            return
         given = listed(rows, f"a row of {self!r}, or several")
         for first in range(0, len(given), _TOGETHER):
             self._ack(given[first : first + _TOGETHER])
@@ -111,6 +115,30 @@ class Receiver:
                 opened.pop(place, None)
             if exchange.due:
                 exchange.freeze_due()
+
+    def _ack_together(self, rows: Rows) -> bool:
+        """Acks rows of which none was looked at; returns False where they are to be acked one by one."""
+        exchange, stamps = self._exchange, rows.stamps
+        exchange.check_whole()
+        with exchange.lock:
+            if rows not in exchange.batches or rows.incoming is not self or exchange.refusal is not None:
+                return False
+            received, noting, noted = self._received(), list[list[Ids]](), list[Ids]()
+            for (token, sent, *_), first, last, shards in stamps.runs:
+                received.newest = max(received.newest, sent)
+                for shard in shards:
+                    positions = stamps.positions[first:last]
+                    if len(shards) > 1:
+                        positions = positions[stamps.shards[first:last] == shard]
+                    noting.append(received.worked.setdefault((token, shard), Worked()).more)
+                    noted.append(positions)
+            # All at once: an interrupt comes before or after, because no line of Python runs in between.
+            any(map(list.append, noting, noted))
+            rows.ended = "acked"
+            exchange.batches.pop(rows)
+            if exchange.due:
+                exchange.freeze_due()
+        return True
 
     def fail(self, rows: Row | Iterable[Row], reason: str = "", *, retry: bool = True) -> None:
         """Notes that rows have failed: the next flush fails their trees, finally.
@@ -300,32 +328,25 @@ class Receiver:
         """Returns what the store is to be asked of the segments of these stamps."""
         self._look(())  # forgets what is old
         asked = Asked()
-        for head, first, last in stamps.runs:
+        for head, _, _, shards in stamps.runs:
             of = self._known.get(head.token, _NOTHING)
-            new = set(stamps.shards[first:last]).difference(of)
-            asked |= {(head.token, shard): head.sent for shard in new}
+            asked |= {(head.token, shard): head.sent for shard in shards if shard not in of}
         return asked
 
-    def _usual_rows(self, stamps: OneTreeStamps) -> list[Row] | None:
-        """Makes rows of known segments; None where one is unusual, and all take the long way."""
-        rows, exchange = list[Row](), self._exchange
-        for (token, sent, *_), first, last in stamps.runs:
-            over, shards = self._known.get(token, _NOTHING), stamps.shards[first:last]
-            if any(over.get(shard, True) for shard in set(shards)):
+    def _usual_rows(self, stamps: OneTreeStamps) -> Rows | None:
+        """The rows of known segments; None where one is unusual, and all take the long way."""
+        rows, exchange = Rows(self, stamps), self._exchange
+        for head, _, _, shards in stamps.runs:
+            over = self._known.get(head.token, _NOTHING)
+            if any(over.get(shard, True) for shard in shards):
                 return None
-            rows += [
-                Row(self, token, position, sent, (anchor,), "", shard)
-                for position, anchor, shard in zip(
-                    stamps.positions[first:last], stamps.anchors[first:last], shards, strict=True
-                )
-            ]
         exchange.check_whole()
         with exchange.lock:
             room = min(MOST_OPEN - len(exchange.open), MOST_ROWS - exchange.rows)
             if room < len(rows) or exchange.refusal is not None:
                 return None
             exchange.rows += len(rows)
-            exchange.open.update(zip(map(id, rows), rows, strict=True))
+            exchange.batches[rows] = None
             self._usual += len(rows)
             self._received().usual += len(rows)
         return rows

@@ -85,7 +85,7 @@ class ObservingExchange(BlockingExchange):
     def reset(self) -> None:
         """Drops all rows, and closes the streams: they are opened anew."""
         with self.lock:
-            for row in self.open.values():
+            for row in self.rows_in_work():
                 row.anchors, row.shard = (), -1
             rows = self.rows + self._waiting
             self.forget()
@@ -104,7 +104,7 @@ class ObservingExchange(BlockingExchange):
     def check_ended(self) -> None:
         """Gives up rows that are neither acked nor failed: their records expire."""
         with self.lock:
-            left = list(self.open.values())
+            left = self.rows_in_work()
             for row in left:
                 self.give_up(row)
         if left:
@@ -232,16 +232,16 @@ class ObservingOutgoing(_Observed, Outgoing):
         super().close()
         self._seal = None
 
-    def stamp(self, source: Row | Tuple, *others: Row | Tuple) -> str | None:
-        """Stamps a row, as `inject` does; None where it belongs to no tree, or there is no room."""
+    def _write(self, source: Row | Tuple, others: Sequence[Row | Tuple]) -> bytes | None:
+        """Stamps a row; None where it belongs to no tree, or there is no room."""
         try:
-            return super().stamp(source, *others)
+            return super()._write(source, others)
         except BufferFull as error:
             self._exchange.outbox.complain("BufferFull", "rows of %r get no stamps: %s", self, error)
             return None
 
-    def _stamps(self, rows: Sequence[Row | Tuple]) -> list[str | None]:
+    def _write_listed(self, rows: Sequence[Row | Tuple]) -> list[bytes] | None:
         try:
-            return super()._stamps(rows)
+            return super()._write_listed(rows)
         except BufferFull:
-            return [self.stamp(row) for row in rows]
+            return None

@@ -50,7 +50,7 @@ def test_of_a_flush_that_finds_one_shard_full_each_part_takes_effect_once(
     if not again:  # the process ended at the error: its offsets are not committed, and the rows come again
         step = make()
         items, words = step.incoming("items", subscription="count"), step.outgoing("words")
-        rows = items.extract_many(headers)
+        rows = list(items.extract_many(headers))
         sink.ack(sink.read(words.stamps(rows)))
         items.ack(rows)
     step.flush()

@@ -26,7 +26,8 @@ def test_stamps_that_are_none_are_untracked_rows_and_make_no_key(make: Make, raw
         theirs, other, {"acker-stamp": b"a2-" + text[3:].encode()},
     ]  # fmt: skip
     before = {key: raw.dump(key) for key in raw.scan_iter("acker:*")}
-    rows = [items.extract(headers, "here") for headers in strange] + items.extract_many(strange)
+    rows = [items.extract(headers, "here") for headers in strange]
+    rows += items.extract_many(strange)
     assert {row.tracked for row in rows} == {False}
     assert len(rows) == items.counted["rows"] == 2 * len(strange)
     assert items.counted["foreign"] == 6, "an edited one is like a foreign one"

@@ -56,12 +56,12 @@ class AsyncIncoming(Receiver):
             [row] = await self._rows([value], [where])
         return row
 
-    async def extract_many(self, headers: Sequence[Any]) -> list[Row]:
+    async def extract_many(self, headers: Sequence[Any]) -> Sequence[Row]:
         """Reads what messages carry, as `extract` does for each, with one question to the store for all."""
         many = listed(headers, "the headers of several messages, as a list", ValidationError)
         return await self.read(carriers.find_many(many))
 
-    async def read(self, stamps: Sequence[Any]) -> list[Row]:
+    async def read(self, stamps: Sequence[Any]) -> Sequence[Row]:
         """Reads bare stamps, as columns and JSON have them; None is no stamp."""
         stamps = listed(stamps, "several stamps, as a list", ValidationError)
         if (usual := self._read_usual(stamps)) is not None:

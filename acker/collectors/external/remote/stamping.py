@@ -104,7 +104,7 @@ def _segment(
             "can send their rows: nothing was sent"
         )
     last = max(rows)
-    anchors = [rows[at].anchors if at in rows else () for at in range(last + 1)]
-    trees = {anchor for row in anchors for anchor in row}
-    seed = sealed.seed_of(stamp_keys[number], token)
-    return Sent(token, seed, rows[last].sent, anchors, {}, trees, key=number)
+    sent = Sent(token, sealed.seed_of(stamp_keys[number], token), rows[last].sent, key=number)
+    for position in range(last + 1):
+        sent.add(rows[position].anchors if position in rows else ())
+    return sent

@@ -6,6 +6,7 @@ Terms: a segment is the rows of an external stream that one sender stamped toget
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from acker.errors import ValidationError, shown
 
@@ -13,7 +14,7 @@ MOST_POSITIONS = 65_536
 """Rows of a segment at most, so a bitmap has 8 KiB at most."""
 
 
-def pack(positions: Iterable[int]) -> bytes:
+def pack(positions: Iterable[int] | npt.NDArray[np.int64]) -> bytes:
     """Packs positions into a bitmap without trailing zero bytes.
 
     Args:

@@ -103,7 +103,7 @@ def _fail_unheard(core: Core, commit: ExternalCommit) -> Operation[set[int]]:
         (anchor, cause)
         for sent in segments
         for position, cause in dict(sent.unsent).items()
-        for anchor in (sent.rows[position] if cause else ())
+        for anchor in (sent.anchors_of(position) if cause else ())
     ]
     if (yield from fail_rows(core, fails)):
         return set()

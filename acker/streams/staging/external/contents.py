@@ -8,8 +8,9 @@ import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 
+from acker.ledger.calls.core import Core
 from acker.streams.staging.external.declaring import External
-from acker.streams.staging.external.segments import Sent, Worked
+from acker.streams.staging.external.segments import Sent, Worked, unsent_of
 
 
 @dataclass(slots=True)
@@ -59,3 +60,17 @@ class ExternalCommit:
     taken_at: int = 0
     unsent: dict[tuple[str, int, int], Worked] = field(default_factory=dict)
     fails: list[tuple[tuple[int, ...], bytes]] = field(default_factory=list)
+
+    def add_unsent(
+        self, core: Core, sent: Sent, position: int, cause: bytes
+    ) -> list[tuple[tuple[int, ...], bytes]]:
+        """Adds a row that was not delivered; returns what is to be failed where its segment is for nobody."""
+        if not sent.slots:
+            return [(sent.anchors_of(position), cause)] if cause else []
+        for shard in sent.shards(core.config.ackers):
+            for slot in sent.slots:
+                worked = unsent_of(core, sent, shard, {position: cause})
+                kept = self.unsent.setdefault((sent.token, slot, shard), worked)
+                kept.positions |= worked.positions
+                kept.fails |= worked.fails
+        return []

@@ -86,8 +86,8 @@ class Emits:
         here = sent.shards(self.core.config.ackers)
         for shard, chunks in sent.vectors(slot, self.core.config.ackers).items():
             key = self.core.shards[shard].staged(sent.token, slot)
-            fields = staging.staged_fields(key, chunks, "0", sum(map(len, sent.rows)))
-            fields |= here[shard].fields(len(sent.rows)) | {"of": self.commit.name}
+            fields = staging.staged_fields(key, chunks, "0", sent.tuples())
+            fields |= here[shard].fields(len(sent.anchors)) | {"of": self.commit.name}
             self.staging.append(scripts.send(key, self.core.config.stamp_ttl, self.until, fields))
             self.places.append((sent, slot, shard))
             self.progress.needed[shard] += 1

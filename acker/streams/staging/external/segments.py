@@ -7,6 +7,7 @@ is a piece of a vector, applied by one call.
 """
 
 import struct
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -38,26 +39,59 @@ class Sent:
         token: Its name, 28 hexadecimal digits.
         seed: Of its tuple ids.
         begun: When it was begun by the store's clock, in Unix seconds.
-        rows: The anchors of each row, by its position.
+        anchors: The first anchor of each row, by its position.
+        several: The anchors of rows that have not just one, by position.
         unsent: Positions whose rows did not reach the transport, as far as that is known: its bit is set by
             the flush. With a cause the row's trees fail.
-        trees: All anchors.
         slots: The subscriptions that it is for; None before it is announced.
         key: The number of the key that its stamps have; None for the one that new stamps have.
         head: The common part of its stamps, if its sender has them at hand.
-        arrays: Its anchors as arrays, as far as its rows were stamped when they were asked for.
+        arrays: Its rows as arrays, as far as they were stamped when they were asked for.
     """
 
     token: str
     seed: int
     begun: int
-    rows: list[tuple[int, ...]] = field(default_factory=list)
+    anchors: "array[int]" = field(default_factory=lambda: array("q"))
+    several: dict[int, tuple[int, ...]] = field(default_factory=dict)
     unsent: dict[int, bytes] = field(default_factory=dict)
-    trees: set[int] = field(default_factory=set)
     slots: tuple[int, ...] | None = None
     key: int | None = None
     head: Head | None = None
     arrays: "Stamped | None" = None
+    _trees: set[int] = field(default_factory=set)
+    _counted: int = 0
+
+    def add(self, anchors: Sequence[int]) -> int:
+        """Adds a row with these anchors, and returns its position. An interrupt comes before or after."""
+        position = len(self.anchors)
+        if len(anchors) == 1:
+            self.several.pop(position, None)  # of a call that was interrupted
+        else:
+            self._trees.update(anchors)
+            self.several[position] = tuple(anchors)
+        self.anchors.append(anchors[0] if anchors else 0)
+        return position
+
+    def add_many(self, anchors: ids.Ids) -> int:
+        """Adds a row for each of these anchors, as `add` does, and returns the first position."""
+        position = len(self.anchors)
+        self.several.pop(position, None)
+        self.anchors.frombytes(anchors.tobytes())
+        return position
+
+    def room(self) -> int:
+        """The number of further trees that it takes at least."""
+        if len(self.anchors) < MOST_TREES and not self._trees:
+            return MOST_TREES - len(self.anchors)
+        self._trees.update(self.anchors[self._counted :])
+        self._counted = len(self.anchors)
+        return MOST_TREES - len(self._trees)
+
+    def anchors_of(self, position: int) -> tuple[int, ...]:
+        """The anchors of a row."""
+        several = self.several.get(position)
+        return (self.anchors[position],) if several is None else several
 
     def lose(self, position: int, cause: bytes) -> None:
         """Notes that a row did not reach the transport. A flush may copy `unsent` at this moment."""
@@ -65,12 +99,16 @@ class Sent:
 
     def announced(self, shards: Sequence[int]) -> Announced:
         """Returns its announcement."""
-        own = Segment(self.token, len(self.rows), self.seed, self.weight(), tuple(shards), ())
+        own = Segment(self.token, len(self.anchors), self.seed, self.weight(), tuple(shards), ())
         return announced_of(own, self.begun)
 
     def weight(self) -> int:
         """Returns about the bytes of its vectors for one subscription."""
-        return _weight(np.fromiter(self.trees, dtype=np.int64))
+        return self._stamped().weight()
+
+    def tuples(self) -> int:
+        """Returns the number of its tuple ids: one for each anchor of each row."""
+        return len(self._stamped().anchors)
 
     def shards(self, ackers: int) -> dict[int, "Here"]:
         """The shards of the segment, each with the rows that have anchors there."""
@@ -81,9 +119,13 @@ class Sent:
         return self._stamped().vectors(slot, ackers)
 
     def _stamped(self) -> "Stamped":
-        if self.arrays is None or len(self.arrays.lengths) != len(self.rows):
-            lengths = np.fromiter(map(len, self.rows), dtype=np.int64)
-            anchors = np.fromiter(chain.from_iterable(self.rows), dtype=np.int64)
+        if self.arrays is None or len(self.arrays.lengths) != len(self.anchors):
+            lengths = np.ones(len(self.anchors), np.int64)
+            anchors = np.frombuffer(self.anchors.tobytes(), np.int64)
+            if self.several:
+                rows = [self.anchors_of(position) for position in range(len(lengths))]
+                lengths = np.fromiter(map(len, rows), np.int64)
+                anchors = np.fromiter(chain.from_iterable(rows), np.int64)
             self.arrays = Stamped(self.token, self.seed, self.begun, lengths, anchors)
         return self.arrays
 
@@ -184,14 +226,26 @@ def _around_slots(record: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class Worked:
-    """Rows of a segment in a shard that a subscription has worked on, and their fails."""
+    """Rows of a segment in a shard that a subscription has worked on, and their fails.
+
+    Attributes:
+        positions: Positions of rows that were worked on.
+        more: Further ones, as arrays.
+        fails: The trees of each failed row in the shard, and a cause, by position.
+    """
 
     positions: set[int] = field(default_factory=set)
+    more: list[ids.Ids] = field(default_factory=list)
     fails: dict[int, tuple[tuple[int, ...], bytes]] = field(default_factory=dict)
 
     def parts(self, staged: bytes, most_fails: int) -> Iterable[Received]:
         """Divides the rows into calls: each fails at most `most_fails` trees, or one row."""
-        positions, part, trees = set(self.positions), dict[int, tuple[tuple[int, ...], bytes]](), 0
+        if not self.fails:
+            worked = np.fromiter(self.positions, np.int64, len(self.positions))
+            yield Received(staged, bits.pack(np.concatenate([worked, *self.more])), b"")
+            return
+        positions = self.positions.union(*(positions.tolist() for positions in self.more))
+        part, trees = dict[int, tuple[tuple[int, ...], bytes]](), 0
         for position, (anchors, cause) in self.fails.items():
             if part and trees + len(anchors) > most_fails:
                 yield Received(staged, bits.pack(part), packed(part))
@@ -213,7 +267,7 @@ class WorkedBits:
         """Divides the rows into calls, as `Worked.parts` does."""
         if not self.fails:
             return [Received(staged, self.bitmap.rstrip(b"\0"), b"")]
-        return Worked(set(bits.unpack(self.bitmap)), self.fails).parts(staged, most_fails)
+        return Worked(set(bits.unpack(self.bitmap)), fails=self.fails).parts(staged, most_fails)
 
 
 def packed(fails: dict[int, tuple[tuple[int, ...], bytes]]) -> bytes:
@@ -232,7 +286,9 @@ def unsent_of(core: Core, sent: Sent, shard: int, rows: Mapping[int, bytes]) -> 
     ackers = core.config.ackers
     worked = Worked()
     for position, cause in rows.items():
-        here = tuple(one for one in sent.rows[position] if ids.shard_of(ids.slab_of(one), ackers) == shard)
+        here = tuple(
+            one for one in sent.anchors_of(position) if ids.shard_of(ids.slab_of(one), ackers) == shard
+        )
         if here:
             worked.positions.add(position)
             if cause:

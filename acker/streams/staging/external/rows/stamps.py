@@ -240,10 +240,11 @@ class Seal:
         letters[:, _COMMON:] = np.frombuffer(text, dtype=np.uint8).reshape(-1, LETTERS - _COMMON)
         return letters
 
-    def write_many(self, token: str, sent: int, positions: Ids, anchors: Ids) -> list[str]:
-        """Writes the same stamps as texts."""
-        text = self.write_letters(self.head(token, sent), positions, anchors).tobytes().decode("ascii")
-        return [text[at : at + LETTERS] for at in range(0, len(text), LETTERS)]
+    def write_many(self, head: Head, positions: Ids, anchors: Ids) -> list[bytes]:
+        """Writes the same stamps, each as bytes of ASCII."""
+        letters = self.write_letters(head, positions, anchors)
+        stamps: list[bytes] = letters.view(f"S{LETTERS}").ravel().tolist()
+        return stamps
 
     def read_letters(self, letters: Bytes) -> Columns:
         """Reads the letters of stamps with one anchor, as `write_letters` returns them.

@@ -50,12 +50,16 @@ def test_sound_stamps_with_one_anchor_are_read_together(written: list[Stamp], ot
     if read is None:
         assert others or not texts
         return
-    segments = [(head.token, head.sent) for head, first, last in read.runs for _ in range(first, last)]
+    segments = [(head.token, head.sent) for head, first, last, _ in read.runs for _ in range(first, last)]
     assert [
         Stamp(token, position, sent, (anchor,))
         for (token, sent), position, anchor in zip(segments, read.positions, read.anchors, strict=True)
     ] == written
-    assert read.shards == [shard_of_anchor(anchor, 4) for anchor in read.anchors]
+    shards = [shard_of_anchor(anchor, 4) for anchor in read.anchors.tolist()]
+    assert read.shards.tolist() == shards
+    assert [run.shards for run in read.runs] == [
+        sorted(set(shards[one.first : one.last])) for one in read.runs
+    ]
     edited = texts[-1][:-1] + (b"A" if texts[-1][-1:] != b"A" else b"B")
     assert one_tree.read(SEAL, [*texts, edited], 4) is None
 
@@ -63,8 +67,8 @@ def test_sound_stamps_with_one_anchor_are_read_together(written: list[Stamp], ot
 @given(st.lists(anchors, min_size=1, max_size=50))
 def test_many_are_written_as_each_alone(of: list[int]) -> None:
     token, places = "0a" * 14, np.arange(len(of)) * 1000
-    each = [SEAL.write(Stamp(token, 1000 * place, 77, (one,))) for place, one in enumerate(of)]
-    assert SEAL.write_many(token, 77, places, np.array(of, np.int64)) == each
+    each = [SEAL.write(Stamp(token, 1000 * place, 77, (one,))).encode() for place, one in enumerate(of)]
+    assert SEAL.write_many(SEAL.head(token, 77), places, np.array(of, np.int64)) == each
 
 
 @given(stamps, st.data())

@@ -1,0 +1,145 @@
+"""Rows that were received together are acked and stamped together; a row is made when it is asked for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acker.collectors.external.rows import Rows
+from acker.errors import TupleError, ValidationError
+from acker.streams.staging.external.segments import MOST_TREES, Sent
+from tests.helpers.builders.collectors import Make, reported
+from tests.helpers.builders.external import source
+
+
+def counted(topology: Any) -> dict[str, int]:
+    return {name: topology.counters()[name] for name in ("acked", "failed", "late")}
+
+
+@pytest.mark.cluster(slow=True)
+@pytest.mark.parametrize("ackers", [1, 3])
+@pytest.mark.parametrize("looked", [False, True])
+def test_rows_that_come_together_go_on_together(make: Make, ackers: int, looked: bool) -> None:
+    made, step, last = make(ackers=ackers), make(ackers=ackers), make(ackers=ackers)
+    items, words = step.incoming("items", subscription="split"), step.outgoing("words", segment_rows=4)
+    sink = last.incoming("words", subscription="sink")
+    headers = source(made, 10, rows=2)
+    made.flush()
+    rows = items.extract_many(headers)
+    assert isinstance(rows, Rows)
+    positions = [row.position for row in rows] if looked else [0, 1] * 10
+    sent = words.inject_many([[("n", b"1")]] * len(rows), rows)
+    items.ack(rows)
+    assert (rows._rows is not None) == looked
+    with pytest.raises(TupleError, match="was acked before: it cannot be acked"):
+        items.ack(rows)
+    with pytest.raises(TupleError, match="was acked before: it cannot be stamped"):
+        words.stamps(rows)
+    assert [(row.position, row.ended, row.tracked) for row in rows] == [
+        (at, "acked", True) for at in positions
+    ]
+    step.flush()
+    got = sink.extract_many(sent)
+    assert [row.anchors for row in got] == [row.anchors for row in rows]
+    assert [header[0] for header in sent] == [("n", b"1")] * 20
+    assert counted(made) == {"acked": 0, "failed": 0, "late": 0}
+    sink.ack(got)
+    last.flush()
+    assert counted(made) == {"acked": 10, "failed": 0, "late": 0}
+
+
+def test_one_of_them_may_fail(make: Make) -> None:
+    made, step = make(), make()
+    items, spout = step.incoming("items", subscription="count"), made.spout("s")
+    headers = source(made, 5)
+    made.flush()
+    rows = items.extract_many(headers)
+    assert rows[3] is rows[3]
+    items.fail(rows[3], "no such word")
+    items.ack([row for row in rows if not row.ended])
+    step.flush()
+    assert {one.message_id: one.reason for one in reported(spout, 5) if one.status != "acked"} == {
+        b"m3": "no such word"
+    }
+
+
+def test_rows_that_nobody_has_looked_at_are_named_by_a_flush(make: Make) -> None:
+    made, step = make(), make()
+    items, other = (step.incoming("items", subscription=name) for name in ("count", "other"))
+    again = step.incoming("items", subscription="count")
+    headers = source(made, 3)
+    made.flush()
+    rows = items.extract_many(headers)
+    with pytest.raises(TupleError, match="3 rows are neither acked nor failed: position 0 of segment"):
+        step.flush()
+    rows = [*items.extract_many(headers), *rows]
+    with pytest.raises(TupleError, match="expected a row of"):
+        other.ack(items.extract_many(headers))
+    again.ack(rows)
+    with pytest.raises(TupleError, match="3 rows are neither"):
+        step.flush()
+
+
+def test_rows_of_a_parent_are_nothing_in_its_forked_child(make: Make) -> None:
+    made, step = make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    headers = source(made, 2)
+    made.flush()
+    rows = items.extract_many(headers)
+    step._exchange.forget()  # type: ignore[union-attr] # as in a child
+    for call in (items.ack, items.fail, words.stamps):
+        with pytest.raises(TupleError, match="was extracted before this process was forked"):
+            call(rows)
+
+
+def test_headers_are_as_many_as_rows(make: Make) -> None:
+    made, step = make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    rows = items.extract_many(source(made, 2))
+    with pytest.raises(ValidationError, match="expected headers for 2 rows, got 1"):
+        words.inject_many([None], rows)
+    with pytest.raises(ValidationError, match="headers: expected pairs of a name and a value, or a mapping"):
+        words.inject_many([None, 7], rows)
+    assert not step._exchange.opened  # type: ignore[union-attr]
+    untracked = items.extract_many([None, None])
+    assert words.inject_many(None, untracked) == [[], []]
+    assert words.inject_many([None, {"a": b"1"}], untracked) == [[], {"a": b"1"}]
+
+
+def test_each_of_them_has_its_own_report(make: Make) -> None:
+    made, step = make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    step.incoming("words", subscription="sink")
+    spout = made.spout("s")
+    headers = source(made, 3)
+    made.flush()
+    rows = items.extract_many(headers)
+    reports = words.reports_many(words.inject_many(None, rows))
+    for number, report in enumerate(reports):
+        report("timed out" if number == 1 else None, None)
+    items.ack(rows)
+    step.flush()
+    [outcome] = reported(spout, 1)
+    assert (outcome.message_id, outcome.status) == (b"m1", "failed")
+    assert "a row of words was not delivered: 'timed out'" in outcome.reason
+
+
+def test_a_segment_has_a_bounded_number_of_trees() -> None:
+    sent, trees = Sent("00" * 14, 1, 1), np.arange(1, 2 * MOST_TREES, 2)
+    assert sent.add_many(trees[:600]) == 0
+    assert sent.room() == MOST_TREES - 600
+    sent.add_many(trees[:500])
+    assert sent.room() == MOST_TREES - 600, "trees count once"
+    assert sent.add((1, 9_001, 9_003)) == 1_100
+    assert sent.room() == MOST_TREES - 602
+    assert [sent.anchors_of(at) for at in (0, 600, 1_100)] == [(1,), (1,), (1, 9_001, 9_003)]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_row_whose_stamp_was_interrupted_leaves_its_place_to_the_next(many: bool) -> None:
+    sent = Sent("00" * 14, 1, 1)
+    sent.add((1, 3))
+    sent.several[1] = (5, 7)  # an interrupt came here
+    assert (sent.add_many(np.array([9])) if many else sent.add((9,))) == 1
+    assert [sent.anchors_of(at) for at in range(2)] == [(1, 3), (9,)]
+    assert sent.tuples() == 3
