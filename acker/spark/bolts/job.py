@@ -4,6 +4,7 @@ See `acker.spark.bolts.bolt`.
 """
 
 import functools
+import logging
 import secrets
 import time
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import commit as commits
 from acker.streams.commits import record
 from acker.streams.spouts import settler
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -54,8 +57,8 @@ def job(
         The collector of the job.
 
     Raises:
-        RunCommitted: An earlier run of that name emitted another number of rows, and nothing was taken from a
-            stream.
+        RunCommitted: An earlier run of that name emitted another number of rows, and nothing was taken or
+            received from a stream, or sent to a sink.
         AckerError: The job runs in a batch that Spark may run again.
         ValidationError: An argument is invalid.
     """
@@ -101,7 +104,8 @@ def job(
         tracked = batch_roots.registered(ledger, at)
     work, at_hand = committing.commit_of(ledger, collector, at, tracked, failed)
     work = replace(work, by=by)
-    rows = sum(segment.rows for _, segment in work.segments())
+    sent = [(sending.stream, segment) for sending in work.sent for segment, _ in sending.segments]
+    rows = sum(segment.rows for _, segment in (*work.segments(), *sent))
     end = BatchEnd(ledger, spark, collector, Step(name, "job"), work, at_hand, begun)
     if run is not None:
         application = spark.conf.get("spark.app.id") or ""
@@ -109,10 +113,17 @@ def job(
     ends = [batch_roots.ending(ledger.core, at)] if tracked else []
     end.forgetting = lambda: [*ends, *([commits.forget(ledger.core, writer)] if run is None else [])]
     end.commit(f"job {name!r}", writer, 0)
-    if before is not None:
-        record.tell_run(
-            f"run {run!r} of job {name!r}", before, rows, kept=bool(collector.taken) or bool(failed)
-        )
+    sinks = sorted({staged.stream for staged in collector.sends.staged})
+    if collector.committed and sinks:
+        _log.warning(
+            "run %r of job %r was %s: this run commits nothing, and the rows that it has written for %s "
+            "belong to no record. If they replace rows that were not received yet, records expire and are "
+            "replayed: leave out the write where collector.committed is true",
+            run, name, "committed" if before is None else before.text(), ", ".join(sinks),
+        )  # fmt: skip
+    elif before is not None:
+        kept = bool(collector.taken or collector.received or failed)
+        record.tell_run(f"run {run!r} of job {name!r}", before, rows, kept=kept)
 
 
 def _check_place(spark: SparkSession, name: str, run: str | None) -> None:

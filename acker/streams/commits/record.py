@@ -139,6 +139,8 @@ class Committed(Record, label="a run that is committed"):
 
     def text(self) -> str:
         """The committer, the time and the rows as text for people."""
+        if not self.at:
+            return "committed by a run that died before it noted its time and its rows"
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.at))
         return f"committed at {when}{f' by {self.by}' if self.by else ''}, with {self.rows:,} rows emitted"
 
