@@ -19,7 +19,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.staging.external import declaring
 from acker.streams.staging.external.rows import sending
 from acker.streams.staging.vectors import CommitProgress
-from tests.helpers.builders.external import source
+from tests.helpers.builders.external import source, work
 from tests.helpers.builders.streaming import consume, stage, take
 from tests.helpers.faults.cuts import as_in_a_cluster, chain_by_chain, script_by_script
 from tests.helpers.faults.stepping import Stepping
@@ -55,9 +55,12 @@ def test_its_rows_are_in_the_trees_before_what_it_received_is_acked(batch: Batch
     assert batch.topology.counters()["late"] == batch.topology.counters()["orphaned"] == 0
 
 
-def test_words_that_were_counted_before_the_commit_count(batch: Batch) -> None:
+@pytest.mark.parametrize("ticks", [0, 4])
+def test_words_that_were_counted_before_the_commit_count(batch: Batch, ticks: int) -> None:
     found, stamps = batch.work()
     batch.count(stamps)
+    for _ in range(ticks):
+        pass_time(batch.ledger)
     assert batch.acked() == 0
     assert batch.ledger.run(batch.commit(0, found))
     assert batch.acked() == ROWS
@@ -163,6 +166,22 @@ def test_segments_of_which_only_bits_are_left_are_refused(batch: Batch) -> None:
     with pytest.raises(StagingExpired):
         batch.ledger.run(batch.commit(0, found))
     assert batch.acked() == 0
+
+
+def test_words_of_rows_whose_records_are_tracked_four_ticks_later_count(url: str, topology: Topology) -> None:
+    early = Batch(topology, tracked=False)
+    found, stamps = early.work()
+    assert early.ledger.run(early.commit(0, found))
+    with opened(url) as other:
+        work(other, [[("acker-stamp", stamp)] for stamp in stamps], stream="words")
+        other.flush()
+    for _ in range(4):
+        pass_time(early.ledger)
+    assert topology.counters()["tracked"] == 0
+    topology.flush()
+    pass_time(early.ledger)
+    counters = topology.counters()
+    assert (counters["acked"], counters["late"], counters["orphaned"]) == (ROWS, 0, 0)
 
 
 def test_a_fail_by_tree_waits_for_a_track_as_long_as_the_bits_beside_it(topology: Topology) -> None:
