@@ -51,7 +51,8 @@ class Collector(NewestRows):
     Attributes:
         batch_id: Spark's number of the batch, the same when it runs again; 0 in a job.
         key: A name of the batch, unique over all queries and checkpoints, and valid in a file name. It is the
-            same when the batch, or a job with the same `run`, runs again.
+            same when the batch, or a job with the same `run`, runs again. The job may take further rows then:
+            unless `committed`, its sink must replace what it has under the key, not leave it as it is.
         committed: True if an earlier run of this job is committed: this run commits nothing.
         job: The job of the collector; None for a bolt.
         staged: Staged rows, for the commit.
