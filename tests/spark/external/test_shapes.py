@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from acker import Topology
 from acker.spark import Acker
 from acker.spark.external.sinks import Write
+from acker.streams import Stream
 from tests.helpers.builders.pipeline import Pipeline
 
 ROWS = 24
@@ -24,12 +25,14 @@ def topology(pipeline: Pipeline) -> Iterator[Topology]:
         yield made
 
 
-def send(acker: Acker, spark: SparkSession, stream: str, to: Write, shape: Shape = lambda rows: rows) -> None:
+def send(
+    acker: Acker, spark: SparkSession, stream: str, to: Write, shape: Shape = lambda rows: rows, size: int = 5
+) -> None:
     """A job that tracks numbers in four partitions, and sends them."""
     with acker.job(spark, f"parse-{stream}") as collector:
         numbers = spark.range(0, ROWS, 1, 4).selectExpr("string(id) value")
         rows = acker.track(numbers, stream, message_id="value").select("value", "_acker")
-        collector.emit(shape(rows), stream, to=to, segment_rows=5)
+        collector.emit(shape(rows), stream, to=to, segment_rows=size)
 
 
 def receive(acker: Acker, rows: DataFrame, stream: str = "items") -> list[tuple[str, bool]]:
@@ -74,6 +77,29 @@ def test_rows_go_by_plans_whose_tasks_are_not_their_partitions(
     send(acker, spark, "items", to, lambda rows: shape(rows).selectExpr("*", "int(value) % 3 part"))
     assert receive(acker, spark.read.parquet(where)) == ALL
     assert topology.counters()["acked"] == ROWS
+
+
+@pytest.mark.slow
+def test_a_partition_of_many_rows_goes_in_segments_of_bounded_size(
+    spark: SparkSession, acker: Acker, topology: Topology, tmp_path: Path
+) -> None:
+    where, many = str(tmp_path / "items"), 600_000
+    copies = spark.range(0, many // ROWS, 1, 1).select("id")
+    send(
+        acker,
+        spark,
+        "items",
+        lambda w: w.parquet(where),
+        lambda rows: rows.crossJoin(copies).coalesce(1),
+        5_000,
+    )
+    table = spark.read.parquet(where)
+    assert table.count() == many
+    assert Stream(topology.ledger, "items").totals().segments == many // 5_000
+    with acker.job(spark, "count") as collector:
+        collector.receive(table.coalesce(1), "items").write.format("noop").mode("overwrite").save()
+    counters = topology.counters()
+    assert (counters["acked"], counters["late"], counters["orphaned"]) == (ROWS, 0, 0)
 
 
 def test_a_row_of_several_records_in_several_shards_is_acked_for_all(
