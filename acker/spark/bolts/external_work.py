@@ -112,11 +112,20 @@ class ExternalWork(BatchWork):
         at = None if self.job is not None else self._batch
         fixed = not given_rows.are_steady(rows, at)
         files = None if fixed else given_rows.listed_files(rows, at)
+        stamps = None if files is None or at is None else given_rows.column_of_files(rows, at, COLUMN)
         with self._of_batch():
             if fixed:
                 rows = rows.localCheckpoint(eager=True)
             received = receiving.receive(
-                self._ledger, rows, stream, self._of_rows, self.name, fixed=fixed, mark=mark, files=files
+                self._ledger,
+                rows,
+                stream,
+                self._of_rows,
+                self.name,
+                fixed=fixed,
+                mark=mark,
+                files=files,
+                stamps=stamps,
             )
         self.received.append(received)
         self.given.append(of_query)

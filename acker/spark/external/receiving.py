@@ -217,6 +217,7 @@ def receive(
     fixed: bool,
     mark: bool = False,
     files: Files | None = None,
+    stamps: DataFrame | None = None,
 ) -> Received:
     """Reads the stamps of rows, and asks the store which of their trees are over.
 
@@ -228,6 +229,7 @@ def receive(
         step: The name of the step that serves it.
         fixed: True if every evaluation gives the same rows.
         files: The files that all rows are read from, if they are known.
+        stamps: The column of stamps alone, of the same rows, where that is cheaper to evaluate.
         mark: True if the rows get the column `_acker_known` (acker/spark/external/marking.py).
 
     Raises:
@@ -239,7 +241,8 @@ def receive(
     core, config = ledger.core, ledger.config
 
     def looked(external: External, slot: int, *first: Operation[Any]) -> Received:
-        look, learned = read_stamps(rows, Looker(config.ackers, config.name, stream, external)), Learned()
+        looker, learned = Looker(config.ackers, config.name, stream, external), Learned()
+        look = read_stamps(rows if stamps is None else stamps, looker)
         asked = {place: look.begun[place[0]] for place in look.rows}
         asking: list[Operation[Any]] = [
             serving.serve(core, stream, slot, subscription, step, shared=False),

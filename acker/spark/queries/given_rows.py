@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import UnsafePlan
 from acker.spark.queries.microbatches import MicroBatch
@@ -52,6 +53,8 @@ _OF_BATCH = ("LogicalRDD", "StreamingDataSourceV2ScanRelation")
 """Leaves that have the rows of a batch: it has fixed offsets."""
 _LISTED = ("InMemoryFileIndex", "TahoeBatchFileIndex")
 """Lists of files that do not change between two evaluations."""
+_BY_COLUMN = ("ParquetFileFormat", "OrcFileFormat")
+"""Formats whose rows are the same ones however few of their columns are read."""
 _PASS_OVER = ("ignoreCorruptFiles", "ignoreMissingFiles")
 """Options of files: an evaluation leaves out what it cannot read, which depends on columns and on time."""
 _OUTSIDE = (
@@ -148,6 +151,32 @@ def are_unchanged(spark: SparkSession, files: Files) -> bool:
     return True
 
 
+def column_of_files(rows: DataFrame, batch: MicroBatch, column: str) -> DataFrame | None:
+    """A column of a batch of listed files, read without the others; None if Spark does not tell how.
+
+    The rows of a batch are an RDD of Spark's, which reads all columns of the query. So the column is read
+    from the same list of files, where all between it and the rows are choices of columns.
+    """
+    try:
+        query = _query(rows, batch)
+        if query is None:
+            return None
+        own: Any = rows._jdf.queryExecution().analyzed()
+        leaf, place = _traced(own, list(rows.columns).index(column))
+        if _kind(leaf) != "LogicalRDD" or leaf.rdd().id() != query[1].toRdd().id():
+            return None
+        leaf, place = _traced(query[1].optimizedPlan(), place)
+        if _kind(leaf) != "LogicalRelation" or _kind(leaf.relation().fileFormat()) not in _BY_COLUMN:
+            return None
+        spark: Any = rows.sparkSession
+        files = DataFrame(spark._jsparkSession.baseRelationToDataFrame(leaf.relation()), spark)
+        named = files.columns.index(leaf.output().apply(place).name())
+    except (AttributeError, Py4JError, TypeError, ValueError):
+        return None
+    numbered = files.toDF(*(f"c{at}" for at in range(len(files.columns))))
+    return numbered.select(F.col(f"c{named}").alias(column))
+
+
 def may_be_of_batch(rows: DataFrame) -> bool:
     """True if rows were made of the batch of a bolt, as far as Spark tells."""
     if not hasattr(rows.sparkSession, "sparkContext"):
@@ -191,6 +220,23 @@ def _nodes(plan: Any) -> list[Any]:
         children = node.children()
         left += [children.apply(place) for place in range(children.size())]
     return nodes
+
+
+def _traced(plan: Any, place: int) -> tuple[Any, int]:
+    """The node of which a plan chooses columns, and the place there of a column of the plan.
+
+    Raises ValueError if it is the result of an expression.
+    """
+    while _kind(plan) == "Project":
+        chosen, child = plan.projectList().apply(place), plan.child()
+        if _kind(chosen) == "Alias":
+            chosen = chosen.child()
+        if _kind(chosen) != "AttributeReference":
+            raise ValueError("it is made of other columns")
+        output = child.output()
+        ids = [output.apply(at).exprId().id() for at in range(output.size())]
+        plan, place = child, ids.index(chosen.exprId().id())
+    return plan, place
 
 
 def _kind(node: Any) -> str:

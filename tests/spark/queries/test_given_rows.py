@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from acker.spark.queries.given_rows import are_steady
+from acker.spark.queries.given_rows import are_steady, column_of_files
+from acker.spark.queries.microbatches import MicroBatch
 
 
 def test_only_listed_files_that_are_read_in_whole_are_steady(spark: SparkSession, tmp_path: Path) -> None:
@@ -22,3 +23,39 @@ def test_only_listed_files_that_are_read_in_whole_are_steady(spark: SparkSession
         assert not are_steady(files, None)
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+def test_a_column_of_a_batch_of_files_is_read_without_the_others_where_only_columns_were_chosen(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    found = dict[str, DataFrame | None]()
+
+    def look(batch: DataFrame, number: int) -> None:
+        query = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        for name, rows in {
+            "itself": batch,
+            "chosen": batch.selectExpr("_acker_stamp stamp", "value", "value _acker_stamp").drop("stamp"),
+            "made": batch.selectExpr("upper(_acker_stamp) _acker_stamp"),
+            "twice": batch.union(batch),
+            "some": batch.limit(1),
+            "of others": batch.sparkSession.range(1).selectExpr("'x' _acker_stamp"),
+        }.items():
+            column = column_of_files(rows, MicroBatch(query, number, ""), "_acker_stamp")
+            found[f"{kind} {name}"] = column
+            if column is not None:
+                assert sorted(column.collect()) == sorted(rows.select("_acker_stamp").collect())
+
+    for kind in ("parquet", "orc", "csv"):
+        where = str(tmp_path / kind)
+        spark.range(20).selectExpr("string(id) value", "concat('s', id) stamp").write.format(kind).save(where)
+        files = spark.readStream.schema("value string, stamp string").format(kind).load(where)
+        query = files.withColumnRenamed("stamp", "_acker_stamp").writeStream.trigger(availableNow=True)
+        query.option("checkpointLocation", f"{where}-read").foreachBatch(look).start().awaitTermination()
+    assert [name for name, column in found.items() if column is not None] == [
+        "parquet itself", "parquet chosen", "orc itself", "orc chosen"
+    ]  # fmt: skip
+    for kind in ("parquet", "orc"):
+        column = found[f"{kind} itself"]
+        assert column is not None
+        plan = column._jdf.queryExecution().executedPlan().toString()
+        assert "ReadSchema: struct<stamp:string>" in plan
