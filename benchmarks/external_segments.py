@@ -38,7 +38,7 @@ from benchmarks.servers import client
 STREAM, SUBSCRIPTION = "items", "count"
 VECTORS = ("vectors", "indexes", "deltas", "counts", "lengths", "ones", "trees")
 """Fields that staged vectors of a managed stream have, too; each for chunk 0."""
-EXTERNAL = ("rows", "positions", "mask", "ttl", "bits")
+EXTERNAL = ("rows", "positions", "mask", "ttl", "bits", "left", "of")
 """Fields that only hashes of external segments have."""
 EACH = 100
 """Calls of a figure of the server's time."""

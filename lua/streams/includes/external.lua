@@ -2,7 +2,8 @@
 -- @needs shard, waiting, failing, applied
 --
 -- The hash of such a segment's staged vectors (lua/streams/staging/stage.lua) has besides
---   of         the commit that has staged them, which alone may emit them: another one may have other rows
+--   of         the commit that has staged them, which alone may emit them: another one may have other rows;
+--              missing where they are emitted
 --   rows       how many of its rows have an anchor in this shard
 --   positions  how many rows it has; missing where all have an anchor here
 --   mask       which of them have an anchor here; missing where all have
@@ -232,6 +233,7 @@ local external = lazy(function(external)
   function external.emitted(key, waits)
     local oldest, ttl, rows = unpack(call('HMGET', key, 'oldest', 'ttl', 'rows'))
     call('EXPIRE', key, external.HOLD)
+    call('HDEL', key, 'of')
     if call('HEXISTS', key, 'charged') == 1 then external.charge(key, waits, 0, tonumber(ttl)) end
     if oldest and external.is_old(oldest) then
       call('HSET', key, 'void', 1)

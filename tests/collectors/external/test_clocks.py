@@ -133,6 +133,24 @@ def test_a_lost_row_costs_its_segment_when_later_rows_came(make: Make) -> None:
     assert Stream(made.ledger, "items").totals().subscriptions[0].rows_behind == 3, "the lost row is over"
 
 
+def test_a_row_is_not_lost_while_what_came_was_sent_little_later(make: Make) -> None:
+    made, step = make(), make()
+    step.incoming("items", subscription="count", lost_after=60.0)
+    headers = source(made, 1)
+    made.flush()
+    exchange: Any = made._exchange
+    begun = exchange.now()
+    wait_until(lambda: exchange.now() > begun)
+    later = source(made, 1)
+    made.flush()
+    work(step, later)
+    step.flush()
+    assert ticks(made, 6)["expired"] == 0, "the consumer is only behind"
+    work(step, headers)
+    step.flush()
+    assert made.counters()["acked"] == 2
+
+
 def test_a_record_of_a_lost_row_expires_with_the_counts_of_its_segment(make: Make) -> None:
     made, step = make(), make()
     step.incoming("items", subscription="count", downtime=1.0)
