@@ -9,7 +9,7 @@ import re
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeAlias, overload
@@ -42,9 +42,8 @@ _EDGE = re.compile(f"({_ID}):({_ID})")
 _LONGEST = MAX_ROOTS * 42
 
 
-def is_ending() -> bool:
-    """True if the caller's thread is in the middle of a call that ends a tuple."""
-    return ending._is_owned()  # type: ignore[attr-defined, no-any-return]
+is_ending: Callable[[], bool] = ending._is_owned  # type: ignore[attr-defined]
+"""True if the caller's thread is in the middle of a call that ends a tuple."""
 
 
 def check_targets(targets: object) -> int:

@@ -6,7 +6,7 @@ stamped together.
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from acker.collectors import process_end
 from acker.collectors.external.loop import Loop
@@ -70,6 +70,8 @@ class Exchange:
     def forget(self) -> None:
         """Drops all rows: a forked child's are its parent's."""
         self.lock = threading.RLock()
+        self.is_locked: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
+        """True if the caller's thread has the lock."""
         self.acks = Taken()
         """The tuples that came as text and were acked, so that none is acked twice."""
         self._pending: list[ExternalCommit] = []
@@ -138,7 +140,7 @@ class Exchange:
 
         The caller is a signal handler then, and rows may be half changed.
         """
-        if sends or self.lock._is_owned() or is_ending():  # type: ignore[attr-defined]
+        if sends or self.is_locked() or is_ending():
             raise AckerError(
                 "a signal handler has called an external stream inside another call of the same thread: only "
                 "set a flag in the handler, and call the stream after the interrupted call has returned"

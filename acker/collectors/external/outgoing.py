@@ -16,14 +16,14 @@ import numpy as np
 from acker.collectors.external.exchange import MOST_ROWS, Exchange
 from acker.collectors.external.row import Row
 from acker.collectors.external.rows import Rows
-from acker.collectors.tuples import Tuple, ending, listed
+from acker.collectors.tuples import Tuple, ending, is_ending, listed
 from acker.errors import AckerError, TupleError, ValidationError, shown
 from acker.ledger.ids import Ids
 from acker.ledger.slabs.causes import Cause
 from acker.streams.log import segments
 from acker.streams.staging.external.rows import carriers
 from acker.streams.staging.external.rows.stamps import MOST_ANCHORS, Seal, Stamp
-from acker.streams.staging.external.segments import Sent
+from acker.streams.staging.external.segments import MOST_TREES, Sent
 
 _HEADERS = "the headers of each row, as a list"
 _TOGETHER, _MOST_TOGETHER = 1_000, 10_000
@@ -75,7 +75,8 @@ class Outgoing:
 
     def _write(self, source: Row | Tuple, others: Sequence[Row | Tuple]) -> bytes | None:
         exchange = self._exchange
-        exchange.check_whole()
+        if exchange.is_locked() or is_ending():
+            exchange.check_whole()  # raises
         if type(source) is Row and not others:
             with exchange.lock:
                 return self._write_one(source)
@@ -101,7 +102,7 @@ class Outgoing:
     def _write_one(self, row: Row) -> bytes | None:
         """Stamps a row that is made of another; with the lock."""
         exchange, seal = self._exchange, self._seal
-        if exchange.open.get(id(row)) is row and exchange.refusal is None:
+        if id(row) in exchange.open and exchange.refusal is None:
             anchors = row.anchors
         else:
             anchors = self._anchors((row,))
@@ -112,13 +113,16 @@ class Outgoing:
         if exchange.rows >= MOST_ROWS:
             exchange.make_room()  # raises
         sent = exchange.opened.get(self.stream)
-        if sent is None or len(sent.anchors) >= self._most or sent.room() < 1:
+        if sent is None or (position := len(sent.anchors)) >= min(self._most, MOST_TREES) or sent.several:
             sent, _ = self._segment(1)
+            position = len(sent.anchors)
+            sent.several.pop(position, None)  # as in `Sent.add`
+            sent.head = sent.head or seal.head(sent.token, sent.begun)
+        head = sent.head or seal.head(sent.token, sent.begun)
         exchange.rows += 1
-        position = sent.add(anchors)
-        if sent.head is None:
-            sent.head = seal.head(sent.token, sent.begun)
-        return seal.write_one(sent.head, position, anchors[0])
+        [anchor] = anchors
+        sent.anchors.append(anchor)
+        return seal.write_one(head, position, anchor)
 
     def stamps(self, rows: Iterable[Row | Tuple]) -> list[str | None]:
         """Stamps a row for each of `rows`, in their order."""

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from acker.collectors.external.exchange import MOST_ROWS, Exchange
 from acker.collectors.external.row import Row
 from acker.collectors.external.rows import Rows
-from acker.collectors.tuples import listed
+from acker.collectors.tuples import is_ending, listed
 from acker.errors import BufferFull, StreamLost, TupleError, UnknownSubscription, shown
 from acker.ledger import ids
 from acker.ledger.ids import Ids
@@ -95,16 +95,13 @@ class Receiver:
     def _ack(self, rows: Sequence[Row]) -> None:
         """Acks rows, in one turn of their process's threads."""
         exchange = self._exchange
-        exchange.check_whole()
+        if exchange.is_locked() or is_ending():
+            exchange.check_whole()  # raises
         with exchange.lock:
             opened = exchange.open
             for row in rows:
                 place = id(row)
-                if (
-                    opened.get(place, opened) is not row
-                    or row.incoming is not self
-                    or exchange.refusal is not None
-                ):
+                if place not in opened or row.incoming is not self or exchange.refusal is not None:
                     self._check(row, "acked")
                 if row.shard < 0:
                     for worked, _ in self._worked(row):
@@ -302,12 +299,14 @@ class Receiver:
         if stamp is None or time.monotonic() - self._known_since > _KNOWN_SECONDS:
             return None
         head, position, anchor = stamp
-        over = self._known.get(head.token)
-        shard = ids.shard_of_anchor(anchor, self._ackers)
+        token, sent, _, _, _ = head
+        over = self._known.get(token)
+        shard = 0 if self._ackers == 1 else ids.shard_of_anchor(anchor, self._ackers)
         if over is None or over.get(shard, True):
             return None
-        row = Row(self, head.token, position, head.sent, (anchor,), where, shard)
-        exchange.check_whole()
+        row = Row(self, token, position, sent, (anchor,), where, shard)
+        if exchange.is_locked() or is_ending():
+            exchange.check_whole()  # raises
         with exchange.lock:
             opened = exchange.open
             if len(opened) >= MOST_OPEN or exchange.rows >= MOST_ROWS or exchange.refusal is not None:

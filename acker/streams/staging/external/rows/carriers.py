@@ -24,6 +24,9 @@ def find(headers: Any) -> Any:
     try:
         if headers is None:
             return None
+        if type(headers) is list and len(headers) == 1:  # most rows have no other
+            [(name, stamp)] = headers
+            return stamp if name == HEADER or name in _NAMES else None
         if type(headers) is not list and isinstance(headers, Mapping):
             stamp = headers.get(HEADER)
             return headers.get(HEADER.encode()) if stamp is None else stamp

@@ -53,6 +53,14 @@ def check(keys: Keys, position: int, anchors: Iterable[int], count: int) -> int:
     return ((word + added) * last & _WORD) >> _REST
 
 
+def check_one(keys: Keys, position: int, anchor: int) -> int:
+    """The check of a row with one anchor, as `check` returns it: most rows have one."""
+    added, times, first, last = keys
+    word = ((position << 8 | 1) ^ first) * times & _WORD
+    word = ((word ^ word >> 32 ^ anchor) & _WORD) * times & _WORD
+    return (((word ^ word >> 32) + added) * last & _WORD) >> _REST
+
+
 def checks(keys: Any, positions: Ids, anchors: Ids) -> Numbers:
     """The checks of rows with one anchor each, as `check` returns each of them.
 

@@ -23,7 +23,7 @@ from acker.errors import ValidationError, shown
 from acker.ledger.ids import Ids
 from acker.streams.staging.external.bits import MOST_POSITIONS
 from acker.streams.staging.external.rows import checks
-from acker.streams.staging.external.rows.checks import Keys
+from acker.streams.staging.external.rows.checks import Keys, check_one
 
 VERSION = "a1-"
 """The letters with which a stamp of this version begins."""
@@ -172,7 +172,7 @@ class Seal:
 
     def write_one(self, head: Head, position: int, anchor: int) -> bytes:
         """Writes the stamp of a row with one anchor. head: of its segment, by `head`."""
-        check = checks.check(head.keys, position, (anchor,), 1)
+        check = check_one(head.keys, position, anchor)
         tail = _TAIL.pack(position, check >> 32, check & 0xFFFFFFFF, anchor)
         return head.letters + binascii.b2a_base64(tail, newline=False).translate(_TO_URL)
 
@@ -194,7 +194,7 @@ class Seal:
 
         None for any other value of `LETTERS` bytes, which `read` takes.
         """
-        head = self._begun(letters[:_COMMON])
+        head = self._by_letters.get(letters[:_COMMON]) or self._begun(letters[:_COMMON])
         if head is None:
             return None
         try:
@@ -202,7 +202,7 @@ class Seal:
         except binascii.Error:
             return None
         position, high, low, anchor = _TAIL.unpack(tail)
-        if checks.check(head.keys, position, (anchor,), 1) != high << 32 | low or not anchor & 1:
+        if check_one(head.keys, position, anchor) != high << 32 | low or not anchor & 1:
             return None
         return head, position, anchor
 
