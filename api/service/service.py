@@ -23,10 +23,13 @@ from acker.store.async_client import AsyncStore
 from acker.store.operation import Request
 from api.fields import Name
 from api.service.functions import Callers
+from api.service.shared_flights import SharedFlights
 from api.settings.settings import Settings
 
 T = TypeVar("T")
 _AT_ONCE = 8
+SHARING = 64
+"""Topologies that are read at once where they share flights."""
 _AWAY_SECONDS = 2.0
 """Seconds for the reading of a topology, once a server of the store has not answered."""
 _HISTORIES = 8
@@ -44,7 +47,11 @@ class Service:
         self.own_store = AsyncStore(
             settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster
         )
-        """The same store by connections that no request of a client takes: for ticks, history and health."""
+        """The same store by connections that no request of a client takes: for ticks."""
+        self.shared = SharedFlights(
+            settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster
+        )
+        """And for history, health and metrics, which read all topologies side by side."""
         self.callers = Callers(settings)
         self._ledgers: dict[tuple[str, bool], AsyncLedger] = {}
         self._at_work: dict[str, AtWork] = {}
@@ -57,6 +64,12 @@ class Service:
     async def __aexit__(self, *_: object) -> None:
         await self.store.aclose()
         await self.own_store.aclose()
+        await self.shared.aclose()
+
+    @property
+    def at_once(self) -> int:
+        """Topologies that are read at once by what the service does by itself."""
+        return SHARING if self.shared.shares else _AT_ONCE
 
     async def ping(self) -> None:
         """Returns when the store answers; StoreUnavailable where it does not."""
@@ -114,7 +127,7 @@ class Service:
         Raises:
             StoreUnavailable: The store does not answer, or a server of it.
         """
-        turns = asyncio.Semaphore(_AT_ONCE)
+        turns = asyncio.Semaphore(self.at_once if background else _AT_ONCE)
         answered = away = 0
 
         async def read_one(name: str) -> T | Damaged | None:
@@ -144,7 +157,7 @@ class Service:
         """
         try:
             stored = await async_ledger.open_ledger(
-                self.own_store if background else self.store, name, create=False
+                self.shared if background else self.store, name, create=False
             )
         except UnknownTopology:
             for place in (False, True):

@@ -36,7 +36,6 @@ SINGLE = 20
 """Most outcomes that are reported one by one in a second."""
 LOOK_SECONDS = 5.0
 """Seconds between two looks at the health of a topology."""
-_AT_ONCE = 8
 _AFTER_SECOND = 0.1
 """Seconds after each full one of the store's clock at which a reading is taken, away from its edge."""
 _QUEUE = 32
@@ -110,7 +109,7 @@ class Live:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = asyncio.Semaphore(service.at_once)
         self._troubles: dict[str, str] = {}
         self._offset = 0.0
         self._watched: dict[str, _Watched] = {}
@@ -195,7 +194,7 @@ class Live:
     async def beat(self) -> None:
         """Takes a reading of every topology, and sends it to the watchers."""
         if self._service.settings.history:
-            names = await async_ledger.names(self._service.own_store)
+            names = await async_ledger.names(self._service.shared)
         else:
             names = list(self._watched)
         self._troubles = {name: trouble for name, trouble in self._troubles.items() if name in names}

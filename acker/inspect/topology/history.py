@@ -92,8 +92,8 @@ def record(core: Core) -> Operation[int | None]:
         return None
     turn, writer = keys.turn(core.config.name), secrets.token_hex(8)
     # The turn comes before the reading, so no reading is written after one that was begun later.
-    [taken] = yield [command("SET", turn, writer, "NX", "PX", _TURN_MS)]
-    if taken is None:
+    [before] = yield [command("SET", turn, writer, "NX", "PX", _TURN_MS, "GET")]
+    if before not in (None, writer.encode()):  # its own where the call was sent again
         return None
     values, latencies = yield from read(core)
     kept = {STEPS[window]: SECONDS[window] // STEPS[window] + 1 for window in WINDOWS}

@@ -94,7 +94,7 @@ async def get_metrics(
 async def _collector(service: Service, live: Live, asked: list[str], version: str) -> "_Collector":
     """The collector of the present figures."""
     try:
-        names = await async_ledger.names(service.own_store)
+        names = await async_ledger.names(service.shared)
         chosen = [name for name in names if name in set(asked)] if asked else names[:TOPOLOGIES]
         readings = await service.of_each(chosen, partial(_read, service), background=True, partly=True)
     except (StoreUnavailable, StoreMisconfigured, MissingRights, TimeoutError):
