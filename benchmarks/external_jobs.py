@@ -1,11 +1,13 @@
-"""External streams of Spark: rows in parquet files against the same jobs without acker, and against a stream.
+"""External streams of Spark: rows in files and in Kafka against the same jobs without acker, and a stream.
 
     uv run python -m benchmarks.spark --variants external [--lines 1000000] [--pairs 5]
 
-Job one reads lines, and writes their words as rows of so many bytes to files; job two reads the files into a
-sink that drops the rows. Pairs, and what is measured of them, are as in benchmarks/spark.py:
+Job one reads lines, and writes their words as rows of so many bytes to files of parquet, or to a topic; job
+two reads them into a sink that drops the rows. Pairs, and what is measured of them, are as in
+benchmarks/spark.py:
 
     rows of 25, 500 bytes    tracked, with stamps, against plain Spark; the lines come from a stream, or files
+    rows of 100 bytes        the same by a topic of 2 partitions, if Maven is there to fetch Kafka with
     against a stream         tracked, the words as they are in files, against words in the store
     store                    bytes of a row in flight, of 500 random bytes and a tree: in files, in the store
     exchanges                of a driver that receives 100 segments and sends 10 partitions with the store: of
@@ -18,22 +20,28 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import redis
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import Topology
-from acker.spark import Acker, Collector
+from acker.spark import Acker, Collector, Sink, kafka
+from acker.spark.external.sinks import Write
 from acker.streams import StreamWriter
 from benchmarks.exchanges import exchanges
 from benchmarks.external_segments import Sender
 from benchmarks.servers import client
 from benchmarks.spark import LINES, VARIANTS, WARM_UP, Bench, Taken, drop, exploded, timed
+from tests.helpers.servers import kafka as brokers
+from tests.helpers.servers.jars import NO_MAVEN
+from tests.helpers.servers.kafka import Broker
 
 STAMPED = "word string, _acker_stamp string"
 FLIGHT = 100_000
@@ -70,16 +78,64 @@ def sized(batch: DataFrame, size: int) -> DataFrame:
     return rows.withColumn("word", text.substr(1, size))
 
 
-def in_files(bench: Bench, lines: pa.Table, size: int) -> Taken:
-    """The two jobs, tracked, with words in files."""
+class Files:
+    """Words in parquet files."""
+
+    def __init__(self, base: Path) -> None:
+        self.where = str(base / "words")
+
+    def sink(self) -> Write:
+        """Returns the files as a sink of rows with stamps."""
+        return lambda writer: writer.mode("append").parquet(self.where)
+
+    def write(self, words: DataFrame) -> None:
+        """Writes words without acker."""
+        words.write.mode("append").parquet(self.where)
+
+    def read(self, spark: SparkSession, *, stamped: bool) -> DataFrame:
+        """Returns a stream of the words."""
+        return spark.readStream.schema(STAMPED if stamped else "word string").parquet(self.where)
+
+
+class Topic:
+    """Words in a topic of Kafka."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.servers, self.name = broker.servers, broker.topic(2)
+
+    def sink(self) -> Sink:
+        """Returns the topic as a sink of rows with stamps."""
+        to = kafka.to(self.servers, self.name)
+        with_headers = to.prepare
+        assert with_headers is not None
+        return replace(to, prepare=lambda rows: with_headers(rows.withColumnRenamed("word", "value")))
+
+    def write(self, words: DataFrame) -> None:
+        """Writes words without acker."""
+        to = {"kafka.bootstrap.servers": self.servers, "topic": self.name}
+        words.select(F.col("word").alias("value")).write.format("kafka").options(**to).save()
+
+    def read(self, spark: SparkSession, *, stamped: bool) -> DataFrame:
+        """Returns a stream of the words."""
+        of = {"kafka.bootstrap.servers": self.servers, "subscribe": self.name}
+        of |= {"startingOffsets": "earliest", "includeHeaders": str(stamped)}
+        return spark.readStream.format("kafka").options(**of).load()
+
+
+Place = Callable[[Path], Files | Topic]
+"""Makes a place for the words of a run, whose directory it gets."""
+
+
+def tracked(bench: Bench, lines: pa.Table, size: int, place: Place = Files) -> Taken:
+    """The two jobs, with acker."""
     redis.Redis.from_url(bench.url).flushall()
     base = bench.new_directory()
-    where, name = str(base / "words"), base.name  # of its own: this process knows the streams of earlier ones
+    there, name = place(base), base.name  # of its own: this process knows the streams of earlier ones
     acker = Acker(bench.url, name)
 
     @acker.bolt("split")
     def split(batch: DataFrame, collector: Collector) -> None:
-        collector.emit(sized(batch, size), "words", to=lambda w: w.mode("append").parquet(where))
+        collector.emit(sized(batch, size), "words", to=there.sink())
 
     @acker.bolt("read", receives="words")
     def read(batch: DataFrame, _: Collector) -> None:
@@ -90,33 +146,31 @@ def in_files(bench: Bench, lines: pa.Table, size: int) -> Taken:
         bench.finish(frame.writeStream.foreachBatch(split))
 
     def second() -> None:
-        frame = bench.spark.readStream.schema(STAMPED).parquet(where)
-        bench.finish(frame.writeStream.foreachBatch(read))
+        bench.finish(there.read(bench.spark, stamped=True).writeStream.foreachBatch(read))
 
     settings = {"ackers": 4, "message_timeout": 3600.0, "high_water_mark": 100_000_000}
     with Topology(bench.url, name, **settings) as topology:  # type: ignore[arg-type]
         topology.incoming("words", subscription="read")
         taken = timed([first, second], bench.publish(topology, lines, True))
         counters = topology.counters()
-    shutil.rmtree(where)
+    shutil.rmtree(base, ignore_errors=True)
     if counters["acked"] != lines.num_rows:
         raise SystemExit(f"{counters['acked']} of {lines.num_rows} trees were acked: {counters}")
     return taken
 
 
-def plain(bench: Bench, lines: pa.Table, size: int) -> Taken:
+def plain(bench: Bench, lines: pa.Table, size: int, place: Place = Files) -> Taken:
     """The two jobs of Spark alone."""
     base = bench.new_directory()
-    source, words = str(base / "lines"), str(base / "words")
+    source, there = str(base / "lines"), place(base)
     bench.spark.createDataFrame(lines).repartition(max(2, lines.num_rows // 100_000)).write.parquet(source)
 
     def first() -> None:
         frame = bench.spark.readStream.schema(LINES).parquet(source)
-        write = lambda batch, _: sized(batch, size).write.mode("append").parquet(words)  # noqa: E731
-        bench.finish(frame.writeStream.foreachBatch(write))
+        bench.finish(frame.writeStream.foreachBatch(lambda batch, _: there.write(sized(batch, size))))
 
     def second() -> None:
-        frame = bench.spark.readStream.schema("word string").parquet(words)
+        frame = there.read(bench.spark, stamped=False)
         bench.finish(frame.writeStream.foreachBatch(lambda batch, _: drop(batch)))
 
     taken = timed([first, second], 0.0)
@@ -237,24 +291,28 @@ def measure(bench: Bench, lines: pa.Table, count: int, *, quiet: bool) -> list[d
     add(store(bench))
     for figure in flights(bench):
         add(figure)
-    for size, asked in ((25, 1.6), (500, 1.2)):
-        add(
-            pairs(
-                f"parquet, rows of {size} bytes, against plain Spark",
-                asked,
-                count,
-                lambda size=size: in_files(bench, lines, size),  # type: ignore[misc]
-                lambda size=size: plain(bench, lines, size),  # type: ignore[misc]
-            )
-        )
-    managed = VARIANTS["words"]
+
+    def against_spark(name: str, size: int, asked: float, place: Place = Files) -> None:
+        one, other = partial(tracked, bench, lines, size, place), partial(plain, bench, lines, size, place)
+        add(pairs(f"{name}, rows of {size} bytes, against plain Spark", asked, count, one, other))
+
+    against_spark("parquet", 25, 1.6)
+    against_spark("parquet", 500, 1.2)
     add(
         pairs(
             "words in parquet against words in the store",
             1.0,
             count,
-            lambda: in_files(bench, lines, 0),
-            lambda: bench.acker(lines, True, managed),
+            lambda: tracked(bench, lines, 0),
+            lambda: bench.acker(lines, True, VARIANTS["words"]),
         )
     )
+    connector = brokers.connector()
+    if connector is None or brokers.jars() is None:
+        print(NO_MAVEN.format("Kafka"), file=sys.stderr)
+        return [asdict(figure) for figure in measured]
+    for jar in connector:
+        bench.spark.sql(f"ADD JAR '{jar}'")
+    with brokers.broker(bench.directory / "broker") as broker:
+        against_spark("Kafka", 100, 1.3, lambda _: Topic(broker))
     return [asdict(figure) for figure in measured]
