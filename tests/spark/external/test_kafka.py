@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from acker import Topology
-from acker.spark import Acker, kafka
+from acker.spark import Acker, Sink, kafka
 from acker.spark.bolts.collector import Collector
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.kafka import Broker
@@ -18,15 +18,24 @@ ROWS = 40
 OWN = "array(named_struct('key', 'n', 'value', binary(string(id)))) headers"
 
 
+def read_options(topics: Broker, topic: str, **more: str) -> dict[str, str]:
+    names = {"kafka.bootstrap.servers": topics.servers, "subscribe": topic, "includeHeaders": "true"}
+    return {**names, "startingOffsets": "earliest", **more}
+
+
+def send(pipeline: Pipeline, first: int, to: Sink) -> None:
+    """A job that tracks numbers, and sends them in segments of five, in their order."""
+    with Acker(pipeline.url, "t").job(pipeline.spark, "parse") as collector:
+        numbers = pipeline.spark.range(first, first + ROWS, 1, 1).selectExpr("string(id) value")
+        rows = Acker(pipeline.url, "t").track(numbers, "src", message_id="value", attempts=1)
+        collector.emit(rows.select("value", "_acker"), "items", to=to, segment_rows=5)
+
+
 def test_rows_go_by_a_topic_and_keep_their_key_partition_and_headers(
     pipeline: Pipeline, topics: Broker, tmp_path: Path
 ) -> None:
     spark, acker, seen = pipeline.spark, Acker(pipeline.url, "t"), str(tmp_path / "seen")
     first, second = topics.topic(2), topics.topic()
-
-    def reading(topic: str) -> dict[str, str]:
-        names = {"kafka.bootstrap.servers": topics.servers, "subscribe": topic, "includeHeaders": "true"}
-        return {**names, "startingOffsets": "earliest"}
 
     @acker.bolt("count", receives="items")
     def count(batch: DataFrame, collector: Collector) -> None:
@@ -45,11 +54,19 @@ def test_rows_go_by_a_topic_and_keep_their_key_partition_and_headers(
             rows = tracked.selectExpr("value", "key", "headers", "int(id % 2) partition", "_acker")
             to = kafka.to(topics.servers, first)
             assert collector.emit(rows, "items", to=to, segment_rows=10) == ROWS
-        pipeline.run_on(spark.readStream.format("kafka").options(**reading(first)).load(), "count", count)
+        pipeline.run_on(
+            spark.readStream.format("kafka").options(**read_options(topics, first)).load(), "count", count
+        )
         found = {(row.value, row.key, row.partition, *row.names) for row in spark.read.json(seen).collect()}
         assert found == {(f"{n}", f"k{n}", n % 2, "n", "acker-stamp") for n in range(ROWS)}
         assert (topology.counters()["acked"], topology.counters()["failed"]) == (0, 1)
-        sent = spark.read.format("kafka").options(**reading(second)).load().select("headers").collect()
+        sent = (
+            spark.read.format("kafka")
+            .options(**read_options(topics, second))
+            .load()
+            .select("headers")
+            .collect()
+        )
         assert all([one.key for one in row.headers] == ["n", "acker-stamp"] for row in sent)
         others.ack(others.extract_many([[(one.key, one.value) for one in row.headers] for row in sent]))
         topology.flush()
@@ -59,3 +76,67 @@ def test_rows_go_by_a_topic_and_keep_their_key_partition_and_headers(
     to_kafka = to_kafka.options(**{"kafka.bootstrap.servers": topics.servers, "topic": second})
     with pytest.raises(PySparkException, match="to Kafka by itself"):
         pipeline.finish(pipeline.checkpointed("by itself", to_kafka))
+
+
+def test_of_a_topic_that_is_cut_or_made_anew_no_row_is_acked_that_was_not_given(
+    pipeline: Pipeline, topics: Broker
+) -> None:
+    topic, seen = topics.topic(), list[list[int]]()
+
+    @Acker(pipeline.url, "t").bolt("count", receives="items")
+    def count(batch: DataFrame, _: Collector) -> None:
+        seen.append(sorted(int(row.value) for row in batch.select("value").collect()))
+        if 100 in seen[-1]:
+            topics.delete_before(topic, ROWS + 7)  # behind the function: its rows come no second time
+
+    def run(name: str, **more: str) -> None:
+        rows = pipeline.spark.readStream.format("kafka").options(**read_options(topics, topic, **more)).load()
+        pipeline.run_on(rows, name, count)
+
+    with Topology(pipeline.url, "t", linger=None) as topology:
+        topology.incoming("items", subscription="count")
+        send(pipeline, 0, kafka.to(topics.servers, topic))
+        topics.delete_before(topic, 7)
+        run("count", failOnDataLoss="false")
+        assert seen == [list(range(7, ROWS))]
+        acked = ROWS - 10  # segments of the seven rows wait
+        assert topology.counters()["acked"] == acked
+        send(pipeline, 100, kafka.to(topics.servers, topic))
+        run("count", failOnDataLoss="false")
+        assert seen[1:] == [list(range(100, 100 + ROWS))]
+        acked += ROWS - 10
+        assert topology.counters()["acked"] == acked
+        topics.delete(topic)
+        topics.create(topic)
+        send(pipeline, 200, kafka.to(topics.servers, topic))
+        with pytest.raises(PySparkException, match="failOnDataLoss"):
+            run("count")
+        assert topology.counters()["acked"] == acked
+        run("count anew")
+        assert seen[2:] == [list(range(200, 200 + ROWS))]
+        assert topology.counters()["acked"] == acked + ROWS
+        assert topology.counters()["failed"] == topology.counters()["expired"] == 0
+
+
+def test_the_stamp_may_lie_in_the_value(pipeline: Pipeline, topics: Broker) -> None:
+    """For transports that keep no headers, as a log of JSON."""
+    topic, seen = topics.topic(), list[list[str]]()
+    names = {"kafka.bootstrap.servers": topics.servers, "topic": topic}
+
+    def packed(rows: DataFrame) -> DataFrame:
+        return rows.selectExpr("to_json(struct(value, _acker_stamp)) value")
+
+    @Acker(pipeline.url, "t").bolt("count", receives="items")
+    def count(batch: DataFrame, collector: Collector) -> None:
+        seen.append(sorted(row.value for row in batch.filter("_acker != 0").collect()))
+        collector.fail(batch.filter("value = '7'"), "odd", retry=False)
+
+    with Topology(pipeline.url, "t", linger=None) as topology:
+        topology.incoming("items", subscription="count")
+        to = Sink(lambda w: w.format("kafka").options(**names).mode("append").save(), prepare=packed)
+        send(pipeline, 0, to)
+        rows = pipeline.spark.readStream.format("kafka").options(**read_options(topics, topic)).load()
+        read = rows.selectExpr("from_json(string(value), 'value string, _acker_stamp string') row")
+        pipeline.run_on(read.select("row.*"), "count", count)
+        assert seen == [sorted(map(str, range(ROWS)))]
+        assert (topology.counters()["acked"], topology.counters()["failed"]) == (ROWS - 1, 1)

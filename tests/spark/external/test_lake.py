@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import Topology, cli
-from acker.spark import Acker, delta, iceberg
+from acker.spark import Acker, Sink, delta, iceberg, sink
 from acker.spark.bolts.collector import Collector
+from acker.spark.external.sinks import Write
 from tests.helpers.builders.pipeline import Diary, Pipeline
 
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
@@ -59,6 +61,11 @@ class Table:
         """Appends the rows of `emit` to the table `items`."""
         how = writer.format(self.kind).mode("append")
         how.save(self.items) if self.kind == "delta" else how.saveAsTable(self.items)
+
+    def to_v2(self) -> Sink:
+        """The same, by a DataFrameWriterV2."""
+        name = f"delta.`{self.items}`" if self.kind == "delta" else self.items
+        return sink(lambda write_to: write_to(name).append(), v2=True)
 
     def stream(self) -> DataFrame:
         """The rows of the table `items`, as they come."""
@@ -102,13 +109,13 @@ def table(request: pytest.FixtureRequest, spark: SparkSession, lake: str, tmp_pa
     return made
 
 
-def send(pipeline: Pipeline, table: Table, first: int) -> int:
+def send(pipeline: Pipeline, to: Sink | Write, first: int) -> int:
     """A job that tracks numbers and sends them; returns how many."""
     acker = Acker(pipeline.url, "t")
     with acker.job(pipeline.spark, "parse") as collector:
         numbers = pipeline.spark.range(first, first + ROWS, 1, 3).selectExpr("string(id) value")
         rows = acker.track(numbers, "src", message_id="value", attempts=1).select("value", "_acker")
-        return collector.emit(rows, "items", to=table.to, segment_rows=SEGMENT)
+        return collector.emit(rows, "items", to=to, segment_rows=SEGMENT)
 
 
 def reconciled(pipeline: Pipeline, table: Table, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
@@ -149,7 +156,7 @@ def test_rows_go_by_a_table_and_a_batch_that_runs_again_is_in_its_sink_once(
         if runs.note(sorted(int(row.value) for row in batch.collect())) == 1:
             raise RuntimeError("between the write and the commit")
 
-    assert send(pipeline, table, 0) == ROWS
+    assert send(pipeline, table.to, 0) == ROWS
     with pytest.raises(PySparkException, match="between the write and the commit"):
         pipeline.run_on(table.stream(), "price", price)
     assert topology.counters().get("failed", 0) == topology.counters().get("acked", 0) == 0
@@ -165,7 +172,7 @@ def test_rows_go_by_a_table_and_a_batch_that_runs_again_is_in_its_sink_once(
 
     table.tidy()
     pipeline.run_on(table.stream(), "price", price)
-    assert send(pipeline, table, 100) == ROWS
+    assert send(pipeline, table.to_v2(), 100) == ROWS
     pipeline.run_on(table.stream(), "price", price)
     later = [value for run in runs.read()[2:] for value in run]
     assert later == list(range(100, 100 + ROWS)), "files that were written anew are not read"
@@ -179,9 +186,48 @@ def test_rows_go_by_a_table_and_a_batch_that_runs_again_is_in_its_sink_once(
     assert topology.counters()["orphaned"] == 0
 
 
+def test_a_change_feed_gives_all_images_of_a_row_and_it_counts_once(
+    pipeline: Pipeline, topology: Topology, tmp_path: Path
+) -> None:
+    spark, acker, where = pipeline.spark, Acker(pipeline.url, "t"), str(tmp_path / "items")
+    images = list[tuple[str, str]]()
+    spark.sql(
+        f"create table delta.`{where}` (value string, _acker_stamp string) using delta "
+        "tblproperties ('delta.enableChangeDataFeed' = 'true')"
+    )
+    assert send(pipeline, lambda w: w.format("delta").mode("append").save(where), 0) == ROWS
+    spark.sql(f"update delta.`{where}` set value = 'new' where value = '3'")
+    spark.sql(f"delete from delta.`{where}` where value = '5'")
+
+    @acker.bolt("price", receives="items")
+    def price(batch: DataFrame, _: Collector) -> None:
+        images.extend((row._change_type, row.value) for row in batch.filter("_acker != 0").collect())
+
+    feed = spark.readStream.format("delta").options(readChangeFeed=True, startingVersion=0).load(where)
+    pipeline.run_on(feed, "price", price)
+    changed = [("update_preimage", "3"), ("update_postimage", "new"), ("delete", "5")]
+    assert sorted(images) == sorted([*(("insert", str(value)) for value in range(ROWS)), *changed])
+    lacking = acker.reconcile(spark.read.format("delta").load(where), "items", "proof")
+    assert (lacking.stamps, lacking.missing) == (ROWS - 1, 1), "a deleted row is not in the table"
+    feed = spark.read.format("delta").options(readChangeFeed=True, startingVersion=0).load(where)
+    assert acker.reconcile(feed, "items", "proof").complete
+    assert topology.counters()["acked"] == ROWS
+
+
+def test_a_column_that_is_too_short_for_stamps_refuses_them(
+    pipeline: Pipeline, topology: Topology, tmp_path: Path
+) -> None:
+    where = str(tmp_path / "items")
+    pipeline.spark.sql(f"create table delta.`{where}` (value string, _acker_stamp varchar(32)) using delta")
+    with pytest.raises(Py4JJavaError, match="exceeds char/varchar type length limitation"):
+        send(pipeline, lambda w: w.format("delta").mode("append").save(where), 0)
+    assert pipeline.spark.read.format("delta").load(where).count() == 0
+    assert topology.counters()["acked"] == 0
+
+
 def test_a_session_of_its_own_needs_no_setting_but_the_jars(pipeline: Pipeline, topology: Topology) -> None:
     table = Table(pipeline.spark, "delta", str(pipeline.directory / "items"), "")
-    assert send(pipeline, table, 0) == ROWS
+    assert send(pipeline, table.to, 0) == ROWS
     command = [sys.executable, "-c", "from acker.cli import main; main()", "reconcile", "t", "items"]
     command += ["--subscription", "proof", "--url", pipeline.url, "--conf", "spark.master=local[1]"]
 
