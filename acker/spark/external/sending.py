@@ -21,7 +21,7 @@ from acker.ledger.settings.config import check_name
 from acker.spark.external import reports, verdicts
 from acker.spark.external.receiving import Received
 from acker.spark.external.reports import Report
-from acker.spark.external.sinks import NEVER_SKIP, WHOLE, Sink, SinkWriter
+from acker.spark.external.sinks import WHOLE, Sink, SinkWriter, may_skip
 from acker.spark.external.stamping import OWN, Rereader, Stamper, arrow_column, tokens_of
 from acker.spark.external.table_writers import writer_of
 from acker.spark.queries import batch_inputs, batch_roots
@@ -353,14 +353,8 @@ class Write:
 
     def _may_skip(self, writer: SinkWriter) -> bool:
         """True if the sink may leave out rows that it has written before."""
-        if self.sink.skips is not None:
-            return self.sink.skips
-        if writer.how.lower() == "ignore" or not writer.begun:
-            return True
-        if writer.source == "delta":
-            conf: Any = self.rows.sparkSession.conf
-            return "txnappid" in writer.given or conf.get(_TXN, None) is not None
-        return writer.source not in NEVER_SKIP
+        conf: Any = self.rows.sparkSession.conf
+        return may_skip(self.sink, writer, txn=conf.get(_TXN, None) is not None)
 
     def _unknown(self, begun: bool) -> str:
         why = (

@@ -12,6 +12,8 @@ WHOLE = frozenset({"parquet", "orc", "csv", "json", "kafka", "delta"})
 """Formats that evaluate all rows in one job, once: each is tested so. Rows for others are persisted."""
 NEVER_SKIP = WHOLE - {"delta"}
 """Formats that write again where they have written the same before."""
+OF_TABLES = ("delta", "iceberg")
+"""Formats that write each time, too, also by the name of a table, unless Delta's options name the write."""
 Write: TypeAlias = Callable[[Any], object]
 """A function of a DataFrameWriter, or of `writeTo` (`sink(..., v2=True)`)."""
 
@@ -74,12 +76,17 @@ class SinkWriter(DataFrameWriter):
 
     Args:
         rows_for: Returns the rows for a format, when all options are known.
+
+    Attributes:
+        source: The format of the write; "table" for one that goes by the name of its table.
+        named: The argument of `format`, also where the write goes by the name of its table.
     """
 
     def __init__(self, rows_for: Callable[["SinkWriter"], DataFrame]) -> None:
         self._rows_for = rows_for
         self._noted: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.source, self.how, self.given = "", "", dict[str, Any]()
+        self.named = ""
         self.place = ""
         self.done = self.begun = False
 
@@ -94,7 +101,7 @@ class SinkWriter(DataFrameWriter):
 
     def format(self, source: str) -> Self:
         """See Spark's."""
-        self.source = source.lower()
+        self.source = self.named = source.lower()
         return self._note("format", source)
 
     def option(self, key: str, value: Any) -> Self:
@@ -167,6 +174,7 @@ class SinkWriter(DataFrameWriter):
 
     def insertInto(self, tableName: str, overwrite: bool | None = None) -> None:  # noqa: N802, N803 - Spark's
         """See Spark's."""
+        self.named = ""  # Spark, too, goes by the table alone
         self._write("insertInto", "table", tableName, overwrite)
 
     def parquet(self, path: str, *args: Any, **given: Any) -> None:
@@ -202,3 +210,20 @@ class SinkWriter(DataFrameWriter):
             given["mode"] = args[0]
             args = args[1:]
         self._write(kind, kind, path, *args, **given)
+
+
+def may_skip(to: Sink, writer: SinkWriter, *, txn: bool) -> bool:
+    """True if a sink may leave out rows that it has written before.
+
+    Args:
+        to: The sink.
+        writer: Its writer, behind the write.
+        txn: True if the session names writes to tables of Delta.
+    """
+    if to.skips is not None:
+        return to.skips
+    if writer.how.lower() == "ignore" or not writer.begun:
+        return True
+    if writer.named in OF_TABLES or writer.source in OF_TABLES:
+        return txn or "txnappid" in writer.given
+    return writer.source not in NEVER_SKIP

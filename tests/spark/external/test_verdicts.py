@@ -1,9 +1,14 @@
 """The reports of tasks tell which segments a sink has; by two lists of a partition nobody knows."""
 
-import pytest
+from contextlib import suppress
 
+import pytest
+from pyspark.sql import DataFrame
+
+from acker.spark import sink
 from acker.spark.external import verdicts
 from acker.spark.external.reports import Report
+from acker.spark.external.sinks import Sink, SinkWriter, Write, may_skip
 from acker.spark.external.verdicts import TwoLists
 
 
@@ -58,3 +63,37 @@ def test_reports_that_are_not_whole_say_nothing_in_the_first_run() -> None:
 def test_inputs_of_more_rows_have_another_digest() -> None:
     assert verdicts.digest([("orders", 1, 0, 10)], []) == verdicts.digest([("orders", 1, 0, 10)], [])
     assert verdicts.digest([("orders", 1, 0, 20)], []) != verdicts.digest([("orders", 1, 0, 10)], [])
+
+
+class NoRows(Exception):
+    """A write comes so far that it asks for its rows."""
+
+
+def no_rows(_: SinkWriter) -> DataFrame:
+    raise NoRows
+
+
+@pytest.mark.parametrize(
+    ("to", "txn", "skips"),
+    [
+        (lambda w: w.parquet("p"), True, False),
+        (lambda w: w.mode("ignore").parquet("p"), False, True),
+        (lambda w: w, False, True),
+        (lambda w: w.format("delta").save("p"), False, False),
+        (lambda w: w.format("delta").save("p"), True, True),
+        (lambda w: w.format("delta").option("txnAppId", "a").saveAsTable("t"), False, True),
+        (lambda w: w.format("Iceberg").mode("append").saveAsTable("lake.t"), False, False),
+        (lambda w: w.format("iceberg").save("lake.t"), False, False),
+        (lambda w: w.format("iceberg").insertInto("t"), False, True),
+        (lambda w: w.saveAsTable("t"), False, True),
+        (lambda w: w.format("other").save(), False, True),
+        (sink(lambda w: w.format("other").save(), skips=False), False, False),
+    ],
+)
+def test_a_sink_may_skip_unless_its_format_is_known_to_write_each_time(
+    to: Sink | Write, txn: bool, skips: bool
+) -> None:
+    writer, kind = SinkWriter(no_rows), to if isinstance(to, Sink) else Sink(to)
+    with suppress(NoRows):
+        kind.function(writer)
+    assert may_skip(kind, writer, txn=txn) is skips
