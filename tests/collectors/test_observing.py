@@ -12,14 +12,10 @@ from acker.collectors.modes import observing
 from acker.embedded import EmbeddedServer
 from acker.inspect.topology.totals import totals
 from acker.inspect.trees import failures
+from tests.helpers.builders.collectors import counted
 from tests.helpers.servers.servers import wait_until as until
 
 NOWHERE = "redis://127.0.0.1:1"
-
-
-def counted(topology: Topology, **wanted: int) -> Callable[[], bool]:
-    """A condition: the topology has such counters."""
-    return lambda: all(topology.counters()[name] == count for name, count in wanted.items())
 
 
 def test_trees_and_outcomes_are_recorded_and_the_program_gets_none(url: str) -> None:

@@ -118,6 +118,7 @@ def test_of_a_failed_run_the_logs_are_kept(tmp_path: Path, monkeypatch: pytest.M
     assert [path.name for path in directory.iterdir()] == ["logs"]
 
 
+@pytest.mark.timeout(360)  # a whole service starts
 def test_a_service_tells_once_where_it_is_and_why_it_has_no_dashboard(
     tmp_path: Path, valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,11 +138,11 @@ def test_a_service_tells_once_where_it_is_and_why_it_has_no_dashboard(
 
     try:
         trouble = "no dashboard: the dashboard could not be built"
-        wait_until(lambda: len(look()) == 2, timeout=60)
+        wait_until(lambda: len(look()) == 2, timeout=240)
         address, said_of_it = look()
         address = address.removeprefix("dashboard ")
         assert said_of_it == trouble
-        assert "not built" in httpx.get(address).text or folder() is not None
+        assert "not built" in httpx.get(address, timeout=60).text or folder() is not None
     finally:
         demo.children.stop(30.0)
 

@@ -27,6 +27,21 @@ def reported_unflushed(spout: Spout, count: int) -> list[Outcome]:
     return outcomes
 
 
+def counted(topology: Topology, **wanted: int) -> Callable[[], bool]:
+    """A condition: the topology has such counters.
+
+    Tests of outages give a store a third of a second, in which a busy machine does not always answer.
+    """
+
+    def are_so() -> bool:
+        with contextlib.suppress(StoreUnavailable):
+            counters = topology.counters()
+            return all(counters[name] == count for name, count in wanted.items())
+        return False
+
+    return are_so
+
+
 def statuses(outcomes: Sequence[Outcome]) -> dict[bytes, str]:
     assert len({outcome.message_id for outcome in outcomes}) == len(outcomes)
     return {outcome.message_id: outcome.status for outcome in outcomes}
