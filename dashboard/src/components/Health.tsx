@@ -1,8 +1,9 @@
 import { Link } from "react-router";
 import type { Schemas } from "../api/client";
 import { useNow } from "../hooks/now";
-import { brief, capital, compact, count, duration, instant, percent } from "../lib/format";
+import { brief, capital, count, duration, instant, percent } from "../lib/format";
 import { printable } from "../lib/text";
+import { compared } from "../lib/triage";
 
 type Health = Schemas["Health"];
 type Judged = Pick<Health, "troubles" | "muted">;
@@ -94,12 +95,6 @@ export function Since({ since, now }: { since: string | null; now: number }) {
       {brief(Math.max(0, (now - Date.parse(since)) / 1000))}.
     </>
   );
-}
-
-/** What a rule has judged, beside its threshold. */
-export function compared({ threshold, limit, value }: Health["troubles"][number]): string {
-  if (threshold === null || limit === null || value === null) return "";
-  return `Threshold ${threshold}: ${compact(limit)}, and it is ${compact(value)}. `;
 }
 
 /** How full something is, as a bar and in per cent. */

@@ -1,7 +1,7 @@
 /** Triage: the severities of topologies in words, and where each trouble leads. */
 
 import type { Schemas } from "../api/client";
-import { count } from "./format";
+import { compact, count, duration, plural } from "./format";
 
 export type Level = Schemas["Health"]["severity"];
 type Trouble = Schemas["Trouble"];
@@ -60,4 +60,27 @@ export function pressed(
   if (code in PLACES) return place(topology, code);
   const [to, words] = PARTS[code] ?? [];
   return to === undefined || words === undefined ? null : { to, words };
+}
+
+const PERCENT = (value: number) => `${compact(100 * value)}%`;
+const TIMEOUTS = (value: number) =>
+  value === 1 ? "1 message timeout" : `${compact(value)} message timeouts`;
+/** A threshold's value with its unit. */
+const UNITS: Record<string, (value: number) => string> = {
+  full: PERCENT,
+  failed: PERCENT,
+  expired: PERCENT,
+  latency: TIMEOUTS,
+  behind: TIMEOUTS,
+  silence: duration,
+  silent: (value) => `${compact(value)} times the usual gap`,
+  dead_letters: (value) => plural(value, "dead letter"),
+  unreadable: (value) => plural(value, "record"),
+};
+
+/** What a rule has judged, beside its threshold, which has a name by which it is set. */
+export function compared({ threshold, limit, value }: Trouble): string {
+  if (threshold === null || limit === null || value === null) return "";
+  const words = UNITS[threshold] ?? compact;
+  return `Threshold ${threshold}: ${words(limit)}, and it is ${words(value)}. `;
 }

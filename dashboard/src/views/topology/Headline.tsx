@@ -2,11 +2,11 @@
 
 import { Link } from "react-router";
 import type { Schemas } from "../../api/client";
-import { compared, MutedWords, Since } from "../../components/Health";
+import { MutedWords, Since } from "../../components/Health";
 import { Reason } from "../../components/Text";
 import { useNow } from "../../hooks/now";
 import { capital } from "../../lib/format";
-import { pressed } from "../../lib/triage";
+import { compared, pressed } from "../../lib/triage";
 import { inWords } from "../activity/activity";
 import { useLatestWrites } from "../activity/LastWrite";
 
