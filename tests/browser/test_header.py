@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.helpers.builders.ledgers import Trees
 from tests.helpers.faces.api import OPERATE, serving
-from tests.helpers.faces.browser import NewPage, World
+from tests.helpers.faces.browser import NewPage, World, bury
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +55,24 @@ def test_it_tells_store_environment_version_and_author_and_is_gone_through_by_ke
         dialog.get_by_role("button", name="Close").click()
         page.keyboard.press("/")
         expect(page.get_by_role("searchbox").first).not_to_be_focused()
+
+
+def test_the_tab_tells_of_a_trouble_that_comes_while_nobody_looks(new_page: NewPage, world: World) -> None:
+    ledger = world.ledger("unseen", ackers=1)
+    pages = [new_page("/?name=unseen"), new_page("/t/unseen/trees")]
+    expect(pages[0]).to_have_title("1 well · acker")
+    expect(pages[1]).to_have_title("unseen · acker")
+    for page in pages:
+        page.evaluate(
+            """() => {
+                for (const [name, value] of [["hidden", true], ["visibilityState", "hidden"]])
+                    Object.defineProperty(document, name, { value });
+                document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
+            }"""
+        )
+    bury(ledger)
+    expect(pages[0]).to_have_title("1 critical · acker")
+    expect(pages[1]).to_have_title("unseen: critical · acker")
 
 
 def test_a_record_is_found_among_all_topologies(

@@ -49,6 +49,8 @@ def test_the_overview_has_a_line_for_each_topology_the_ill_ones_first(new_page: 
     expect(page.get_by_role("article")).to_have_count(1)
     letters.get_by_role("link", name="Failures").click()
     expect(page).to_have_url(re.compile(r"/t/letters/outcomes\?status=failed$"))
+    expect(page).to_have_title("letters: critical · acker")
+    expect(page.locator("link[rel=icon]")).to_have_attribute("href", re.compile(r"icon-critical\.svg$"))
     page.goto(page.url.partition("/t/")[0])
     still = page.get_by_role("article", name="still")
     expect(still.locator(".figures div", has_text="in flight").locator("dd")).to_have_text(re.compile(r"\d+"))

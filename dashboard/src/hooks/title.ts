@@ -3,17 +3,21 @@
 import { useEffect } from "react";
 import { PATH } from "../api/client";
 import type { Schemas } from "../api/client";
-import { inWords, worst } from "../lib/triage";
+import { inWords, worst, type Level } from "../lib/triage";
 
-const ICONS: Partial<Record<ReturnType<typeof worst>, string>> = {
+const ICONS: Partial<Record<Level, string>> = {
   critical: "icon-critical.svg",
   look: "icon-look.svg",
 };
 
 /** Shows the counts in the tab, until the view is left. */
 export function useTab(counts: Schemas["Levels"] | null | undefined) {
-  const words = counts ? inWords(counts) : "";
-  const icon = (counts && ICONS[worst(counts)]) ?? "icon.svg";
+  useTitle(counts ? inWords(counts) : "", counts ? worst(counts) : null);
+}
+
+/** Shows words in the tab, and the icon of a severity, until the view is left. */
+export function useTitle(words: string, severity: Level | null) {
+  const icon = (severity && ICONS[severity]) ?? "icon.svg";
   useEffect(() => {
     const link = document.querySelector<HTMLLinkElement>('link[rel="icon"]');
     document.title = words === "" ? "acker" : `${words} · acker`;

@@ -1,16 +1,22 @@
-import { useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { Link, NavLink, Outlet, useLocation, useParams } from "react-router";
 import { PATH } from "../../api/client";
+import { topologyQuery } from "../../api/queries";
 import { getToken, setToken, useAccess } from "../../api/token";
 import { setTheme, THEMES, useTheme, type Theme } from "../../hooks/theme";
+import { useRefresh } from "../../hooks/refresh";
+import { useTitle } from "../../hooks/title";
 import { useTopology } from "../../hooks/topology";
 import { compact } from "../../lib/format";
+import { LEVELS } from "../../lib/triage";
 import { About, Environment } from "./About";
 import { FindBox } from "./FindBox";
 import { Shortcuts } from "./Shortcuts";
 import { TokenForm } from "./TokenForm";
 
+/** Seconds after which the tab is renewed where no view is sooner. */
+const TAB_SECONDS = 10;
 const VIEWS = [
   ["", "Charts"],
   ["trees", "Trees in flight"],
@@ -35,9 +41,8 @@ export function Layout() {
     // A new view begins where its content does, for the keyboard and for screen readers.
     if (before.current !== pathname) main.current?.focus({ preventScroll: true });
     before.current = pathname;
-    const shown = topology ?? name;
-    // The overview has a title of its own, which says how the topologies are.
-    if (shown ?? pathname !== "/") document.title = shown ? `${shown} · acker` : "acker";
+    // The overview and topologies have titles of their own, which say how these are.
+    if (topology === undefined && pathname !== "/") document.title = name ? `${name} · acker` : "acker";
   }, [pathname, topology, name]);
   useEffect(() => {
     // On a phone the tabs are wider than the window: the one that is lit is to be seen, however it is turned.
@@ -56,6 +61,7 @@ export function Layout() {
       <a className="skip" href="#main">
         To the content
       </a>
+      {access === "open" && topology !== undefined && <TopologyTab topology={topology} />}
       <header>
         <div className="bar">
           <Link to="/" className="brand">
@@ -122,6 +128,20 @@ export function Layout() {
       </main>
     </>
   );
+}
+
+/** The browser's tab: the topology, and what somebody has to know who looks elsewhere. */
+function TopologyTab({ topology }: { topology: string }) {
+  const refresh = useRefresh();
+  const { data, error } = useQuery({
+    ...topologyQuery(topology),
+    refetchInterval: refresh.paused ? false : TAB_SECONDS * 1000,
+    refetchIntervalInBackground: true,
+  });
+  const severity = data && error === null ? data.health.severity : null;
+  const words = LEVELS.find(([level]) => level === severity && level !== "well")?.[1](1);
+  useTitle(words === undefined ? topology : `${topology}: ${words}`, severity);
+  return null;
 }
 
 /** How many there are, for the tab. */

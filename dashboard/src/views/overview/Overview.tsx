@@ -20,6 +20,8 @@ import { inWords, LEVELS, place } from "../../lib/triage";
 const DEFAULTS = { cursor: "", name: "", state: "" };
 /** Seconds between two readings of a row's line, each of whose points counts ten. */
 const SPARKLINE_SECONDS = 10;
+/** Least seconds between two updates while nobody sees the page. */
+const HIDDEN_SECONDS = 5;
 const LATEST = { name: "10m", span: 600, until: null };
 
 type Summary = Schemas["TopologySummary"];
@@ -33,7 +35,10 @@ export function Overview() {
   const states = LEVELS.map(([level]) => level).filter((level) => url.state.split(",").includes(level));
   const topologies = useQuery({
     ...topologiesQuery(cursor, name, states),
-    refetchInterval: refresh.interval,
+    // The tab tells how they are while somebody looks elsewhere, too.
+    refetchInterval: () =>
+      refresh.paused ? false : 1000 * Math.max(refresh.seconds, document.hidden ? HIDDEN_SECONDS : 0),
+    refetchIntervalInBackground: true,
   });
   const read = topologies.data;
   const shown: Row[] = [...(read?.unreadable ?? []), ...(read?.topologies ?? [])];
