@@ -7,7 +7,7 @@ import { useGraph, useLayout } from "./useGraph";
 import { useNarrow } from "../../hooks/narrow";
 import type { Refresh } from "../../hooks/refresh";
 import { useUrl } from "../../hooks/url";
-import { title, type Seen } from "./model";
+import { lately, title, type Seen } from "./model";
 import { MOST_DRAWN } from "./layout";
 
 const DEFAULTS = { node: "", graph: "" };
@@ -51,6 +51,9 @@ function Frame({ of, topology }: { of: Seen; topology: string }) {
     <div className="graph-frame panel">
       <div className="graph-head">
         <Worst {...shown} />
+        {nodes.some(({ failed, expired }) => failed + expired > 0) && (
+          <span className="faint">failures: of the last {lately(of.graph)}</span>
+        )}
         {drawable && (
           <div className="segments" role="group" aria-label="Show the graph as">
             {(["drawing", "list"] as const).map((one) => (

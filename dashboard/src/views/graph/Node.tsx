@@ -3,8 +3,8 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 
 import { Link } from "react-router";
 import { stuckQuery } from "../../api/queries";
-import { brief, compact, count, duration, NOTHING } from "../../lib/format";
-import { flow, title, type Node, type Seen } from "./model";
+import { compact, count, duration, NOTHING } from "../../lib/format";
+import { flow, lately, title, type Node, type Seen } from "./model";
 import { useTopology } from "../../hooks/topology";
 import { printable } from "../../lib/text";
 import { GraphMark } from "./Mark";
@@ -80,8 +80,7 @@ export function GraphNode({ of, node, topology, close }: Of & { close: string })
 
 function facts(of: Seen, node: Node): [string, string][] {
   const [run] = node.steps;
-  const { at, failures_since: since } = of.graph;
-  const lately = brief((Date.parse(at) - Date.parse(since)) / 1000);
+  const span = lately(of.graph);
   const found: [string, string][] = [];
   const add = (shown: boolean, name: string, value: string) => shown && found.push([name, value]);
   const { kind } = node;
@@ -92,8 +91,8 @@ function facts(of: Seen, node: Node): [string, string][] {
   add(kind !== "spout", "Oldest not taken", duration(node.oldest));
   add(kind === "stream", "Rows published", count(node.rows));
   add(node.dropped > 0, "Segments dropped", count(node.dropped));
-  add(kind === "spout" || kind === "step", `Failed in ${lately}`, count(node.failed));
-  add(kind === "spout", `Expired in ${lately}`, count(node.expired));
+  add(kind === "spout" || kind === "step", `Failed in ${span}`, count(node.failed));
+  add(kind === "spout", `Expired in ${span}`, count(node.expired));
   add(kind === "spout", "Dead letters", count(node.dead_letters));
   if (run !== undefined) {
     add(true, "Application", printable(run.application) || NOTHING);

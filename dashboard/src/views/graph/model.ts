@@ -11,6 +11,11 @@ export type Edge = Schemas["GraphEdge"];
 /** Milliseconds over which rates are taken, or since the reading before, where that is longer ago. */
 const SPAN = 30_000;
 
+/** For how long failures were counted. */
+export function lately({ at, failures_since: since }: Graph): string {
+  return brief((Date.parse(at) - Date.parse(since)) / 1000);
+}
+
 /** Exact counts at a moment, by the id of a node or an edge. */
 interface Reading {
   at: number;
