@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from acker.inspect.operate.removal import remove
 from acker.inspect.topology import history
 from acker.store import keys
-from tests.helpers.faces.browser import NewPage, World, wait_until_complete
+from tests.helpers.faces.browser import LABELS, NewPage, World, wait_until_complete
 from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ def test_a_mark_stands_on_each_chart_with_its_text_by_pointer_and_keyboard(
 
 @pytest.fixture
 def remembered(world: World) -> Iterator[str]:
-    """A topology with nine days of history: an ack every ten seconds, each after three minutes."""
+    """Nine days of history: acks after three minutes, and one in eleven after more than 1,000,000 ms."""
     ledger = world.ledger("remembered", ackers=1, message_timeout=3600.0)
     columns = dict.fromkeys(history.COLUMNS, 0.0)
     with redis.Redis.from_url(world.url) as raw:
@@ -57,7 +57,7 @@ def remembered(world: World) -> Iterator[str]:
         pipe = raw.pipeline()
         for number in range(9 * 144):
             counts = columns | {"tracked": 60.0 * number, "acked": 60.0 * number, "nursery": 12.0}
-            packed = history.pack([*counts.values()], {140: 60 * number})
+            packed = history.pack([*counts.values()], {140: 60 * number, 161: 6 * number})
             at = 1000 * (now - 600 * (9 * 144 - number))
             pipe.xadd(keys.history("remembered", 600), {"reading": packed}, id=f"{at}-0")
         pipe.execute()
@@ -109,3 +109,14 @@ def test_any_range_is_shown_beside_the_same_hours_of_a_week_ago(
     )
     page.get_by_role("button", name="Now").click()
     expect(page.get_by_role("button", name="Later")).to_be_disabled()
+
+
+def test_no_label_of_a_chart_is_cut_in_any_window(new_page: NewPage, world: World, remembered: str) -> None:
+    page = new_page()
+    page.add_init_script(LABELS)
+    for window in ("12h", "7d", "all"):
+        page.goto(f"{world.address}/t/{remembered}?window={window}")
+        expect(page.locator(".chart canvas")).to_have_count(5)
+        for width in (320, 390, 701, 768, 1081, 1440, 1901, 2560):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("faults()") == [], (window, width)

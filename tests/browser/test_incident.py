@@ -21,7 +21,7 @@ from tests.helpers.builders.counting import counting
 from tests.helpers.builders.line_job import Job
 from tests.helpers.faces import patient
 from tests.helpers.faces.api import serving
-from tests.helpers.faces.browser import Axe, NewPage, tab_to
+from tests.helpers.faces.browser import LABELS, Axe, NewPage, tab_to
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,8 @@ PAGES = {
 }
 ALIKE = "tbody tr:nth-child(n+9)"
 """Rows that have nothing that those before them have not."""
-CROSSING = """() => {
+CROSSING = """async () => {
+    const labels = await window.faults();
     const edges = new Map();
     const within = (element) => {  // what of it is seen
         if (element === null) return { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity };
@@ -102,6 +103,7 @@ CROSSING = """() => {
         }
     });
     if (document.documentElement.scrollWidth > innerWidth) found.push("the page is wider than the window");
+    found.push(...labels);
     for (const table of innerWidth <= 700 ? document.querySelectorAll(".table") : [])
         if (table.scrollWidth > table.clientWidth) found.push(`${table.ariaLabel} is wider than a phone`);
     return found.slice(0, 5);
@@ -186,6 +188,7 @@ def test_each_page_is_well_to_read_in_any_window(
     new_page: NewPage, address: str, axe: Axe, places: dict[str, str]
 ) -> None:
     page = new_page("/", address)
+    page.add_init_script(LABELS)
     for name, path in PAGES.items():
         page.emulate_media(color_scheme="light")
         page.goto(address + path.format(**places))

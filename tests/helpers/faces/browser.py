@@ -17,6 +17,45 @@ from tests.helpers.servers.servers import wait_until
 HOSTILE = (b"<script>window.hacked=1</script>", b"\xff\x00bytes", "gpj\u202eexe.png".encode(), b"", b" a  b")
 
 
+LABELS = """(() => {
+    const drawn = new WeakMap();
+    const { fillText, clearRect } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.clearRect = function (...box) {
+        drawn.set(this.canvas, []);
+        return clearRect.apply(this, box);
+    };
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...rest) {
+        const box = this.measureText(text);
+        const at = this.getTransform().transformPoint({ x, y });
+        drawn.get(this.canvas).push({
+            text, left: at.x - box.actualBoundingBoxLeft, right: at.x + box.actualBoundingBoxRight,
+            top: at.y - box.actualBoundingBoxAscent, bottom: at.y + box.actualBoundingBoxDescent,
+        });
+        return fillText.call(this, text, x, y, ...rest);
+    };
+    const faults = (canvas) => {
+        const shown = drawn.get(canvas) ?? [];
+        const { width, height } = canvas;
+        const frame = canvas.closest(".plot").getBoundingClientRect();
+        const outside = ({ left, right, top, bottom }) =>
+            left < 0 || right > width || top < 0 || bottom > height;
+        const crossed = (one, index) => shown.slice(index + 1).some((other) =>
+            Math.min(one.right, other.right) > Math.max(one.left, other.left)
+            && Math.min(one.bottom, other.bottom) > Math.max(one.top, other.top));
+        return [
+            ...(canvas.getBoundingClientRect().right > frame.right + 1 ? ["a chart is cut"] : []),
+            ...(shown.some(({ text }) => text) ? [] : ["a chart without labels"]),
+            ...shown.filter(outside).map(({ text }) => `cut: ${text}`),
+            ...shown.filter(crossed).map(({ text }) => `crossed: ${text}`),
+        ];
+    };
+    window.faults = async () => {
+        for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);  // they are drawn
+        return [...document.querySelectorAll(".plot canvas")].flatMap(faults);
+    };
+})()"""
+"""A script of a page that notes each label on a chart; `faults()` are those that are cut or cross others."""
+
 NewPage = Callable[..., Page]
 Axe = Callable[..., list[str]]
 
