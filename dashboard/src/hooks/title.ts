@@ -10,13 +10,16 @@ const ICONS: Partial<Record<Level, string>> = {
   look: "icon-look.svg",
 };
 
-/** Shows the counts in the tab, until the view is left. */
-export function useTab(counts: Schemas["Levels"] | null | undefined) {
-  useTitle(counts ? inWords(counts) : "", counts ? worst(counts) : null);
+/** The words of a tab while the store or the service does not answer. */
+export const UNKNOWN = "unknown now";
+
+/** Shows the counts in the tab, until the view is left. known: whether they are so now. */
+export function useTab(counts: Schemas["Levels"] | null | undefined, known: boolean) {
+  useTitle(known ? (counts ? inWords(counts) : "") : UNKNOWN, known ? counts && worst(counts) : "look");
 }
 
 /** Shows words in the tab, and the icon of a severity, until the view is left. */
-export function useTitle(words: string, severity: Level | null) {
+export function useTitle(words: string, severity: Level | null | undefined) {
   const icon = (severity && ICONS[severity]) ?? "icon.svg";
   useEffect(() => {
     const link = document.querySelector<HTMLLinkElement>('link[rel="icon"]');

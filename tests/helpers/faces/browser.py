@@ -54,7 +54,7 @@ LABELS = """(() => {
         return [...document.querySelectorAll(".plot canvas")].flatMap(faults);
     };
 })()"""
-"""A script of a page that notes each label on a chart; `faults()` are those that are cut or cross others."""
+"""A script of a page that notes the labels of charts; `faults()` lists cut and crossing ones."""
 
 NewPage = Callable[..., Page]
 Axe = Callable[..., list[str]]

@@ -6,7 +6,7 @@ import { topologyQuery } from "../../api/queries";
 import { getToken, setToken, useAccess } from "../../api/token";
 import { setTheme, THEMES, useTheme, type Theme } from "../../hooks/theme";
 import { useRefresh } from "../../hooks/refresh";
-import { useTitle } from "../../hooks/title";
+import { UNKNOWN, useTitle } from "../../hooks/title";
 import { useTopology } from "../../hooks/topology";
 import { compact } from "../../lib/format";
 import { LEVELS } from "../../lib/triage";
@@ -138,8 +138,9 @@ function TopologyTab({ topology }: { topology: string }) {
     refetchInterval: refresh.paused ? false : TAB_SECONDS * 1000,
     refetchIntervalInBackground: true,
   });
-  const severity = data && error === null ? data.health.severity : null;
-  const words = LEVELS.find(([level]) => level === severity && level !== "well")?.[1](1);
+  const severity = error === null ? data?.health.severity : "look";
+  const level = LEVELS.find(([one]) => one === severity && one !== "well")?.[1](1);
+  const words = error === null ? level : UNKNOWN;
   useTitle(words === undefined ? topology : `${topology}: ${words}`, severity);
   return null;
 }

@@ -43,7 +43,7 @@ export function Overview() {
   const read = topologies.data;
   const shown: Row[] = [...(read?.unreadable ?? []), ...(read?.topologies ?? [])];
   const known = topologies.error === null;
-  useTab(known ? read?.counts : null);
+  useTab(read?.counts, known);
   const filtered = name !== "" || states.length > 0;
   return (
     <>
