@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from acker.inspect.topology import culprits
 from acker.inspect.topology.facts import Facts
 from acker.inspect.topology.thresholds import THRESHOLDS
 from acker.inspect.topology.troubles import (
@@ -94,12 +95,16 @@ def _full(facts: Facts, _: float) -> Finding | None:
     use = facts.totals.high_water_use
     if use < 1:
         return None
-    return Finding(f"a shard holds {use:.0%} of what it may: tracks are rejected", value=use)
+    where, place = culprits.most_open(facts)
+    return Finding(f"a shard holds {use:.0%} of what it may: tracks are rejected{where}", None, use, place)
 
 
 def _nearly_full(facts: Facts, limit: float) -> Finding | None:
     use = facts.totals.high_water_use
-    return Finding(f"a shard holds {use:.0%} of what it may", value=use) if limit <= use < 1 else None
+    if not limit <= use < 1:
+        return None
+    where, place = culprits.most_open(facts)
+    return Finding(f"a shard holds {use:.0%} of what it may{where}", None, use, place)
 
 
 def _drain_behind(facts: Facts, _: float) -> Finding | None:
@@ -129,11 +134,9 @@ def _slow(facts: Facts, limit: float) -> Finding | None:
     p99, timeout = facts.recently.p99, facts.config.message_timeout
     if p99 is None or facts.recently.acked < FEW or p99 < limit * timeout:
         return None
-    return Finding(
-        f"one tree in a hundred took {words(p99)} or more {facts.recently.span}, "
-        f"and the message timeout is {words(timeout)}",
-        value=p99 / timeout,
-    )
+    where, place = culprits.most_waiting(facts)
+    text = f"one tree in a hundred took {words(p99)} or more {facts.recently.span}, "
+    return Finding(f"{text}and the message timeout is {words(timeout)}{where}", None, p99 / timeout, place)
 
 
 def _behind(facts: Facts, limit: float) -> Finding | None:
@@ -147,8 +150,7 @@ def _behind(facts: Facts, limit: float) -> Finding | None:
     longest = limit * facts.config.message_timeout
     if age < longest:
         return None
-    readers = {step.name for step in facts.steps if stream in step.reads and step.kind != "spout"}
-    who = readers.pop() if len(readers) == 1 else f"subscription {name}"
+    who = culprits.reader(facts, stream, name)
     text = f"{rows:,} rows of stream {stream} wait for {who}, the oldest for {words(age)}"
     value = age / facts.config.message_timeout
     return Finding(text, age - longest, value, Place("reads", stream, name))

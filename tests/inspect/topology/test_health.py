@@ -14,7 +14,7 @@ from acker.inspect.topology.health_rules import RULES, Judged, judge
 from acker.inspect.topology.pace import BLIND, STEADY, Pace
 from acker.inspect.topology.thresholds import THRESHOLDS, Thresholds
 from acker.inspect.topology.totals import ShardTotals, Totals
-from acker.inspect.topology.troubles import CODES, Mute, Muted, PausedSpout
+from acker.inspect.topology.troubles import CODES, Mute, Muted, PausedSpout, Place
 from acker.ledger.client import Ledger
 from acker.ledger.settings.config import TopologyConfig
 from acker.ledger.slabs.causes import Cause
@@ -106,6 +106,19 @@ def test_each_rule_finds_its_trouble_says_so_in_words_and_can_be_switched_off(co
     mute = Mute("ann", "known", AT + 1)
     assert Muted(found, mute) in judge(facts(**changes, mutes={code: mute})).muted
     assert judge(facts(**changes, mutes={code: replace(mute, until=AT)})).troubles == (found,)
+
+
+def test_a_topology_that_is_full_or_slow_names_the_spout_or_stream_where_that_is_known() -> None:
+    slow = Recently(600.0, acked=100, p99=24.0)
+    for changes in ({"outstanding": 100}, {"outstanding": 80}, {"recently": slow}):
+        [unknown], _ = judge(facts(**changes))
+        assert unknown.place is None
+        [rows], _ = judge(facts(**changes, streams=[stream(7, 2.0)], steps=[step(1.0)]))
+        assert rows.text == f"{unknown.text}; 7 rows of stream lines wait for split"
+        assert rows.place == Place("reads", "lines", "split")
+    [kept], _ = judge(facts(outstanding=100, unconfirmed={"s": 3.0, "r": 1.0}, streams=[stream(7, 2.0)]))
+    assert kept.text.endswith("; most are outcomes that are not confirmed, of spout s for 3 s")
+    assert kept.place == Place("spout", "s")
 
 
 WELL = Judged((), ())
