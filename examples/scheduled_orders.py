@@ -1,6 +1,6 @@
 """Two jobs on a schedule, a service that fails, a job that is away and is killed: each order counted once.
 
-    python -m examples.scheduled_orders [--url redis://127.0.0.1:6379/0] [--directory DIRECTORY] [--keep ids]
+    python -m examples.scheduled_orders [--url redis://127.0.0.1:6379/0] [--directory DIRECTORY] [--keep both]
 
       orders/*.json -> job "validate" -> stream "lines" -> job "price" -> revenue.db
                                                              | one HTTP call for each line
@@ -8,7 +8,7 @@
                                                            price_service.py
 
 Each run of a job is a process of its own: it works on what there is, and ends. "price" is away for ten
-message timeouts, both are killed once in the middle of a run, and what the service refused is driven again
+message timeouts, both are killed in the middle of a run, and what the service refused is driven again
 when it is well. At the end a verdict: each order is in the table once, or is a dead letter with its reason,
 never both. Needs httpx.
 """
@@ -47,6 +47,8 @@ MESSAGE_TIMEOUT = 15.0
 """Seconds. It is for the work in hand: a record that waits for the next run of a job uses up no attempt."""
 ORDER = "id string, items array<struct<sku string, quantity string>>"
 FILES, ORDERS_OF_A_FILE = 12, 20
+KEEP = {"rows": ["rows"], "ids": ["ids"], "both": ["rows", "ids"]}
+"""Kept kinds of records: of the first half of the orders, and of the second half."""
 
 
 def shop(url: str) -> Acker:
@@ -157,6 +159,16 @@ class Schedule:
     def __init__(self, url: str, directory: Path, service: Service, keep: str) -> None:
         self.url, self.directory, self.service, self.keep = url, directory, service, keep
 
+    def validate_files(self, parts: range) -> None:
+        """Writes files of orders, and runs the first job on them: it is killed where it plans a batch."""
+        write_orders(self.directory, parts[0])
+        offsets = self.directory / "checkpoints" / "validate" / "offsets"
+        planned = offsets / str(len(list(offsets.glob("[0-9]*"))))
+        self.run("validate", kill_when=planned.exists)
+        for part in parts[1:]:
+            write_orders(self.directory, part)
+        self.run("validate")
+
     def run(self, job: str, kill_when: Callable[[], bool] | None = None) -> None:
         """One run of a job, to its end; or until it is killed, as hard as it goes."""
         command = [sys.executable, "-m", "examples.scheduled_orders", "--url", self.url, "--job", job]
@@ -200,17 +212,14 @@ def story(url: str, directory: Path, timeouts_away: float, keep: str) -> bool:
         target=Ticker(topology.ledger.store, [acker.topology], hooks=HOOKS).run, args=(stop,)
     )
     ticker.start()
-    schedule = Schedule(url, directory, service, keep)
+    kinds = KEEP[keep]
+    schedule = Schedule(url, directory, service, kinds[0])
     try:
         with acker.settling():
             back = time.monotonic() + away
-            write_orders(directory, 0)
-            planned = directory / "checkpoints" / "validate" / "offsets" / "0"
-            schedule.run("validate", kill_when=planned.exists)
-            for part in range(1, FILES):
-                write_orders(directory, part)
-                if part == FILES - 1:
-                    schedule.run("validate")
+            of_a_kind = FILES // len(kinds)
+            for half, schedule.keep in enumerate(kinds):
+                schedule.validate_files(range(half * of_a_kind, (half + 1) * of_a_kind))
             time.sleep(max(0.0, back - time.monotonic()))
             print(f"price was away for {away:g} s: {topology.counters()['expired']} expired", flush=True)
             schedule.run("price", kill_when=lambda: sum(service.seen.values()) >= 30)
@@ -220,6 +229,7 @@ def story(url: str, directory: Path, timeouts_away: float, keep: str) -> bool:
             service.well, service.phase = True, "second drive"
             again = sum(acker.replay(matching=one) for one in (Filter(reason="50"), Filter(status="expired")))
             print(f"{again} dead letters are driven again", flush=True)
+            schedule.run("validate")
             schedule.until_all_is_done(acker)
             return verdict(directory, letters(acker))
     finally:
@@ -271,9 +281,7 @@ def main() -> None:
     parser.add_argument("--job", choices=["validate", "price"], help="one run of a job")
     parser.add_argument("--service", default="", help="the price service, for --job price")
     parser.add_argument("--away", type=float, default=10, help="message timeouts for which price is away")
-    parser.add_argument(
-        "--keep", choices=["rows", "ids"], default="rows", help="what the store keeps of an order"
-    )
+    parser.add_argument("--keep", choices=KEEP, default="rows", help="what the store keeps of an order")
     given = parser.parse_args()
     if given.job == "validate":
         validate(given.url, given.directory, given.keep)
