@@ -16,8 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import explode, rand, split
 
-from acker.spark import Collector, bolt, job, register, track
-from acker.spark.runtime.tuning import PIP_WORKERS
+from acker.spark import Collector, bolt, job, register, track, tuned
 from acker.store.operation import Operation
 from acker.streams.commits import chunks, commit
 from tests.helpers.faults import attempts
@@ -40,8 +39,8 @@ def main() -> None:
     parser.add_argument("--gates", help="a directory where attempts of one task wait for each other")
     given = parser.parse_args()
 
-    builder = SparkSession.builder.master(given.master).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.shuffle.partitions", "2").config(map={**PIP_WORKERS})
+    builder = tuned(SparkSession.builder, local_checkpoints=True, pip_workers=True).master(given.master)
+    builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
     if given.gates:
         builder = builder.config("spark.speculation", "true").config("spark.speculation.interval", "100ms")
         builder = builder.config("spark.speculation.quantile", "0.3")
