@@ -65,13 +65,21 @@ def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_ru
     assert_exact(pipeline, rows, numbers=50)
 
 
+@pytest.fixture(scope="module")
+def master(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A standalone cluster for drivers that end by themselves: each is an application of its own."""
+    with standalone.cluster(tmp_path_factory.mktemp("cluster")) as url:
+        yield url
+
+
 @pytest.mark.parametrize("way", [[], ["--direct"]], ids=["bolt", "writer"])
-def test_speculative_copies_win_and_lose(pipeline: Pipeline, tmp_path: Path, way: list[str]) -> None:
+def test_speculative_copies_win_and_lose(
+    pipeline: Pipeline, master: str, tmp_path: Path, way: list[str]
+) -> None:
     pipeline.spout(LINES, segments=4)
     (tmp_path / "gates").mkdir()
-    with standalone.cluster(tmp_path) as master:
-        more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
-        assert run(pipeline, tmp_path / "checkpoint", *way, *more) == 0
+    more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
+    assert run(pipeline, tmp_path / "checkpoint", *way, *more) == 0
     reported = {path.name for path in (tmp_path / "gates").iterdir()}
     assert {"1-original", "1-copy", "2-original", "2-copy"} <= reported
     published = pipeline.attempts("words")
@@ -92,12 +100,13 @@ def test_a_driver_killed_while_rows_gather_takes_other_rows(pipeline: Pipeline, 
     assert 0 < len(found) < 1000
 
 
-def test_speculative_copies_of_who_writes_rows_that_gather(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_speculative_copies_of_who_writes_rows_that_gather(
+    pipeline: Pipeline, master: str, tmp_path: Path
+) -> None:
     line = ask(pipeline, LINES)
     (tmp_path / "gates").mkdir()
-    with standalone.cluster(tmp_path) as master:
-        more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
-        assert run(pipeline, tmp_path / "checkpoint", *more) == 0
+    more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
+    assert run(pipeline, tmp_path / "checkpoint", *more) == 0
     lost = attempts.staged_by(pipeline.url)
     assert {"<1.0", "<2.1"} <= {name[:4] for name in lost}
     found, by = gather(pipeline, line, LINES)
