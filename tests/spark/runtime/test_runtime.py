@@ -149,23 +149,23 @@ def test_executors_need_the_wheel_of_the_driver(pipeline: Pipeline, wheel: Path,
     )
     assert b"No module named 'acker'" in alone.stderr
 
-    def run(files: Path) -> "subprocess.CompletedProcess[str]":
+    def run(files: Path, *more: str) -> "subprocess.CompletedProcess[str]":
         """Runs a driver of its own (tests/helpers/faults/driver.py) whose executors get these files."""
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": str(python),
-            "PYSPARK_SUBMIT_ARGS": f"--py-files {files} pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": " ".join(["--py-files", str(files), *more, "pyspark-shell"]),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         environment.pop("PYTHONPATH", None)
         program = [sys.executable, "-m", "tests.helpers.faults.driver", "--url", pipeline.url]
-        more = ["--checkpoint", str(tmp_path / "checkpoint"), "--master", "local-cluster[2,1,1024]"]
+        options = ["--checkpoint", str(tmp_path / "checkpoint"), "--master", "local-cluster[1,1,1024]"]
         return subprocess.run(
-            [*program, *more], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            [*program, *options], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
 
     pipeline.spout(["a b"] * 100, segments=2)
-    failed = run(other)
+    failed = run(other, "--conf", "spark.task.maxFailures=1")  # another attempt would find no other wheel
     assert f"VersionMismatch: the driver runs acker {version()}, this executor on " in failed.stderr
     assert pipeline.rows("words") == []
     done = run(zipped)
