@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.figures import Sample
+from benchmarks.options import sized
 
 TITLE = "the same Spark jobs with tracking and without"
 WORDS_A_LINE = 10
@@ -21,11 +22,12 @@ WORDS_A_LINE = 10
 
 @dataclass(frozen=True)
 class Sizes:
-    """Options: tuples of a run, and benchmarks/spark.py's variants."""
+    """Options: tuples of a run, benchmarks/spark.py's variants, and pairs that warm up."""
 
     rounds: int = 5
     tuples: tuple[int, ...] = (1_000_000, 10_000_000)
     variants: tuple[str, ...] = ("words",)
+    warm_up: int = sized(2, least=0)
 
 
 def samples(sizes: Sizes) -> Iterator[Sample]:
@@ -34,6 +36,7 @@ def samples(sizes: Sizes) -> Iterator[Sample]:
         for variant in sizes.variants:
             command = [sys.executable, "-m", "benchmarks.spark", "--json", "--variants", variant]
             command += ["--lines", str(max(1, tuples // WORDS_A_LINE)), "--pairs", str(sizes.rounds)]
+            command += ["--warm-up", str(sizes.warm_up)]
             out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
             found, name = json.loads(out)[variant], f"{variant}, {tuples:,} tuples"
             for pair in found["pairs"]:

@@ -2,11 +2,10 @@
 
     uv run python -m benchmarks.spark [--variants words,...] [--lines 1000000] [--pairs 5] [--untuned]
 
-A pair is the same work done twice, right after one another in one Spark session: tracked, and not. The order
-changes from pair to pair (A B, B A, ...), so that noise of the machine hits both alike. Each pair is printed
-as it is measured; the first two of a variant warm up and do not count. A variant's figure is the median of
-its pairs' ratios: of the seconds that have passed, and of processor seconds of all processes (Linux only),
-which other load hardly changes.
+A pair is the same work done twice, one right after the other in one Spark session: tracked, and not. The
+order changes from pair to pair (A B, B A, ...), so that noise hits both alike. Each pair is printed as it is
+measured; the first two (--warm-up) of a variant do not count. A variant's figure is the median of its pairs'
+ratios: of seconds, and of processor seconds of all processes (Linux only), which other load hardly changes.
 
 Job one reads lines from a stream and emits their words, ten to a line, to another; job two reads the words
 into a sink that drops them. As it derives nothing from them, it reads them without the column `_acker`, which
@@ -297,11 +296,11 @@ class Bench:
             return self.acker(lines, True, variant), second
         return self.acker(lines, True, variant), untracked()
 
-    def variant(self, name: str, lines: pa.Table, pairs: int) -> dict[str, Any]:
-        """Measures a variant, and tells of each pair."""
+    def variant(self, name: str, lines: pa.Table, pairs: int, warm_up: int) -> dict[str, Any]:
+        """Measures a variant, and tells of each pair; the pairs that warm up do not count."""
         variant = VARIANTS[name]
         found = []
-        for turn in range(1 - WARM_UP, pairs + 1):
+        for turn in range(1 - warm_up, pairs + 1):
             tracked, other = self.pair(variant, lines, turn)
             if turn > 0:
                 found.append((tracked, other))
@@ -367,6 +366,7 @@ def main() -> None:
     parser.add_argument("--variants", type=names, default=list(VARIANTS), help="some of them, with commas")
     parser.add_argument("--lines", type=Number(), default=1_000_000)
     parser.add_argument("--pairs", type=Number(), default=5)
+    parser.add_argument("--warm-up", type=Number(least=0), default=WARM_UP, help="pairs that do not count")
     parser.add_argument("--untuned", action="store_true", help="Spark's settings as they come")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
@@ -384,7 +384,7 @@ def main() -> None:
                 apart = importlib.import_module(f"benchmarks.{APART[name]}")  # which needs this module
                 table[name] = {"figures": apart.measure(bench, lines, asked.pairs, quiet=asked.json)}
                 continue
-            table[name] = row = bench.variant(name, lines, asked.pairs)
+            table[name] = row = bench.variant(name, lines, asked.pairs, asked.warm_up)
             if not asked.json:
                 aim = f"asked: at most {row['asked']}" if row["asked"] else "nothing asked"
                 print(
