@@ -67,7 +67,7 @@ def schema() -> dict[str, dict[str, dict[str, dict[str, object]]]]:
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("tokens", "examples", "phases"),
-    [(TOKENS, 20, "examples,coverage,fuzzing,stateful"), ("", 3, "examples,fuzzing")],
+    [(TOKENS, 10, "examples,coverage,fuzzing,stateful"), ("", 3, "examples,fuzzing")],
     ids=["with tokens", "without"],
 )
 def test_schemathesis_finds_nothing(

@@ -163,7 +163,7 @@ def axe(dashboard: None) -> Axe:
         if not page.evaluate("'axe' in window"):
             page.evaluate(source)
         run = "([of, how]) => axe.run({ include: document, ...of }, how).then(of => of.violations)"
-        how = {"runOnly": rules} if rules else {}
+        how = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
         found = page.evaluate(run, [{"exclude": [[beyond]]} if beyond else {}, how])
         return [f"{one['id']}: {[node['html'][:200] for node in one['nodes'][:3]]}" for one in found]
 

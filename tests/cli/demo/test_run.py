@@ -81,21 +81,21 @@ def test_the_main_job_counts_the_standard_library_and_finds_nothing_wrong(start:
 @pytest.mark.timeout(1200)
 def test_own_text_goes_through_an_own_store(start: Start, new_server: NewServer, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
-    text.write_text("".join(f"line {number} of the flaky kind\n\n" for number in range(200)) + "++\n")
+    text.write_text("".join(f"line {number} of the flaky kind\n\n" for number in range(100)) + "++\n")
     server = new_server(append_only=False)
     run = start(
         "--url", server.url, "--topology", "own", "--input", str(text), "--lines", "0",
-        "--flaky", "kind", "--poison-every", "20", "--max-spout-pending", "50", "--json",
+        "--flaky", "kind", "--poison-every", "10", "--max-spout-pending", "50", "--json",
     )  # fmt: skip
     found = run.result()
     assert run.process.returncode == 0, run.errors.read_text()
-    assert found["lines"] == 201
+    assert found["lines"] == 101
     ledger = open_ledger(Store(server.url), "own", create=False)
     letters = ledger.run(dead_letters.page(ledger.core)).letters
     assert letters
     assert {letter.attempts for letter in letters} == {3}
-    assert ledger.counters()["failed"] == 200 + 2 * len(letters)
-    assert found["words"] == (200 - len(letters)) * len(words("line of the flaky kind"))
+    assert ledger.counters()["failed"] == 100 + 2 * len(letters)
+    assert found["words"] == (100 - len(letters)) * len(words("line of the flaky kind"))
     again = start_again(run, "--url", server.url, "--topology", "own", "--lines", "1")
     assert again.returncode == 1
     assert "has a topology 'own' already" in again.stderr
