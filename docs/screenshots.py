@@ -77,6 +77,11 @@ _TO_WEBP = """async (png) => {
     return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 }"""
 
+# A topology without trouble reads its rate when it comes into view, and shows a dash until then.
+_NO_LINE_TO_COME = """() => [...document.querySelectorAll(".topology .spark")].every(
+    (line) => line.getBoundingClientRect().top > innerHeight || !line.textContent.includes("\u2013")
+)"""
+
 
 def main(which: str = "") -> None:
     """Writes a picture of each view, in each size and theme; of the incident's or the functions' alone."""
@@ -250,6 +255,7 @@ def settle(page: Page) -> None:
     """Waits until the view shows its data, and the charts are drawn."""
     page.wait_for_selector("[data-state=live]")
     expect(page.locator("body")).not_to_contain_text("Loading", timeout=30_000)
+    page.wait_for_function(_NO_LINE_TO_COME)
     if page.locator(".charts").count():
         page.wait_for_selector("[data-connection=live]", state="attached")
 
