@@ -147,7 +147,13 @@ class Requests:
             await self.app(scope, receive, send)
             return
         started = time.monotonic()
-        status = _BROKEN_OFF
+        status, gone = 0, False
+
+        async def heard() -> Message:
+            nonlocal gone
+            message = await receive()
+            gone = gone or message["type"] == "http.disconnect"
+            return message
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -156,11 +162,12 @@ class Requests:
             await send(message)
 
         try:
-            await self.app(scope, receive, noted)
+            await self.app(scope, heard, noted)
         except Exception:
-            status = 500 if status == _BROKEN_OFF else status
+            status = status or 500
             raise
         finally:
+            status = status or (_BROKEN_OFF if gone else 500)
             state, query = scope.get("state", {}), scope.get("query_string", b"")
             fields = {
                 "method": scope["method"],

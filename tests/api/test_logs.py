@@ -68,6 +68,10 @@ async def listening(_scope: Scope, receive: Receive, _send: Send) -> None:
     assert (await receive())["type"] == "http.disconnect"
 
 
+async def cancelled(scope: Scope, receive: Receive, send: Send) -> None:
+    raise asyncio.CancelledError
+
+
 async def failing(_scope: Scope, _receive: Receive, _send: Send) -> None:
     raise OSError("the disk is gone")
 
@@ -92,9 +96,12 @@ def test_a_client_that_leaves_before_its_answer_is_no_error_of_the_service(
     caplog.set_level(logging.DEBUG, "api.requests")
     asyncio.run(get(listening, gone))
     asyncio.run(get(Response("x"), waits))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(get(cancelled, waits))
     with pytest.raises(OSError, match="disk"):
         asyncio.run(get(failing, gone))
     told = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "api.requests"]
     assert told == [
-        ("DEBUG", "GET '/index.js' 499"), ("DEBUG", "GET '/index.js' 200"), ("WARNING", "GET '/index.js' 500")
+        ("DEBUG", "GET '/index.js' 499"), ("DEBUG", "GET '/index.js' 200"),
+        ("WARNING", "GET '/index.js' 500"), ("WARNING", "GET '/index.js' 500"),
     ]  # fmt: skip
