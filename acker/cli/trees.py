@@ -30,7 +30,7 @@ from acker.inspect.trees import clocks, failures, pages
 from acker.inspect.trees.failure import Failure
 from acker.inspect.trees.pages import TreesPage
 from acker.ledger.fields import instant
-from acker.ledger.steps import step_totals
+from acker.ledger.steps import held, step_totals
 from acker.ledger.trees.buckets import STANDINGS, Standing
 from acker.ledger.trees.trees import Tree
 
@@ -213,6 +213,8 @@ def why(
             *([] if answer.tree.wait is None else [("wait", answer.tree.wait.text())]),
         ]
     found = f"{len(answer.places):,} place{'' if len(answer.places) == 1 else 's'}"
+    if answer.held:
+        found += f" and {len(answer.held):,} of its tuples in plain Python"
     if answer.tree is not None and answer.tree.state != "finished":
         places.append(("found", f"{found}, and these are all" if answer.complete else found))
     if answer.seen:
@@ -223,7 +225,7 @@ def why(
     if answer.places:
         show("", *(printable(f"- {place.text()}") for place in answer.places))
     if answer.held:
-        show("", *(printable(f"- {one.text()}") for one in answer.held))
+        show("", *(printable(f"- {text}") for text in held.texts(answer.held)))
     if answer.trace:
         show("", *(printable(f"{instant(event.at)}  {event.text()}") for event in answer.trace))
     return status

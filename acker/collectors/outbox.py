@@ -183,12 +183,12 @@ class Outbox:
 
     def _send_at(self, due: float) -> None:
         """Makes the thread send at a time, and starts it unless it runs; with the lock."""
-        self._alarm.set(due)
         if self._thread is None and not self._ending:
             thread = threading.Thread(target=self._run, name="acker-outbox", daemon=True)
             thread.start()
             self._thread = thread
             process_end.see_to_the_end()
+        self._alarm.set(due)
 
     def wake_at(self, due: float) -> None:
         """Makes the thread look for messages and reports at a time, or before; with the lock."""
@@ -282,8 +282,7 @@ class Outbox:
         if fresh.messages:
             flushed, fresh = [*flushed, fresh], Buffer()
         self._flushed, self.buffer, self._alarm.due = flushed, fresh, None
-        if self.holding.due is not None:
-            self.wake_at(self.holding.due)
+        self.holding.wake()
 
     def _gather(self) -> None:
         """Makes submissions of the flushed messages; with the lock."""

@@ -5,8 +5,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from socket import gethostname
 
 import numpy as np
@@ -15,7 +18,7 @@ import redis
 
 from acker import Topology, Tuple
 from acker.collectors.sending import holding
-from acker.errors import AckerError
+from acker.errors import AckerError, StoreUnavailable
 from acker.inspect.locate import in_python
 from acker.inspect.locate.expiry_reasons import IN_NO_STREAM, explain
 from acker.inspect.locate.why import BESIDE, Why
@@ -31,7 +34,7 @@ from tests.helpers.faults.late_copies import recorded
 from tests.helpers.servers.servers import wait_until
 
 HERE = rf"on host {gethostname()}, process {os.getpid()} \(.+\)"
-SINCE = r"had it since \d\d:\d\d UTC, as it said last at \d\d:\d\d"
+SINCE = r"had it since \d{4}-\d\d-\d\d \d\d:\d\d UTC, as it said last at \d\d:\d\d"
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +97,7 @@ def test_a_tuple_that_is_acked_is_soon_not_reported_any_more(make: Make) -> None
     bolt.fail(b)
     topology.close()
     with Topology(topology.ledger.store.url, "t") as other:
-        assert not reports(other), "the last report of a process that holds nothing is empty"
+        wait_until(lambda: not reports(other))  # by the thread, for which nobody waits
 
 
 def test_a_stream_beside_it_does_not_hide_the_bolt_and_what_remains_is_said(make: Make) -> None:
@@ -136,11 +139,12 @@ def test_what_a_report_cannot_name_is_counted(make: Make, monkeypatch: pytest.Mo
     wait_until(lambda: reports(topology))
     wait_until(lambda: reports(topology)[0].process.more == 30)
     [report] = reports(topology)
+    assert report.process.passed_over
     assert report.anchors.tolist() == [one.anchors[0] for one in tuples[:20]], "the longest held ones"
     named, unnamed = expire(topology, tuples[0].anchors[0], tuples[30].anchors[0])
     assert (named.step, unnamed.step) == ("count", "")
     assert unnamed.reason.startswith(f"{in_python.UNSAID}; process {os.getpid()} on host {gethostname()}")
-    assert "had 30 tuples more than it named" in unnamed.reason
+    assert "had 30 tuples more than it named and took more tuples than it can note" in unnamed.reason
     for one in tuples[:40]:
         bolt.ack(one)
     for one in tuples[60:70]:
@@ -194,7 +198,7 @@ def test_late_and_unreadable_reports_change_nothing(make: Make, raw: "redis.Redi
     copies.come("note_held")
     assert not reports(topology)
     good = raw.hgetall(keys.steps("t", "held"))
-    for name, value in (("x", b"x"), ("y", b"1 1 []\n"), ("z", b'1 1 ["h","p",1,["s"],0]\n123')):
+    for name, value in (("x", b"x"), ("y", b"1 1 []\n"), ("z", b'1 1 ["h","p",1,["s"],0,false]\n123')):
         raw.hset(keys.steps("t", "held"), name, value)
     assert not reports(topology)
     assert raw.pttl(keys.steps("t", "held")) > 0
@@ -207,7 +211,7 @@ def test_late_and_unreadable_reports_change_nothing(make: Make, raw: "redis.Redi
 
 
 def test_a_report_that_the_store_refuses_holds_up_no_ack(
-    make: Make, raw: "redis.Redis", caplog: pytest.LogCaptureFixture
+    make: Make, raw: "redis.Redis", caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topology = make(linger=0.01)
     spout, bolt = topology.spout("s"), topology.bolt("count")
@@ -217,6 +221,14 @@ def test_a_report_that_the_store_refuses_holds_up_no_ack(
     wait_until(lambda: "are not reported" in caplog.text)
     bolt.ack(a)
     assert [outcome.status for outcome in spout.outcomes(timeout=30.0)] == ["acked"]
+    more = [spout.emit(f"{number}")[0] for number in range(2)]
+    monkeypatch.setattr(holding, "_SOON", 0.0)
+    for one in more:
+        bolt.emit(one)
+    wait_until(lambda: topology.outbox.holding.due > time.monotonic() + 60.0)
+    for one in more:
+        bolt.ack(one)
+    assert topology.outbox.holding.due > time.monotonic() + 60.0, "acks make no more attempts"
     assert caplog.text.count("are not reported") == 1
 
 
@@ -230,6 +242,100 @@ def test_tuples_that_came_twice_as_text_are_one(make: Make) -> None:
         bolt.emit(one, targets=0)
     bolt.ack(twice[0])
     wait_until(lambda: names(topology) == set(b.anchors))
+
+
+def test_tuples_that_were_not_noted_and_are_over_are_not_counted(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "MOST", 50)
+    topology = make(linger=None)
+    spout, window, fast = topology.spout("s"), topology.bolt("window"), topology.bolt("fast")
+    tuples = [spout.emit(f"{number}")[0] for number in range(50)]
+    for one in tuples:
+        window.emit(one)
+    for number in range(100):
+        with fast.processing(spout.emit(f"fast {number}")[0]):
+            pass
+    wait_until(lambda: names(topology))
+    [process] = [report.process for report in reports(topology)]
+    assert (process.more, process.passed_over) == (0, True), "how many it still has is not known"
+    assert process.unnamed.endswith(") took more tuples than it can note")
+
+
+def test_a_tuple_of_more_trees_than_a_report_has_is_named_in_some(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "MOST", 20)
+    topology = make(linger=None)
+    spout, bolt = topology.spout("s"), topology.bolt("join")
+    roots = [spout.emit(f"{number}")[0] for number in range(25)]
+    [joined] = topology.bolt("window").emit(roots)
+    for root in roots:
+        bolt.ack(root)
+    bolt.emit([joined, *spout.emit("other")])
+    wait_until(lambda: names(topology))
+    assert names(topology) == set(joined.anchors[:20]), "as many of its trees as there is room for"
+    assert reports(topology)[0].process.more == 2
+
+
+def test_a_process_that_can_start_no_thread_works_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    topology = make(linger=None)
+    [a] = topology.spout("s").emit("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with topology.bolt("count").processing(a):
+            topology.flush()
+        topology.flush()
+    [b] = topology.spout("s").emit("b")
+    topology.bolt("count").emit(b)
+    topology.flush()
+    wait_until(lambda: names(topology) == set(b.anchors))
+
+
+def test_what_is_over_is_said_again_after_an_outage(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = make(linger=None)
+    [a] = topology.spout("s").emit("a")
+    away = list[None]()
+
+    def refuse(*_: object) -> None:
+        away.append(None)
+        raise StoreUnavailable("away")
+
+    with topology.bolt("count").processing(a):
+        wait_until(lambda: names(topology))
+        topology.flush()
+        note = held.note
+        monkeypatch.setattr(held, "note", refuse)
+        wait_until(lambda: away)
+    before = len(away)
+    wait_until(lambda: len(away) > before)
+    monkeypatch.setattr(held, "note", note)
+    wait_until(lambda: not names(topology))
+
+
+def test_the_times_of_a_tuple_that_is_held_for_days_have_their_dates() -> None:
+    hold = held.Held("count", "h", 1, "p", since=86_340.0, reported=3 * 86_400.0)
+    text = hold.text()
+    assert "since 1970-01-01 23:59 UTC, as it said last at 1970-01-04 00:00, on" in text
+    assert held.texts([hold, replace(hold, own=7)]) == [f"{text}: 2 tuples of it"], "one line for both"
+
+
+def test_of_more_processes_than_are_kept_an_expiration_does_not_say_that_none_had_it(make: Make) -> None:
+    topology = make(ackers=1)
+    spout = topology.spout("s")
+    [a], [known] = spout.emit("a"), spout.emit("known")
+    topology.bolt("count").ack(known)
+    topology.flush()
+    for number in range(held.MOST_PROCESSES):
+        process = held.Process("far", "count.py", number, ("count",), 0)
+        edges = np.array([(known.anchors[0], 7, 0, 0)], held.Edges)
+        topology.ledger.run(held.note(topology.ledger.core, f"far {number}", 1, process, edges))
+    [cause] = expire(topology, *a.anchors)
+    said = "no bolt said that it had it; only the last 100 processes that said what they had are known; "
+    assert cause.reason.startswith(said)
 
 
 PROGRAM = """

@@ -8,12 +8,15 @@ Terms: a tree is all that comes of one record.
 """
 
 import logging
+import math
 import os
 import secrets
 import socket
 import sys
 import threading
 import time
+from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -68,8 +71,8 @@ class Holding:
     def __init__(self, outbox: Reporter) -> None:
         self._outbox = outbox
         self._kept: dict[int, _Kept] = {}
-        self._more = 0
         self._full_until = 0.0
+        self._passed_over = -math.inf
         self._name = f"{socket.gethostname()[:_TEXT]} {os.getpid()} {secrets.token_hex(8)}"
         self._number = 0
         self._reported = self._refused = False
@@ -83,20 +86,27 @@ class Holding:
             return
         now = time.monotonic()
         if len(self._kept) >= MOST and not self._has_room(now):
+            self._passed_over = now
             return
         self._kept[place] = _Kept(tuple, step, now)
         if self.due is None:
             self.due = now + self._period
-            self._outbox.wake_at(self.due)
+            self.wake()
+
+    def wake(self) -> None:
+        """Wakes the outbox's thread at the due time. Where none can start, nothing is reported."""
+        if self.due is not None:
+            with suppress(RuntimeError):
+                self._outbox.wake_at(self.due)
 
     def drop(self, tuple: Tuple) -> None:  # noqa: A002 - as above
         """Notes that a tuple was acked or failed. If it was reported, the next report comes soon."""
         kept = self._kept.pop(id(tuple), None)
-        if kept is not None and self._reported and self.due is not None:
+        if kept is not None and self._reported and self.due is not None and not self._refused:
             now = time.monotonic()
             if now - kept.since >= self._period and self.due > now + _SOON:
                 self.due = now + _SOON
-                self._outbox.wake_at(self.due)
+                self.wake()
 
     @property
     def _period(self) -> float:
@@ -108,12 +118,11 @@ class Holding:
         return now - 3 * self._outbox.ledger.config.message_timeout
 
     def _has_room(self, now: float) -> bool:
-        """Makes room. Where that was of little use, all tuples of the next seconds are only counted."""
+        """Makes room. Where that was of little use, the tuples of the next seconds are not noted."""
         if now >= self._full_until:
             self._forget(self._old(now))
             if len(self._kept) > MOST // 2:
                 self._full_until = now + self._period
-        self._more += len(self._kept) >= MOST
         return len(self._kept) < MOST
 
     def _forget(self, old: float = 0.0) -> None:
@@ -131,25 +140,26 @@ class Holding:
         if not (ending and self._reported) and (self.due is None or self.due > now):
             return None
         self._forget()
-        self.due = now + (_QUIET if self._refused else self._period) if self._kept else None
+        passed_over = self._passed_over >= self._old(now)
+        holds = bool(self._kept) or passed_over
+        self.due = now + (_QUIET if self._refused else self._period) if holds else None
         kept = [one for one in self._kept.values() if now - one.since >= self._period]
         kept.sort(key=lambda one: one.since < self._old(now))  # the trees of these may be over
         steps: dict[str, int] = {}
         edges: list[tuple[int, int, int, int]] = []
         named = 0
         for tuple_, step, since in kept:
-            if len(edges) + len(tuple_.anchors) > held.MOST:
-                break
-            if step in steps or len(steps) < held.MOST_NAMED:
+            room = held.MOST - len(edges)
+            if room and (step in steps or len(steps) < held.MOST_NAMED):
                 number, age = steps.setdefault(step, len(steps)), min(int((now - since) * 1000), _OLDEST)
-                edges += [(anchor, own, age, number) for anchor, own in tuple_.edges.items()]
-                named += 1
-        more, self._more = len(kept) - named + self._more, 0
-        if not edges and not more and not self._reported:
+                edges += [(anchor, own, age, number) for anchor, own in islice(tuple_.edges.items(), room)]
+                named += len(tuple_.anchors) <= room
+        more = len(kept) - named
+        if not kept and not passed_over and not self._reported:
             return None
-        self._reported, self._number = bool(edges or more), self._number + 1
+        self._reported, self._number = bool(kept) or passed_over, self._number + 1
         program = program_name(sys.argv[0] if sys.argv else "")[:_TEXT]
-        process = Process(socket.gethostname()[:_TEXT], program, os.getpid(), tuple(steps), more)
+        process = Process(socket.gethostname()[:_TEXT], program, os.getpid(), tuple(steps), more, passed_over)
         return self._number, process, np.array(edges, held.Edges)
 
     def report(self, *, ending: bool = False) -> None:
@@ -165,13 +175,14 @@ class Holding:
             try:
                 outbox.ledger.run(held.note(outbox.ledger.core, self._name, *report))
                 self._refused = False
-            except StoreUnavailable:  # the next report says the same
-                pass
+            except StoreUnavailable:  # the next report says the same, also that nothing is held any more
+                with outbox.lock:
+                    self._reported = True
+                    self.due = self.due or time.monotonic() + self._period
             except AckerError as error:
                 if not self._refused:
                     name = outbox.ledger.config.name
                     _log.error("held tuples of topology %r are not reported: %s", name, error)
                 self._refused = True
         with outbox.lock:
-            if self.due is not None:
-                outbox.wake_at(self.due)
+            self.wake()

@@ -83,7 +83,7 @@ def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[
     at_work = yield from step_registry.steps(core)
     if not streams.named and not (yield from under_way.all_of(core)):
         bolts = any(step.kind != "spout" for step in at_work)
-        unsaid = held.unsaid if bolts or held.unsaid != in_python.UNSAID else ""
+        unsaid = in_python.UNSAID + held.unnamed if bolts or held.unnamed else ""
         seen = yield from _seen(core, wanted, end)
         return _coded(held.parts, held.texts, wanted, unsaid, seen, {}, held.steps)
     gated = Gated(core)
@@ -97,10 +97,10 @@ def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[
     places = yield from place.shown(core, 0, there, streams, at_work, rows=False)
     texts = [where.text(timed=False) for where in places]
     steps = {text: _had_by(where, at_work) for text, where in zip(texts, places, strict=True)}
-    otherwise = IN_NO_STREAM if whole and streams.named else ""
+    otherwise = IN_NO_STREAM + held.unnamed if whole and streams.named else ""
     lately = yield from drops.since(core, streams.named, 3 * core.config.message_timeout)
     if otherwise and lately is not None:
-        otherwise = f"{IN_NO_STREAM}: {lately.text()}"
+        otherwise = f"{IN_NO_STREAM}: {lately.text()}{held.unnamed}"
     parts, others = _in_sections(gated.before, look.parts, texts, otherwise)
     parts += [(slab, indexes, len(texts) + number) for slab, indexes, number in held.parts]
     texts, steps = [*texts, *held.texts], steps | held.steps

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
 from acker.ledger.steps import held
-from acker.ledger.steps.held import Held, Report
+from acker.ledger.steps.held import Held
 from acker.store.operation import Operation
 
 MOST_TEXTS = 16
@@ -24,21 +24,22 @@ UNSAID = "no bolt said that it had it"
 class Holds:
     """Places of trees. parts: slab, indexes of trees, number of the text. steps: the step of each text.
 
-    unsaid: in words, for a tree that no report names.
+    unnamed: in words, what processes may have that no report names, to be added to the text of a tree.
     """
 
     parts: list[tuple[bytes, npt.NDArray[np.uint16], int]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     steps: dict[str, str] = field(default_factory=dict)
-    unsaid: str = UNSAID
+    unnamed: str = ""
 
 
 def find(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Holds]:
     """The places of trees of some slabs, by shard, that processes have reported."""
     slabs = frozenset[bytes]().union(*wanted.values())
     there: list[tuple[bytes, int, Held]] = []
-    unnamed = list[Report]()
-    for report in (yield from held.reports(core)):
+    unnamed = list[str]()
+    reports = yield from held.reports(core)
+    for report in reports:
         names, indexes = ids.split(report.anchors)
         named = names.astype(">u8").tobytes()
         slab_names = [named[at : at + ids.SLAB_BYTES] for at in range(0, len(named), ids.SLAB_BYTES)]
@@ -47,7 +48,7 @@ def find(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Holds]
             (slab_names[place], int(indexes[place]), hold)
             for place, hold in zip(places, report.holds(places), strict=True)
         ]
-        unnamed += [report] if report.process.more else []
+        unnamed += filter(None, [report.process.unnamed])
     holds = Holds()
     for texts in (
         [hold.text() for _, _, hold in there],
@@ -66,7 +67,9 @@ def find(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Holds]
         (slab, np.array(indexes, np.uint16), number) for (slab, number), indexes in by_part.items()
     ]
     if unnamed:
-        process = unnamed[0].process
-        some = f"{process.more:,} tuples more than it named"
-        holds.unsaid += f"; process {process.pid} on host {process.host} ({process.program}) had {some}"
+        holds.unnamed += f"; {unnamed[0]}"
+    if len(unnamed) > 1:
+        holds.unnamed += f", and such is known of {len(unnamed) - 1} processes more"
+    if len(reports) >= held.MOST_PROCESSES:
+        holds.unnamed += f"; only the last {held.MOST_PROCESSES} processes that said what they had are known"
     return holds

@@ -7,7 +7,8 @@ knows what the process has done since.
 Terms: a tree is all that comes of one record; an anchor is the number of a tree.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -42,13 +43,26 @@ Edges = np.dtype([("anchor", "<i8"), ("own", "<i8"), ("age", "<u4"), ("step", "u
 
 @dataclass(frozen=True, slots=True)
 class Process(Record, label="the process of a report"):
-    """The head of a report. steps: their names. more: number of held tuples that the report does not name."""
+    """The head of a report.
+
+    steps: their names. more: number of held tuples that the report does not name, or not in all their trees.
+    passed_over: True if the process took more than it can note lately, and may hold some of those, too.
+    """
 
     host: Annotated[str, Bounds(0, _TEXT)]
     program: Annotated[str, Bounds(0, _TEXT)]
     pid: Stored
     steps: Annotated[tuple[Name, ...], Bounds(0, MOST_NAMED)]
     more: Stored
+    passed_over: bool = False
+
+    @property
+    def unnamed(self) -> str:
+        """In words: what it holds, or may hold, and the report does not name; "" for nothing."""
+        more = f"had {self.more:,} tuples more than it named" if self.more else ""
+        passed = "took more tuples than it can note" if self.passed_over else ""
+        what = " and ".join(filter(None, (more, passed)))
+        return what and f"process {self.pid} on host {self.host} ({self.program}) {what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,7 @@ class Held:
     def text(self) -> Annotated[str, "All of it, for people."]:
         """The hold, for people: of each time the minute, by which many tuples have one text."""
         since, said = map(_minute, (self.since, self.reported))
+        said = said.removeprefix(since[: len("2026-11-28 ")])
         return f"{self.step} had it since {since} UTC, as it said last at {said}, {self.place()}"
 
     def place(self) -> str:
@@ -119,7 +134,7 @@ def note(
     Raises:
         StoreError: The store refuses it.
     """
-    record = f"{process.dump()}\n".encode() + edges.tobytes() if len(edges) or process.more else b""
+    record = f"{process.dump()}\n".encode() + edges.tobytes() if len(edges) or process.unnamed else b""
     life = int((_LIFE + 3 * core.config.message_timeout) * 1000)
     call = partial(scripts.note_held, core.config.name, name, number, record, MOST_PROCESSES, life)
     yield from core.make(call)
@@ -157,5 +172,11 @@ def of_tree(core: Core, anchor: int) -> Operation[list[Held]]:
     return sorted(held.values(), key=lambda one: one.since)
 
 
+def texts(held: Iterable[Held]) -> list[str]:
+    """Held tuples of a tree, for people: each text once, with the number of its tuples if it has several."""
+    counted = Counter(one.text() for one in held)
+    return [text if number == 1 else f"{text}: {number:,} tuples of it" for text, number in counted.items()]
+
+
 def _minute(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")

@@ -47,12 +47,17 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
 
 /** Which bolts in plain Python have reported to have tuples of the tree: the longest first. */
 function HeldBy({ held }: { held: Schemas["Held"][] }) {
+  const counted = new Map<string, number>();
+  for (const { text } of held) counted.set(text, (counted.get(text) ?? 0) + 1);
   return (
     <>
       <h3>Who has it in plain Python</h3>
       <ul className="panel">
-        {held.map((one) => (
-          <li key={`${one.host} ${one.pid} ${one.since} ${one.step}`}>{capital(printable(one.text))}</li>
+        {[...counted].map(([text, tuples]) => (
+          <li key={text}>
+            {capital(printable(text))}
+            {tuples > 1 && `: ${tuples} tuples of it`}
+          </li>
         ))}
       </ul>
     </>
