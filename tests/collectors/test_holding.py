@@ -22,6 +22,7 @@ from acker.errors import AckerError, StoreUnavailable
 from acker.inspect.locate import in_python
 from acker.inspect.locate.expiry_reasons import IN_NO_STREAM, explain
 from acker.inspect.locate.why import BESIDE, Why
+from acker.inspect.operate.removal import remove
 from acker.inspect.trees import failures
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.steps import held
@@ -208,6 +209,17 @@ def test_late_and_unreadable_reports_change_nothing(make: Make, raw: "redis.Redi
         none = np.array([], held.Edges)
         topology.ledger.run(held.note(topology.ledger.core, f"far {number}", 1, process, none))
     assert raw.hlen(keys.steps("t", "held")) == held.MOST_PROCESSES
+
+
+def test_a_process_that_outlives_its_topology_leaves_no_report(make: Make, raw: "redis.Redis") -> None:
+    topology = make()
+    ledger = topology.ledger
+    process = held.Process("far.example", "old.py", 7, ("count",), 3)
+    ledger.run(held.note(ledger.core, "far 7", 1, process, np.zeros(0, held.Edges)))
+    assert [report.process for report in ledger.run(held.reports(ledger.core))] == [process]
+    ledger.run(remove(ledger.config.name, force=True))
+    ledger.run(held.note(ledger.core, "far 7", 2, process, np.zeros(0, held.Edges)))
+    assert not raw.exists(keys.steps(ledger.config.name, "held"))
 
 
 def test_a_report_that_the_store_refuses_holds_up_no_ack(

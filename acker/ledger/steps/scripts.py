@@ -20,5 +20,6 @@ def note_held(
     topology: str, process: str, number: int, record: bytes, most: int, life: int, seen: bytes
 ) -> Request:
     """Notes the tuples that a process has held for long. number: of its note. life: of the key, in ms."""
-    args: list[Word] = [process, number, record, most, life, keys.removals(topology), seen]
+    args: list[Word] = [process, number, record, most, life]
+    args += [keys.removals(topology), seen, keys.config(topology)]
     return script("note_held", [keys.steps(topology, "held")], args)

@@ -7,11 +7,12 @@
 --       3 record   of the tuples (acker/ledger/steps/held.py); empty for none
 --       4 most     most processes
 --       5 life     of the key, in ms
---       6 removals, 7 seen  (store/includes/owned.lua)
--- Returns 1, or 0 for a late copy. An error ACKER LATE if the topology was removed since.
+--       6 removals, 7 seen, 8 config  (store/includes/owned.lua)
+-- Returns 1, or 0 for a late copy, or where the topology is gone. An error ACKER LATE if it was removed since.
 --- @include "store/includes/owned"
 local refused = removed_since(ARGV[6], ARGV[7])
 if refused then return refused end
+if redis.call('EXISTS', ARGV[8]) == 0 then return 0 end
 local instant = redis.call('TIME')
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
 local noted = redis.call('HGET', KEYS[1], ARGV[1])
