@@ -259,6 +259,8 @@ class Flight:
             self.replies, self.missing = replies, ()  # as nearly always
             nodes.busy.pop(batch.node, None)
         else:
+            if not any(_says(reply, "BUSY ") for reply in replies):
+                nodes.busy.pop(batch.node, None)
             self._sort(batch, replies, nodes)
 
     def _sort(self, batch: NodeBatch, replies: list[Reply], nodes: Nodes) -> None:
@@ -290,7 +292,6 @@ class Flight:
             elif durable or self.requests[number].wait == NOTHING:
                 self.replies[number] = reply
                 done.add(number)
-                nodes.busy.pop(batch.node, None)
         self.missing = [number for number in self.missing if number not in done]
 
     def _durable(self, batch: NodeBatch, reply: Reply) -> bool:

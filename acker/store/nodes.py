@@ -106,7 +106,8 @@ class Nodes:
         return True
 
     def lost(self, node: Node) -> None:
-        """Notes that a connection to a node failed."""
+        """Notes that a connection to a node failed: it may have started anew."""
+        self.busy.pop(node, None)
         self.doubt()
         self._last(node)
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import redis
 
-from acker.errors import StoreUnavailable
+from acker.errors import StoreError, StoreUnavailable
 from acker.inspect.slow_scripts import slow_scripts
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store, _client
+from acker.store.operation import Operation, command
 from tests.helpers.servers.servers import KINDS, Servers, clean_database, wait_until
 
 SPIN = """
@@ -64,6 +65,27 @@ def test_a_script_that_holds_the_store_is_named_with_its_client_when_it_has_ende
     assert not _client(ledger.store).nodes.busy
     raw.slowlog_reset()
     assert ledger.run(slow_scripts(ledger.core)) == ()
+
+
+def test_a_refused_answer_and_a_lost_connection_show_that_the_store_is_not_busy_any_more(
+    url: str, raw: Any
+) -> None:
+    ledger = open_ledger(Store(url, timeout=0.5), "t", ackers=1)
+    nodes = _client(ledger.store).nodes
+    [node] = nodes.to_ask()
+    raw.set(keys.config("text"), "no hash")
+    nodes.busy[node] = (1.0, 1.0)
+    with pytest.raises(StoreError, match="was refused"):
+        ledger.run(wrong_kind())
+    assert not nodes.busy
+    nodes.busy[node] = (1.0, 1.0)
+    nodes.lost(node)
+    assert not nodes.busy
+    raw.delete(keys.config("text"))
+
+
+def wrong_kind() -> Operation[None]:
+    yield [command("HGETALL", keys.config("text"))]
 
 
 def why_away(ledger: Ledger) -> str:
