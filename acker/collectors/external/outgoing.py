@@ -25,7 +25,7 @@ from acker.streams.staging.external.rows import carriers
 from acker.streams.staging.external.rows.stamps import MOST_ANCHORS, Seal, Stamp
 from acker.streams.staging.external.segments import MOST_TREES, Sent
 
-_HEADERS = "the headers of each row, as a list"
+_HEADERS, _SOURCES = "the headers of each row, as a list", "rows of topology.incoming, or acker.Tuples"
 _TOGETHER, _MOST_TOGETHER = 1_000, 10_000
 """Rows that are stamped in one turn: other threads wait meanwhile. More go where no row was looked at."""
 SEGMENT_ROWS = 1_000
@@ -138,6 +138,7 @@ class Outgoing:
         Raises:
             ValidationError: They are not as many headers as rows, or some are no headers.
         """
+        rows = rows if type(rows) is Rows else listed(rows, _SOURCES)
         if headers is None:
             stamps = self._write_many(rows)
             return [[] if stamp is None else [(carriers.HEADER, stamp)] for stamp in stamps]
@@ -149,7 +150,7 @@ class Outgoing:
     def _write_many(self, rows: Iterable[Row | Tuple]) -> Sequence[bytes | None]:
         if type(rows) is Rows and (together := self._write_together(rows)) is not None:
             return together
-        given, stamps = listed(rows, "rows of topology.incoming, or acker.Tuples"), list[bytes | None]()
+        given, stamps = listed(rows, _SOURCES), list[bytes | None]()
         for first in range(0, len(given), _TOGETHER):
             part = given[first : first + _TOGETHER]
             stamps += self._write_listed(part) or [self._write(row, ()) for row in part]
@@ -225,11 +226,14 @@ class Outgoing:
             ...     future = await producer.send("words", b"fox", headers=headers)
             ...     future.add_done_callback(words.reports(headers))
         """
-        return MethodType(self._report, carriers.find(headers))
+        stamp = carriers.find(headers)
+        return MethodType(self._report, b"" if stamp is None else stamp)  # None has no methods
 
     def reports_many(self, headers: Sequence[Any]) -> list[Callable[..., None]]:
         """Makes the callback of `reports` for each row. headers: What `inject_many` has made."""
-        return list(map(MethodType, repeat(self._report), carriers.find_many(headers)))
+        found = carriers.find_many(listed(headers, _HEADERS, ValidationError))
+        stamps = [b"" if stamp is None else stamp for stamp in found]
+        return list(map(MethodType, repeat(self._report), stamps))
 
     def _reported(self, stamp: object, error: Any, _: Any = None) -> None:
         """Takes an error, or None, and the message; or a future. The callback is a method of the stamp.

@@ -78,6 +78,10 @@ def test_what_are_no_headers_is_refused_before_a_row_is_stamped(make: Make) -> N
             items.extract_many(value)  # type: ignore[arg-type]
         with pytest.raises(ValidationError, match="expected several stamps, as a list, got"):
             items.read(value)  # type: ignore[arg-type]
+        with pytest.raises(ValidationError, match="expected the headers of each row, as a list, got"):
+            words.reports_many(value)  # type: ignore[arg-type]
+        with pytest.raises(TupleError, match=r"expected rows of topology.incoming, or acker.Tuples, got"):
+            words.inject_many([None], value)  # type: ignore[arg-type]
     with pytest.raises(AckerError, match="its report has no headers"):
         words.delivered("timed out", None)
     assert not step._exchange.opened  # type: ignore[union-attr]

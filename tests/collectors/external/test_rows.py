@@ -124,6 +124,30 @@ def test_each_of_them_has_its_own_report(make: Make) -> None:
     assert "a row of words was not delivered: 'timed out'" in outcome.reason
 
 
+@pytest.mark.parametrize("off", [False, True])
+def test_a_row_without_a_stamp_has_a_report_that_does_nothing(make: Make, off: bool) -> None:
+    step = make(enabled=not off)
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    rows = items.extract_many([None, [("n", b"1")]])
+    headers = words.inject_many(None, rows)
+    alone = words.inject({}, rows[0])
+    for report in (*words.reports_many(headers), words.reports(alone), words.reports(None)):
+        report(None, None)
+        report("timed out", None)
+    items.ack(rows)
+    step.flush()
+
+
+def test_headers_and_rows_may_come_from_a_generator(make: Make) -> None:
+    made, step = make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    rows = items.extract_many(source(made, 3))
+    headers = words.inject_many((None for _ in range(3)), (row for row in rows))  # type: ignore[arg-type]
+    assert [len(each) for each in headers] == [1, 1, 1]
+    reports = words.reports_many(each for each in headers)  # type: ignore[arg-type]
+    assert len(reports) == 3
+
+
 def test_a_segment_has_a_bounded_number_of_trees() -> None:
     sent, trees = Sent("00" * 14, 1, 1), np.arange(1, 2 * MOST_TREES, 2)
     assert sent.add_many(trees[:600]) == 0
