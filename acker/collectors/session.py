@@ -48,8 +48,8 @@ class External(Protocol):
     def close(self) -> None:
         """Sends what waits, if rows linger."""
 
-    def give_back(self, tuple: Tuple) -> None:  # noqa: A002 - this project's word
-        """Opens a tuple again that the next flush was to ack."""
+    def give_back(self, *tuples: Tuple) -> None:
+        """Opens tuples again that the next flush was to ack."""
 
 
 class Session:

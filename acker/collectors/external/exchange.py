@@ -190,13 +190,15 @@ class Exchange:
         self.current.taken_at = self.current.taken_at or self.now()
         self._taken[id(tuple)], tuple.ended = tuple, TAKEN_OVER
 
-    def give_back(self, tuple: Tuple) -> None:  # noqa: A002 - as above
-        """Opens a tuple again that the next flush was to ack; a tuple that a flush has taken stays ended."""
+    def give_back(self, *tuples: Tuple) -> None:
+        """Opens tuples again that the next flush was to ack; one that a flush has taken stays ended."""
         with self.lock, ending:
-            if self._taken.pop(id(tuple), None) is not None:
-                tuple.ended = ""
-            if not any(one.first_edge == tuple.first_edge for one in self._taken.values()):
-                self.acks.release(tuple.first_edge, self.current.name)
+            for tuple_ in tuples:
+                if self._taken.pop(id(tuple_), None) is not None:
+                    tuple_.ended = ""
+            left = {one.first_edge for one in self._taken.values()}
+            for edge in {tuple_.first_edge for tuple_ in tuples} - left:
+                self.acks.release(edge, self.current.name)
 
     def give_up(self, row: Row) -> None:
         """Ends the work on a row that is neither acked nor failed: it comes again, by its offset."""

@@ -94,8 +94,7 @@ class Outgoing:
                     exchange.take_over(tuple_)
             except BaseException:
                 # A row of theirs has no stamp: a flush must not ack them, whatever was stamped before.
-                for tuple_ in tuples:
-                    exchange.give_back(tuple_)
+                exchange.give_back(*tuples)
                 raise
             return stamp
 
@@ -136,6 +135,7 @@ class Outgoing:
             rows: What each row is made of.
 
         Raises:
+            TupleError: As of `inject`. No row has a stamp then, and tuples are open again.
             ValidationError: They are not as many headers as rows, or some are no headers.
         """
         rows = rows if type(rows) is Rows else listed(rows, _SOURCES)
@@ -151,10 +151,35 @@ class Outgoing:
         if type(rows) is Rows and (together := self._write_together(rows)) is not None:
             return together
         given, stamps = listed(rows, _SOURCES), list[bytes | None]()
-        for first in range(0, len(given), _TOGETHER):
-            part = given[first : first + _TOGETHER]
-            stamps += self._write_listed(part) or [self._write(row, ()) for row in part]
+        try:
+            for first in range(0, len(given), _TOGETHER):
+                part = given[first : first + _TOGETHER]
+                if (together := self._write_listed(part)) is not None:
+                    stamps += together
+                    continue
+                for row in part:
+                    stamps.append(self._write(row, ()))
+        except BaseException:
+            if stamps:
+                self._take_back(given, stamps)
+            raise
         return stamps
+
+    def _take_back(self, sources: Sequence[Row | Tuple], stamps: Sequence[bytes | None]) -> None:
+        """Takes back the stamps of a call that raises, because nobody gets them; its tuples are open again.
+
+        What another thread has ended, or flushed, meanwhile keeps its stamp: its record expires, where it
+        would be acked without the row.
+        """
+        exchange, seal = self._exchange, self._seal
+        with exchange.lock:
+            exchange.give_back(*(source for source in sources if isinstance(source, Tuple)))
+            out, opened = exchange.current.out.get(self.stream), exchange.opened.get(self.stream)
+            unsent = {sent.token: sent for sent in [*(out.segments if out else ()), opened] if sent}
+            for source, text in zip(sources, stamps, strict=False):
+                stamp = None if seal is None or source.ended else seal.read(text)
+                if isinstance(stamp, Stamp) and stamp.token in unsent:
+                    unsent[stamp.token].lose(stamp.position, b"")
 
     def _write_together(self, rows: Rows) -> list[bytes] | None:
         """Stamps rows that nobody has looked at; None where they are to be stamped one by one."""

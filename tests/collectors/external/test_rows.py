@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from acker.collectors.external import outgoing
 from acker.collectors.external.rows import Rows
 from acker.errors import TupleError, ValidationError
 from acker.streams.staging.external.segments import MOST_TREES, Sent
@@ -136,6 +137,61 @@ def test_a_row_without_a_stamp_has_a_report_that_does_nothing(make: Make, off: b
         report("timed out", None)
     items.ack(rows)
     step.flush()
+
+
+@pytest.mark.parametrize("others", [[], [None]])
+def test_a_call_that_raises_leaves_no_stamp_behind(
+    make: Make, monkeypatch: pytest.MonkeyPatch, others: list[None]
+) -> None:
+    monkeypatch.setattr(outgoing, "_TOGETHER", 3)
+    made, step, last = make(), make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words", segment_rows=3)
+    sink = last.incoming("words", subscription="sink")
+    headers = source(made, 6)
+    made.flush()
+    rows = items.extract_many([*headers, *others])
+    items.fail(rows[4], "no such word")
+    for call in (words.stamps, lambda some: words.inject_many(None, some)):
+        with pytest.raises(TupleError, match="was failed before: it cannot be stamped"):
+            call(rows)
+    good = [row for row in rows if not row.ended]
+    sent = words.inject_many(None, good)
+    items.ack(good)
+    step.flush()
+    assert counted(made)["acked"] == 0
+    sink.ack(sink.extract_many(sent))
+    last.flush()
+    assert (counted(made)["acked"], counted(made)["failed"]) == (5, 1)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_call_that_raises_leaves_its_tuples_open(
+    make: Make, monkeypatch: pytest.MonkeyPatch, flushed: bool
+) -> None:
+    made, last = make(), make()
+    sink = last.incoming("words", subscription="sink")
+    spout, bolt, words = made.spout("s"), made.bolt("b"), made.outgoing("words")
+    tuples = [spout.emit(f"m{number}")[0] for number in range(3)]
+    bolt.ack(tuples[2])
+
+    write: Any = words._write
+
+    def writing(tuple_: Any, others: Any) -> Any:
+        if flushed and tuple_ is tuples[2]:
+            made.flush()  # as another thread may
+        return write(tuple_, others)
+
+    monkeypatch.setattr(words, "_write", writing)
+    with pytest.raises(TupleError, match="was acked before: it cannot be stamped"):
+        words.stamps(tuples)
+    assert [bool(tuple_.ended) for tuple_ in tuples] == [flushed, flushed, True]
+    made.flush()
+    assert counted(made) == {"acked": 1, "failed": 0, "late": 0}, "nobody has got the rows"
+    if not flushed:
+        sink.ack(sink.read(words.stamps(tuples[:2])))
+        made.flush()
+        last.flush()
+        assert counted(made) == {"acked": 3, "failed": 0, "late": 0}
 
 
 def test_headers_and_rows_may_come_from_a_generator(make: Make) -> None:
