@@ -44,6 +44,8 @@ class BlockingExchange(Exchange):
             self._lingering.end()
         name, seconds = self.owner[1], self.linger
         self._lingering = None if seconds is None else Lingering(self, name, seconds)
+        if self.waits:
+            self.keep()
 
     def keep(self) -> None:
         """Keeps the exchange until its rows are sent, if they linger."""

@@ -141,6 +141,23 @@ def test_rows_linger_until_they_are_sent_though_nobody_holds_their_topology(make
     wait_until(lambda: gc.collect() >= 0 and exchange() is None)
 
 
+def test_a_stream_that_is_opened_while_rows_linger_does_not_drop_them(make: Make, url: str) -> None:
+    made = make()
+    made.incoming("items", subscription="count")
+    headers = source(made, 1)
+    made.flush()
+
+    def work() -> None:
+        step = Topology(url, "t", linger=15.0)
+        items = step.incoming("items", subscription="count", linger=0.5)
+        items.ack(items.extract_many(headers))
+        step.outgoing("words", linger=0.5)
+
+    work()
+    gc.collect()
+    wait_until(lambda: made.counters()["acked"] == 1)
+
+
 def test_rows_that_wait_for_a_forgotten_row_keep_nothing_for_ever(
     make: Make, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
