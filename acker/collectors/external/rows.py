@@ -15,7 +15,8 @@ class Rows(Sequence[Row]):
     """The rows of messages that were read together, in their order. Made by `Incoming.extract_many`.
 
     `ack`, `stamps` and `inject_many` of all of them make no row, so they cost little. The first look at one
-    makes the rows, which are the same objects from then on.
+    makes the rows, which are the same objects from then on. They are added to a list of rows, which a batch
+    is that has a row without a stamp.
 
     Attributes:
         incoming: The receiver of the rows.
@@ -43,6 +44,12 @@ class Rows(Sequence[Row]):
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.listed())
+
+    def __add__(self, others: object) -> list[Row]:
+        return [*self, *others] if isinstance(others, Rows | list) else NotImplemented
+
+    def __radd__(self, others: object) -> list[Row]:
+        return [*others, *self] if isinstance(others, list) else NotImplemented
 
     def __repr__(self) -> str:
         return f"<{len(self):,} rows of {self.incoming!r}>"

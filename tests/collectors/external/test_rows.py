@@ -1,6 +1,6 @@
 """Rows that were received together are acked and stamped together; a row is made when it is asked for."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -47,6 +47,52 @@ def test_rows_that_come_together_go_on_together(make: Make, ackers: int, looked:
     sink.ack(got)
     last.flush()
     assert counted(made) == {"acked": 10, "failed": 0, "late": 0}
+
+
+@pytest.mark.parametrize("call", ["ack", "fail", "stamps"])
+def test_an_interrupt_of_the_first_look_leaves_no_row_in_work(make: Make, call: str) -> None:
+    made, step = make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    headers = source(made, 3)
+    made.flush()
+    rows, exchange = items.extract_many(headers), cast("Any", step._exchange)
+
+    class Interrupted(dict[int, Any]):
+        def update(self, *given: Any) -> None:
+            super().update(*given)
+            raise KeyboardInterrupt
+
+    exchange.open = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        list(rows)
+    exchange.open = dict(exchange.open)
+    if call == "stamps":
+        words.withdraw({"acker-stamp": words.stamps(rows)[0]})
+    (items.fail if call == "fail" else items.ack)(rows)
+    assert {row.ended for row in rows} == {"failed" if call == "fail" else "acked"}
+    assert not exchange.open
+    step.flush()
+    assert made.counters()["failed"] == (3 if call == "fail" else 0)
+
+
+def test_rows_are_added_to_other_rows(make: Make) -> None:
+    made, step = make(), make()
+    items = step.incoming("items", subscription="count")
+    headers = source(made, 3)
+    made.flush()
+    together, mixed = items.extract_many(headers[:2]), items.extract_many([headers[2], None])
+    both: Any = together
+    added = both + mixed
+    assert added == [*together, *mixed]
+    assert mixed + both == [*mixed, *together]
+    assert both + both == [*together, *together]
+    both += mixed
+    assert both == added
+    with pytest.raises(TypeError, match="unsupported operand"):
+        together + 7  # type: ignore[operator]
+    items.ack(added)
+    step.flush()
+    assert made.counters()["acked"] == 3
 
 
 def test_one_of_them_may_fail(make: Make) -> None:
