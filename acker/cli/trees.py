@@ -212,11 +212,11 @@ def why(
             ("age", duration(answer.tree.age)),
             *([] if answer.tree.wait is None else [("wait", answer.tree.wait.text())]),
         ]
-    found = f"{len(answer.places):,} place{'' if len(answer.places) == 1 else 's'}"
+    summary = f"{len(answer.places):,} place{'' if len(answer.places) == 1 else 's'}"
     if answer.held:
-        found += f" and {len(answer.held):,} of its tuples in plain Python"
+        summary += f" and {len(answer.held):,} of its tuples in plain Python"
     if answer.tree is not None and answer.tree.state != "finished":
-        places.append(("found", f"{found}, and these are all" if answer.complete else found))
+        places.append(("found", f"{summary}, and these are all" if answer.complete else summary))
     if answer.seen:
         places.append(("its slab", printable(step_totals.text(answer.seen))))
     if answer.rest:
