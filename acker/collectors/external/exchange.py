@@ -31,7 +31,7 @@ from acker.streams.staging.external import serving
 from acker.streams.staging.external.contents import ExternalCommit, In, Out
 from acker.streams.staging.external.declaring import External, check_subscribed
 from acker.streams.staging.external.rows.stamps import Stamp
-from acker.streams.staging.external.segments import Sent, Worked
+from acker.streams.staging.external.segments import Sent, Worked, latest
 from acker.streams.staging.external.serving import Served
 
 MOST_ROWS = 1_000_000
@@ -331,11 +331,7 @@ class Exchange:
         for stream, sent in self.opened.items():
             before = commit.out.get(stream) or Out(self.streams[stream], [])
             commit.out[stream] = Out(before.external, [*before.segments, sent])
-        recent = dict(self.recent)
-        for out in commit.out.values():
-            recent |= {segment.token: segment for segment in out.segments}
-        while len(recent) > _RECENT:
-            del recent[next(iter(recent))]
+        recent = latest(self.recent, [segment for out in commit.out.values() for segment in out.segments])
         fails, unsent = list(self._fails), list[tuple[Sent, int, bytes]]()
         for segment, position, cause in self._unsent:
             if segment.slots is None:
@@ -390,7 +386,3 @@ class Exchange:
             self.refuse(error)
             raise
         self.acks.sent(commit.name)
-
-
-_RECENT = 1_000
-"""Segments of which it is known, behind their flush, which subscriptions they are for."""

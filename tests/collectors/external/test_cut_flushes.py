@@ -11,12 +11,11 @@ import pytest
 import redis
 
 from acker import Topology
-from acker.collectors.external import exchange
 from acker.collectors.external.exchange import Exchange
 from acker.errors import AckerError, StoreUnavailable, StreamFull
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
-from acker.streams.staging.external import commit
+from acker.streams.staging.external import commit, segments
 from tests.helpers.builders.collectors import Make
 from tests.helpers.builders.external import Message, source, work
 from tests.helpers.faults.set_backs import moment, set_back
@@ -174,7 +173,7 @@ def test_no_progress_is_noted_of_rows_that_a_shard_does_not_take(
 def test_a_flush_is_called_again_whose_fails_did_not_reach_the_store(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "_RECENT", 1)
+    monkeypatch.setattr(segments, "MOST_RECENT", 1)
     made = make(ackers=1)
     items, out = made.incoming("items", subscription="count"), made.outgoing("items")
     words, counting = made.outgoing("words"), made.incoming("words", subscription="sink")
@@ -203,7 +202,7 @@ def test_a_flush_is_called_again_whose_fails_did_not_reach_the_store(
 def test_a_row_that_was_not_delivered_fails_though_its_shard_is_set_back_before_its_bit(
     make: Make, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "_RECENT", 1)
+    monkeypatch.setattr(segments, "MOST_RECENT", 1)
     made, step = make(ackers=1), make(ackers=1)
     step.incoming("items", subscription="count")
     out = made.outgoing("items")
@@ -221,7 +220,7 @@ def test_a_row_that_was_not_delivered_fails_though_its_shard_is_set_back_before_
 def test_a_flush_goes_on_where_fails_of_rows_find_no_room_to_wait(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(exchange, "_RECENT", 1)
+    monkeypatch.setattr(segments, "MOST_RECENT", 1)
     made = make(ackers=1, waiting_bytes=0)
     items, out = made.incoming("items", subscription="count"), made.outgoing("items")
     headers = source(made, 3)

@@ -10,6 +10,7 @@ from acker.errors import BufferFull, StreamKindError, TupleError, ValidationErro
 from acker.ledger.slabs.causes import Cause
 from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.log import subscriptions
+from acker.streams.staging.external import segments
 from tests.helpers.builders.collectors import Make, reported, statuses
 from tests.helpers.builders.external import Message, source, work
 from tests.helpers.worlds.commits import pass_time
@@ -294,7 +295,7 @@ def test_a_row_that_was_not_delivered_fails_its_own_record(
     make: Make, monkeypatch: pytest.MonkeyPatch, late: bool, recent: int
 ) -> None:
     """recent: how many sent segments a process remembers."""
-    monkeypatch.setattr(exchange, "_RECENT", recent)
+    monkeypatch.setattr(segments, "MOST_RECENT", recent)
     made, step = make(ackers=2), make(ackers=2)
     step.incoming("items", subscription="count")
     out = made.outgoing("items")

@@ -27,6 +27,9 @@ from acker.streams.staging.external.scripts import Announced, Received
 MOST_TREES = 1_000
 """Trees of a segment after which another one is begun: one script emits all that it has in a shard."""
 
+MOST_RECENT, MOST_RECENT_ROWS = 1_000, 1_000_000
+"""Segments, and rows of them, whose subscriptions a sender knows behind their flush."""
+
 _HASH = 250
 """Bytes of a segment's hash in the store, beside its vectors."""
 
@@ -128,6 +131,17 @@ class Sent:
                 anchors = np.fromiter(chain.from_iterable(rows), np.int64)
             self.arrays = Stamped(self.token, self.seed, self.begun, lengths, anchors)
         return self.arrays
+
+
+def latest(earlier: Mapping[str, Sent], later: Iterable[Sent]) -> dict[str, Sent]:
+    """The latest segments by token, as many as there is room for."""
+    recent = dict(earlier) | {segment.token: segment for segment in later}
+    rows = sum(len(segment.anchors) for segment in recent.values())
+    for token in list(recent):
+        if len(recent) <= MOST_RECENT and rows <= MOST_RECENT_ROWS:
+            break
+        rows -= len(recent.pop(token).anchors)
+    return recent
 
 
 @dataclass(frozen=True, slots=True)
