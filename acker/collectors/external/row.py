@@ -4,14 +4,20 @@ Terms: a tree is all that comes of one record.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from acker.errors import AckerError, shown
+from acker.errors import AckerError, TupleError, shown
 
 
 def named(rows: "Sequence[Row]") -> str:
     """The first rows of some, for an error message."""
     return ", ".join(row.named() for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
+
+
+ELSEWHERE = (
+    "a row can be neither copied nor sent to another process: it is acked where it was extracted; "
+    "send the message, and extract it there"
+)
 
 
 class Row:
@@ -40,6 +46,9 @@ class Row:
         self.incoming, self.token, self.position, self.sent = incoming, token, position, sent
         self.anchors, self.where, self.shard, self.ended = anchors, where, shard, ""
         self.message: Any = None
+
+    def __reduce__(self) -> NoReturn:
+        raise TupleError(ELSEWHERE)
 
     @property
     def tracked(self) -> bool:

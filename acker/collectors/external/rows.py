@@ -5,9 +5,10 @@ stamped together.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
-from acker.collectors.external.row import Row
+from acker.collectors.external.row import ELSEWHERE, Row
+from acker.errors import TupleError
 from acker.streams.staging.external.rows.one_tree import OneTreeStamps
 
 
@@ -50,6 +51,9 @@ class Rows(Sequence[Row]):
 
     def __radd__(self, others: object) -> list[Row]:
         return [*others, *self] if isinstance(others, list) else NotImplemented
+
+    def __reduce__(self) -> NoReturn:
+        raise TupleError(ELSEWHERE)
 
     def __repr__(self) -> str:
         return f"<{len(self):,} rows of {self.incoming!r}>"

@@ -1,5 +1,7 @@
 """Rows that were received together are acked and stamped together; a row is made when it is asked for."""
 
+import copy
+import pickle
 from typing import Any, cast
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from acker.collectors.external import outgoing
 from acker.collectors.external.rows import Rows
 from acker.errors import TupleError, ValidationError
+from acker.streams.staging.external import segments
 from acker.streams.staging.external.segments import MOST_TREES, Sent
 from tests.helpers.builders.collectors import Make, reported
 from tests.helpers.builders.external import source
@@ -269,3 +272,29 @@ def test_a_row_whose_stamp_was_interrupted_leaves_its_place_to_the_next(many: bo
     assert (sent.add_many(np.array([9])) if many else sent.add((9,))) == 1
     assert [sent.anchors_of(at) for at in range(2)] == [(1, 3), (9,)]
     assert sent.tuples() == 3
+
+
+def test_the_rows_of_sent_segments_that_a_sender_remembers_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segments, "MOST_RECENT_ROWS", 5)
+    first, second, third = (Sent(token, 1, 1) for token in ("a", "b", "c"))
+    for segment, rows in ((first, 2), (second, 3), (third, 2)):
+        for _ in range(rows):
+            segment.add([1])
+    recent = segments.latest({}, [first, second])
+    assert list(recent) == ["a", "b"]
+    assert list(segments.latest(recent, [third])) == ["b", "c"]
+
+
+def test_rows_cannot_leave_the_process_that_has_received_them(make: Make) -> None:
+    made = make()
+    items = made.incoming("items", subscription="split")
+    headers = source(made, 2)
+    made.flush()
+    rows = items.extract_many(headers)
+    for leave in (pickle.dumps, copy.copy, copy.deepcopy):
+        for kept in (rows, rows[0]):
+            with pytest.raises(TupleError, match="can be neither copied nor sent to another process"):
+                leave(kept)
+    items.ack(rows)
