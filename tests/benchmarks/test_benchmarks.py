@@ -78,7 +78,7 @@ NAMES = {
     },
     "external": {
         "consumer", "poll_many", "poll", "a flush that receives and sends 10,000 rows: exchanges",
-        *(f"{way}: {what}" for way in ("row by row", "in bulk")
+        *(f"{way}: {what}{unit}" for way in ("row by row", "in bulk") for unit in ("", ": processor time")
           for what in ("a header of 50 bytes", "stamps and acks")),
         *(f"segments of {rows}: {what}" for rows in (20, 100)
           for what in ("store of a row, beside vectors", HASH)),
