@@ -1,9 +1,11 @@
 """Tests for Spark Connect: where it differs, and a table of a database as a spout."""
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 
+from acker import AckerError, Topology
 from acker.ledger.steps import step_registry
 from acker.spark import Collector, bolt, job, outcomes, settling, track, watermark
 from acker.streams import Stream
@@ -89,6 +91,37 @@ def test_state_over_trees_is_seen_in_the_plan_that_is_printed(pipeline: Pipeline
     assert pipeline.rows("copies") == []
     pipeline.finish(pipeline.writing("direct", plain, "copies", stateless=True))
     assert len(pipeline.rows("copies")) == 3
+
+
+def test_rows_of_files_are_received_and_none_go_to_a_sink(pipeline: Pipeline) -> None:
+    where, seen = pipeline.directory / "items", Diary(pipeline.directory / "seen")
+    schema = "value string, _acker_stamp string"
+    where.mkdir()
+
+    @bolt(url=pipeline.url, topology="t", name="count", receives="items")
+    def count(batch: DataFrame, collector: Collector) -> None:
+        seen.note(sorted(row.value for row in batch.filter("_acker != 0").collect()))
+        collector.fail(batch.filter("value = '3'"), "three", retry=False)
+
+    with Topology(pipeline.url, "t", linger=None) as topology:
+        topology.incoming("items", subscription="count")
+        spout, items = topology.spout("src"), topology.outgoing("items", segment_rows=4)
+        values = [str(number) for number in range(10)]
+        stamps = items.stamps([spout.emit(value)[0] for value in values])
+        topology.flush()
+        pq.write_table(pa.table({"value": values, "_acker_stamp": stamps}), where / "0.parquet")
+        rows = pipeline.spark.readStream.schema(schema).parquet(str(where))
+        pipeline.run_on(rows, "count", count)
+        assert seen.read() == [values]
+        assert (topology.counters()["acked"], topology.counters()["failed"]) == (9, 1)
+        again = pipeline.spark.read.schema(schema).parquet(str(where))
+        with job(pipeline.spark, url=pipeline.url, topology="t", name="count") as collector:
+            assert collector.receive(again, "items").filter("_acker != 0").count() == 0
+        assert topology.counters()["acked"] == 9
+    numbers = pipeline.spark.range(3).selectExpr("id", "0L _acker")
+    refused = pytest.raises(AckerError, match="expected classic Spark for emit")
+    with refused, job(pipeline.spark, url=pipeline.url, topology="t", name="send") as collector:
+        collector.emit(numbers, "others", to=lambda w: w.parquet(str(pipeline.directory / "others")))
 
 
 def test_rows_of_a_table_are_tracked_and_come_again_where_they_fail(pipeline: Pipeline) -> None:
