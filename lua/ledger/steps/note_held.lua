@@ -8,7 +8,7 @@
 --       4 most     most processes
 --       5 life     of the key, in ms
 --       6 removals, 7 seen, 8 config  (store/includes/owned.lua)
--- Returns 1, or 0 for a late copy, or where the topology is gone. An error ACKER LATE if it was removed since.
+-- Returns 1; 0 for a late copy, and where the topology is gone. An error ACKER LATE if it was removed since.
 --- @include "store/includes/owned"
 local refused = removed_since(ARGV[6], ARGV[7])
 if refused then return refused end
