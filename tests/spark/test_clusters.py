@@ -142,7 +142,7 @@ def test_the_oldest_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_older_spark_with_delta_and_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One session: the tables have no build for the newest Spark."""
+    """The tables have no build for the newest Spark: both share one session."""
     lake = jars.lake()
     if lake is None and os.environ.get("CI"):
         pytest.fail(jars.NO_MAVEN.format("Delta and Iceberg"))
