@@ -5,9 +5,11 @@ Python hands them back by 64 KB. So of few rows nothing is staged before the tas
 unless its session has the settings `AT_ONCE`.
 """
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -84,6 +86,15 @@ def own_name() -> str:
     context = TaskContext.get()
     assert context is not None
     return f"<{context.partitionId()}.{context.attemptNumber()}.{context.taskAttemptId()}>"
+
+
+def executor() -> int:
+    """The process of the executor that this task's Python belongs to."""
+    assert TaskContext.get() is not None
+    pid = os.getpid()
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 def first_attempt() -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from acker.lines import Gather, Line, Out, Request
@@ -125,7 +124,7 @@ class Kill:
 
     def note(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In the tasks before the shuffle: each waits until both executors are at work."""
-        (self.directory / f"executor-{executor()}").touch()
+        (self.directory / f"executor-{attempts.executor()}").touch()
         wait_for(lambda: len(self.executors()) >= 2)
         yield from batches
 
@@ -137,7 +136,7 @@ class Kill:
         if not first:
             return
         attempts.wait_until_staged(self.url)
-        (self.directory / f"staged-{executor()}").touch()
+        (self.directory / f"staged-{attempts.executor()}").touch()
         wait_for(lambda: len(list(self.directory.glob("staged-*"))) >= 2)
         try:
             os.close(os.open(killed, os.O_CREAT | os.O_EXCL))
@@ -145,7 +144,7 @@ class Kill:
             if not self.own:
                 wait_for(lambda: False)  # for its end
             return
-        doomed = [pid for pid in self.executors() if (pid == executor()) is self.own]
+        doomed = [pid for pid in self.executors() if (pid == attempts.executor()) is self.own]
         assert doomed
         for pid in doomed:
             os.kill(pid, signal.SIGKILL)
@@ -153,15 +152,6 @@ class Kill:
     def executors(self) -> list[int]:
         """The executors that were noted."""
         return [int(path.name.removeprefix("executor-")) for path in self.directory.glob("executor-*")]
-
-
-def executor() -> int:
-    """The process of the executor that this task's Python belongs to."""
-    assert TaskContext.get() is not None
-    pid = os.getpid()
-    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return pid
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from acker import Topology
 from acker.spark import Acker, Sink
 from acker.spark.external.verdicts import TwoLists
 from tests.helpers.builders.pipeline import Pipeline
+from tests.helpers.faults import attempts
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ class Killer:
 
     def note(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In the tasks before the shuffle: notes their executor."""
-        (self.directory / f"executor-{executor()}").touch()
+        (self.directory / f"executor-{attempts.executor()}").touch()
         yield from batches
 
     def kill(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -37,19 +37,10 @@ class Killer:
         with suppress(FileExistsError):
             os.close(os.open(self.directory / "killed", os.O_CREAT | os.O_EXCL))
             noted = [int(path.name.partition("-")[2]) for path in self.directory.glob("executor-*")]
-            for pid in sorted(noted, key=lambda pid: pid == executor()):
+            for pid in sorted(noted, key=lambda pid: pid == attempts.executor()):
                 os.kill(pid, signal.SIGKILL)
             raise RuntimeError("on purpose")  # where its own executor lives, it reads the rows again
         yield from batches
-
-
-def executor() -> int:
-    """The process of the executor that this task's Python belongs to."""
-    assert TaskContext.get() is not None
-    pid = os.getpid()
-    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return pid
 
 
 def test_rows_whose_shuffled_output_is_lost_are_refused_and_persisted_from_then_on(
