@@ -45,13 +45,16 @@ def answers(spout: Spout, count: int) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
-def test_a_killed_server_has_all_that_it_wrote_to_its_file(new_server: NewServer, kind: str, policy: str) -> None:
+def test_a_killed_server_has_all_that_it_wrote_to_its_file(
+    new_server: NewServer, kind: str, policy: str
+) -> None:
     server = new_server(kind, options={"appendfsync": policy})
     ledger = opened(server.url, ackers=2, timeout=60)
     trees = [Trees(5).track(ledger) for _ in range(50)]
     for tree in trees[:25]:
         tree.complete(ledger)
-    with redis.Redis.from_url(server.url) as client:  # with everysec a slow sync of the file holds writes back
+    with redis.Redis.from_url(server.url) as client:
+        # With everysec, a slow sync of the file holds writes back.
         wait_until(lambda: client.info("persistence")["aof_buffer_length"] == 0, timeout=60)
     server.kill()
     server.start()
