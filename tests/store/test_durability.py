@@ -45,9 +45,7 @@ def answers(spout: Spout, count: int) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
-def test_a_killed_server_has_all_that_it_wrote_to_its_file(
-    new_server: NewServer, kind: str, policy: str
-) -> None:
+def test_a_killed_server_has_all_that_its_file_has(new_server: NewServer, kind: str, policy: str) -> None:
     server = new_server(kind, options={"appendfsync": policy})
     ledger = opened(server.url, ackers=2, timeout=60)
     trees = [Trees(5).track(ledger) for _ in range(50)]
