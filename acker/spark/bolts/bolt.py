@@ -119,6 +119,7 @@ class Bolt(Shipped):
                 )
                 if inputs and failed is None:
                     collector.check_given()
+                collector.look_again()
                 plan_check.check_inputs(ledger, verdict, inputs, stateless=self._options.stateless)
                 self._check_read(inputs)
             hint = "" if reads.anchored else _NO_COLUMN

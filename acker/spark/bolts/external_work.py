@@ -3,6 +3,7 @@
 from typing import Any
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, LongType
 
@@ -82,8 +83,9 @@ class ExternalWork(BatchWork):
         are sent from then on: so start it before the rows are sent.
 
         The rows are evaluated here, in the function, and once more at its end, unless all of them are of
-        files, and these did not change meanwhile. If two evaluations could give other rows (`rand`, `limit`,
-        a source that grows), they are kept by `localCheckpoint`.
+        files, and these did not change meanwhile. A batch of Kafka is persisted until the step has ended, so
+        that it is fetched once. If two evaluations could give other rows (`rand`, `limit`, a source that
+        grows), they are kept by `localCheckpoint`.
 
         Args:
             rows: The rows, as they were read, with the column `_acker_stamp`: a text, or an array of texts
@@ -116,6 +118,9 @@ class ExternalWork(BatchWork):
         with self._of_batch():
             if fixed:
                 rows = rows.localCheckpoint(eager=True)
+            elif at is not None and given_rows.are_fetched(rows, at):
+                rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+                self._cached.append(rows)
             received = receiving.receive(
                 self._ledger,
                 rows,
@@ -250,6 +255,12 @@ class ExternalWork(BatchWork):
                     "trees of their stamps alone, and the batch's would be acked before it is processed, so "
                     "nothing was committed: read the external rows by a query, or a frame, of their own"
                 )
+
+    def look_again(self) -> None:
+        """Looks at received rows once more, before executors free them. The function has returned."""
+        with self._of_batch():
+            for received in self.received:
+                received.worked()
 
     def receipt(self, failed: str | None = None) -> tuple[Commit, AtHand]:
         """Returns a commit of the rows that are acked, and what is at hand for it.

@@ -101,6 +101,7 @@ def job(
             AT_WORK.reset(outer)
         if failed is not None:
             collector.evaluate_tracked()
+        collector.look_again()
         tracked = batch_roots.registered(ledger, at)
     work, at_hand = committing.commit_of(ledger, collector, at, tracked, failed)
     work = replace(work, by=by)

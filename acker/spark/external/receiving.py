@@ -119,6 +119,7 @@ class Received:
     files: Files | None = None
     learned: Learned = field(default_factory=Learned)
     fails: dict[Place, _Fails] = field(default_factory=dict)
+    _worked: dict[Place, bytes] | None = None
 
     @property
     def tracked(self) -> bool:
@@ -168,13 +169,15 @@ class Received:
         return Looker(config.ackers, config.name, self.stream, self.external)
 
     def worked(self) -> dict[Place, bytes]:
-        """The positions to be acked, which both looks had. Called when the function has returned."""
-        both = self.look.rows
-        unchanged = self.files is not None and are_unchanged(self.rows.sparkSession, self.files)
-        if not self.fixed and not unchanged:
-            now = read_stamps(self.rows, self._looker()).rows
-            both = {place: _and(before, now[place]) for place, before in both.items() if place in now}
-        return {place: positions for place, positions in both.items() if place not in self.over}
+        """The positions to be acked, which both looks had. First called when the function has returned."""
+        if self._worked is None:
+            both = self.look.rows
+            unchanged = self.files is not None and are_unchanged(self.rows.sparkSession, self.files)
+            if not self.fixed and not unchanged:
+                now = read_stamps(self.rows, self._looker()).rows
+                both = {place: _and(before, now[place]) for place, before in both.items() if place in now}
+            self._worked = {place: positions for place, positions in both.items() if place not in self.over}
+        return self._worked
 
 
 def given(received: Sequence[Received]) -> Given:

@@ -138,6 +138,16 @@ def listed_files(rows: DataFrame, batch: MicroBatch | None) -> Files | None:
     return files if all(written % 1000 for _, _, written in files) else None
 
 
+def are_fetched(rows: DataFrame, batch: MicroBatch) -> bool:
+    """True if each evaluation of a batch fetches its rows from Kafka once more, as far as Spark tells."""
+    try:
+        query = _query(rows, batch)
+        leaves = [] if query is None else _leaves(_nodes(query[1].optimizedPlan()))
+        return any(_kind(leaf) == _OF_BATCH[1] and _kind(leaf.scan()) == "KafkaScan" for leaf in leaves)
+    except (AttributeError, Py4JError, TypeError):
+        return False
+
+
 def are_unchanged(spark: SparkSession, files: Files) -> bool:
     """True if files are as they were listed: what was read of them in between, each evaluation has read."""
     settings: Any = spark.sparkContext._jsc
