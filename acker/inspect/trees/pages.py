@@ -103,8 +103,8 @@ def trees(
     in the page, 1 to 1,000. cursor: the cursor of the previous page.
 
     A page reads at most 4,096 slabs, so it may have fewer trees, or none, and still a cursor. A tree that
-    stays in flight and is not reset comes once, whatever happens to others. Raises ValidationError, also for
-    a spout that the topology does not have.
+    stays in flight comes once, whatever happens to others; but one that is reset after 800 more slabs were
+    listed comes again. Raises ValidationError, also for a spout that the topology does not have.
     """
     wanted = _choice(bucket, BUCKETS, "bucket")
     place = _choice(state, _IN_FLIGHT, "state")
@@ -182,9 +182,9 @@ def _read(core: Core, position: Position, search: _Filter, most: int) -> Operati
     ]
     position.slabs, position.first = position.slabs[done:], first
     clock = Clock.from_reply(shard, clock)
-    return trees_of(
-        core, shard, clock, slabs, [entry for entry in slabs_read if search.takes(clock, entry[1])]
-    )
+    taken = [entry for entry in slabs_read if search.takes(clock, entry[1])]
+    position.note(slabs[entry[0] - 1] for entry in taken)
+    return trees_of(core, shard, clock, slabs, taken)
 
 
 def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operation[int]:
@@ -221,7 +221,7 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
     position.slabs = [
         slab
         for slab, header in pairs(named).items()
-        if len(slab) == ids.SLAB_BYTES and search.takes(clock, header)
+        if len(slab) == ids.SLAB_BYTES and search.takes(clock, header) and not position.has_listed(slab)
     ]
     if generation < 0 or generation > latest:
         _next_shard(position)

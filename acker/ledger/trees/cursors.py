@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -20,13 +21,16 @@ from acker.ledger import ids
 from acker.store.records import Codec
 
 _T = TypeVar("_T")
-_VERSION = 2
+_VERSION = 3
 _MOST_SLABS = 4096
-_HEAD = struct.Struct("<B4sHqQHBH")
+_HEAD = struct.Struct("<B4sHqQHBHH")
 _SHARD = struct.Struct("<qB")
 _MOST_ROTATIONS = 2**53
 TURNS = 4
 """Passes of a read by age through all shards: one for slabs set aside, and one for each bucket."""
+MOST_LISTED = 800
+"""Slabs that a read remembers to have listed, the last ones: a request line of 8 KiB has room for so many."""
+_MARK_BYTES = 5
 _CHECK = struct.Struct("<I")
 
 
@@ -38,6 +42,8 @@ class Position:
     cursor. slabs: named and unread slabs of one shard; first: the first index in the first of them.
     clocks: for a read by age, which goes through all shards several times: the rotations of each shard at its
     begin (-1: none yet), and the number of undrained ones (255 at most); turn: the number of the pass.
+    listed: marks of the slabs whose trees were listed, the last `MOST_LISTED` ones: a reset moves a slab
+    into a bucket that is still to be read.
     """
 
     shard: int = 0
@@ -47,6 +53,23 @@ class Position:
     slabs: list[bytes] = field(default_factory=list)
     turn: int = 0
     clocks: list[tuple[int, int]] = field(default_factory=list)
+    listed: dict[bytes, None] = field(default_factory=dict)
+
+    def note(self, slabs: Iterable[bytes]) -> None:
+        """Remembers that trees of slabs were listed."""
+        for mark in map(_mark, slabs):
+            self.listed.pop(mark, None)
+            self.listed[mark] = None
+        for mark in list(self.listed)[:-MOST_LISTED]:
+            del self.listed[mark]
+
+    def has_listed(self, slab: bytes) -> bool:
+        """True if it remembers that trees of a slab were listed. Two slabs in 2**40 have the same mark."""
+        return _mark(slab) in self.listed
+
+
+def _mark(slab: bytes) -> bytes:
+    return hashlib.sha256(slab).digest()[:_MARK_BYTES]
 
 
 def as_text(packed: bytes) -> str:
@@ -92,8 +115,9 @@ def encode(position: Position, query: tuple[object, ...]) -> str:
         position.first,
         position.turn,
         len(position.slabs),
+        len(position.listed),
     )
-    packed += b"".join(position.slabs)
+    packed += b"".join([*position.slabs, *position.listed])
     if position.clocks:  # shards rotate together, so this is mostly short
         packed += zlib.compress(b"".join(_SHARD.pack(*clock) for clock in position.clocks))
     return as_text(packed + _CHECK.pack(zlib.crc32(packed)))
@@ -106,10 +130,14 @@ def decode(text: object, query: tuple[object, ...], ackers: int) -> Position:
         body, check = packed[: -_CHECK.size], packed[-_CHECK.size :]
         if _CHECK.unpack(check)[0] != zlib.crc32(body):
             raise malformed()
-        version, asked, shard, generation, scan, first, turn, count = _HEAD.unpack_from(body)
+        version, asked, shard, generation, scan, first, turn, count, marks = _HEAD.unpack_from(body)
     except struct.error as error:
         raise malformed() from error
     names, rest = body[_HEAD.size : _HEAD.size + 8 * count], body[_HEAD.size + 8 * count :]
+    packed_marks, rest = rest[: _MARK_BYTES * marks], rest[_MARK_BYTES * marks :]
+    listed = [packed_marks[at : at + _MARK_BYTES] for at in range(0, len(packed_marks), _MARK_BYTES)]
+    if marks > MOST_LISTED or len(packed_marks) != _MARK_BYTES * marks:
+        raise malformed()
     if version != _VERSION or asked != _query(query) or shard > ackers or generation < -1:
         raise malformed()
     slabs = [names[at : at + 8] for at in range(0, len(names), 8)]
@@ -118,7 +146,7 @@ def decode(text: object, query: tuple[object, ...], ackers: int) -> Position:
     clocks = _clocks(rest, ackers) if rest else []
     if clocks is None or turn > (TURNS - 1 if clocks else 0):
         raise malformed()
-    return Position(shard, generation, scan, first, slabs, turn, clocks)
+    return Position(shard, generation, scan, first, slabs, turn, clocks, dict.fromkeys(listed))
 
 
 def _clocks(packed: bytes, ackers: int) -> list[tuple[int, int]] | None:

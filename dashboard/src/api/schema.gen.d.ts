@@ -1069,8 +1069,8 @@ export interface paths {
          * @description Trees in flight, the next ones to expire first; or trees of a message id.
          *
          *     A page reads a bounded piece of the ledger, so it may hold fewer trees than its limit, or none, and a
-         *     cursor all the same: go on until there is none. Ticks list no tree twice. A reset of a timeout puts
-         *     trees back into the nursery, which is listed last: so a tree that is reset meanwhile may come again.
+         *     cursor all the same: go on until there is none. Each tree comes once, also where a tick or a reset moves
+         *     it meanwhile; but a tree that is reset after 800 more slabs were listed comes again.
          */
         get: operations["list_trees"];
         put?: never;
