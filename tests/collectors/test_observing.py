@@ -54,7 +54,7 @@ def test_a_spout_of_a_guarded_topology_observes_for_itself(url: str) -> None:
         bolt.ack(observed.emit("order-1")[0])
         until(counted(topology, tracked=2, acked=2))
         topology.tick(force=True)
-        assert [outcome.message_id for outcome in guarded.outcomes(timeout=5.0)] == [b"payment-1"]
+        assert [outcome.message_id for outcome in guarded.outcomes(timeout=60.0)] == [b"payment-1"]
 
 
 def test_nothing_waits_or_fails_where_there_is_no_store(caplog: pytest.LogCaptureFixture) -> None:
@@ -71,7 +71,7 @@ def test_nothing_waits_or_fails_where_there_is_no_store(caplog: pytest.LogCaptur
         until(lambda: caplog.records)
         topology.flush()
     assert topology.dropped == 200
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 25.0, "one wait for each call takes a minute"
     said = [record.getMessage() for record in caplog.records]
     assert len([line for line in said if "wait: " in line]) == 1, said
     with pytest.raises(AckerError, match="is closed"):

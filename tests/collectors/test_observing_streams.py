@@ -67,13 +67,13 @@ def test_nothing_waits_or_fails_where_there_is_no_store(
     with caplog.at_level(logging.WARNING, "acker"):
         step = observing(NOWHERE, timeout=0.3)
         items, words = step.incoming("items", subscription="count"), step.outgoing("words")
-        for number in range(50):
+        for number in range(100):
             row = items.extract([("acker-stamp", b"a1-x"), ("n", b"%d" % number)])
             assert not row.tracked
             assert words.inject([("n", b"1")], row) == [("n", b"1")]
             items.ack(row)
             step.flush()
-    assert time.monotonic() - begun < 10.0
+    assert time.monotonic() - begun < 25.0, "one wait for each row takes half a minute"
     assert "<ObservingIncoming" in caplog.text or "ObservingIncoming('items'" in caplog.text
 
 

@@ -70,7 +70,7 @@ def test_a_row_whose_extract_has_raised_comes_again(
     """again: by a new consumer, or by the same one under a strategy of its group."""
     strategy = "range" if again == "new" else again
     worked = list[int]()
-    with Topology(away.url, "t", timeout=1.0, linger=None) as topology:
+    with Topology(away.url, "t", timeout=3.0, linger=None) as topology:
         topic, items = fill(real_broker, topology), topology.incoming("items", subscription="count")
         with closing(consumer_of(real_broker, group, strategy)) as consumer:
             rows = numbers(items, consumer, topic)

@@ -314,7 +314,7 @@ async def test_the_asyncio_twin_follows_the_replica_too(cluster: Cluster) -> Non
 
 def test_a_master_that_hangs_is_an_error_in_bounded_time_and_the_others_work(still: Cluster) -> None:
     ledger = opened(still.url, ackers=12, timeout=60)
-    hasty = Ledger(Store(still.url, timeout=1.0), ledger.core)
+    hasty = Ledger(Store(still.url, timeout=3.0), ledger.core)
     trees = [trees_in(ledger, shard).track(hasty) for shard in range(12)]
     submission = ledger.core.update(
         np.concatenate([one.anchors for one in trees]), np.concatenate([one.values for one in trees])
@@ -325,7 +325,7 @@ def test_a_master_that_hangs_is_an_error_in_bounded_time_and_the_others_work(sti
         started = time.monotonic()
         with pytest.raises(StoreUnavailable, match="did not answer"):
             hasty.send(submission)
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 40
         places = [ledger.core.shards[shard].counters for shard in others]
         # The others were asked side by side with it.
         assert set(hasty.store.send([command("HGET", place, "acked") for place in places])) == {b"2"}

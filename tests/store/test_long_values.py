@@ -41,7 +41,7 @@ def strict(request: pytest.FixtureRequest, new_server: NewServer) -> str:
 
 
 def test_a_long_value_is_an_error_that_names_size_and_limit(strict: str) -> None:
-    store, began = Store(strict, timeout=60.0), time.monotonic()
+    store, began = Store(strict, timeout=120.0), time.monotonic()
     limit = 0 if "quiet" in strict else MIB
     for size in (MIB + 1, 40 * MIB):
         long = command("SET", b"k", bytes(size))
@@ -53,12 +53,12 @@ def test_a_long_value_is_an_error_that_names_size_and_limit(strict: str) -> None
         assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
 
         async def send(long: Any = long) -> None:
-            async with AsyncStore(strict, timeout=60.0) as own:
+            async with AsyncStore(strict, timeout=120.0) as own:
                 await own.send([long])
 
         with pytest.raises(ValueTooLong):
             asyncio.run(send())
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100, "no call waited until its time was over"
     assert store.send([command("SET", b"k", bytes(MIB)), command("STRLEN", b"k")])[1] == MIB
 
 

@@ -67,17 +67,22 @@ def at(stepped: Stepped) -> Stepped:
 
 
 class Stream:
-    """Trees that are tracked one after the other, and when each one was, and was reported as expired."""
+    """Trees that are tracked one after the other, and when each one was, and was reported as expired.
+
+    slowest: seconds that the machine took at most for one of them, or to look, when it had other work.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.reader = OutcomeReader(ledger.core, "s")
         self.tracked: dict[bytes, float] = {}
         self.took: list[float] = []
+        self.slowest, self._looked = 0.0, time.monotonic()
 
     def go_on(self, seconds: float) -> None:
         """Tracks trees for so long."""
-        until = time.monotonic() + seconds
+        self._looked = time.monotonic()
+        until = self._looked + seconds
         while time.monotonic() < until:
             trees = Trees(1)
             self.tracked[ids.slab_of(int(trees.anchors[0]))] = time.monotonic()
@@ -89,6 +94,8 @@ class Stream:
         for entry in self.ledger.outcomes(self.reader):
             assert entry.status == "expired"
             self.took += [time.monotonic() - self.tracked[part.slab] for part in entry.slabs]
+        looked, self._looked = self._looked, time.monotonic()
+        self.slowest = max(self.slowest, self._looked - looked)
         return len(self.took) == len(self.tracked)
 
 
@@ -103,9 +110,9 @@ def test_trees_expire_in_their_time_whatever_the_clock_of_the_server_does(at: St
             at.step(step)
             stack.enter_context(running(Ticker(Store(at.server.url))))
             stream.go_on(0.8)
-        wait_until(stream.take, timeout=20)
+        wait_until(stream.take)
     assert min(stream.took) >= TIMEOUT
-    assert max(stream.took) <= 1.5 * TIMEOUT + TICK_LAG
+    assert max(stream.took) <= 1.5 * TIMEOUT + TICK_LAG + 3 * stream.slowest, "three ticks, each late by that"
 
 
 def test_who_looks_once_takes_the_clock_of_the_server_for_one_rotation_a_step(at: Stepped) -> None:
@@ -172,4 +179,4 @@ def test_rows_that_were_kept_while_the_clock_was_ahead_are_looked_after_in_their
     with redis.Redis.from_url(at.server.url) as raw:
         for shard in ledger.core.shards:
             raw.delete(shard.slabs, shard.message_ids, *(shard.bucket(number) for number in range(3)))
-    wait_until(lambda: settler.recover(ledger) == 5, timeout=20, interval=0.1)
+    wait_until(lambda: settler.recover(ledger) == 5, interval=0.1)
