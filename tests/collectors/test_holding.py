@@ -181,7 +181,7 @@ def test_many_processes_and_times_have_few_texts(make: Make, monkeypatch: pytest
     core = topology.ledger.core
     for number, one in enumerate(tuples):
         process = held.Process("far", "count.py", number + 1, ("count",), 0)
-        edges = np.array([(one.anchors[0], 7, 60_000 * number, 0)], held.Edges)
+        edges = np.array([(one.anchors[0], one.edges[one.anchors[0]], 60_000 * number, 0)], held.Edges)
         topology.ledger.run(held.note(core, f"far {number}", 1, process, edges))
     found = expire(topology, *(one.anchors[0] for one in tuples))
     assert {cause.step for cause in found} == {"count"}

@@ -79,11 +79,12 @@ def explain(core: Core) -> Operation[Reasons]:
 def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Reasons]:
     end = time.monotonic() + SECONDS
     streams = yield from search.streams(core)
-    held = yield from in_python.find(core, wanted)
+    reported = yield from in_python.find(core, wanted)
     at_work = yield from step_registry.steps(core)
     if not streams.named and not (yield from under_way.all_of(core)):
         bolts = any(step.kind != "spout" for step in at_work)
-        unsaid = in_python.UNSAID + held.unnamed if bolts or held.unnamed else ""
+        unsaid = in_python.UNSAID + reported.unnamed if bolts or reported.unnamed else ""
+        held = yield from reported.holds(core, {}, end)
         seen = yield from _seen(core, wanted, end)
         return _coded(held.parts, held.texts, wanted, unsaid, seen, {}, held.steps)
     gated = Gated(core)
@@ -91,17 +92,18 @@ def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[
     before = gated.slabs()
     none = frozenset[bytes]()
     sought = {shard: wanted.get(shard, none) | before.get(shard, none) for shard in {*wanted, *before}}
-    look = PlaceSearch(core, sought, end)
+    look = PlaceSearch(core, sought, end, beside=dict.fromkeys(reported.trees, 0))
     whole = yield from look.at_all(streams, at_work, gated.locations())
     there = [location for _, location in look.places.values()]
     places = yield from place.shown(core, 0, there, streams, at_work, rows=False)
     texts = [where.text(timed=False) for where in places]
     steps = {text: _had_by(where, at_work) for text, where in zip(texts, places, strict=True)}
-    otherwise = IN_NO_STREAM + held.unnamed if whole and streams.named else ""
+    otherwise = IN_NO_STREAM + reported.unnamed if whole and streams.named else ""
     lately = yield from drops.since(core, streams.named, 3 * core.config.message_timeout)
     if otherwise and lately is not None:
-        otherwise = f"{IN_NO_STREAM}: {lately.text()}{held.unnamed}"
+        otherwise = f"{IN_NO_STREAM}: {lately.text()}{reported.unnamed}"
     parts, others = _in_sections(gated.before, look.parts, texts, otherwise)
+    held = yield from reported.holds(core, look.beside, end)
     parts += [(slab, indexes, len(texts) + number) for slab, indexes, number in held.parts]
     texts, steps = [*texts, *held.texts], steps | held.steps
     return _coded(parts, texts, wanted, otherwise, (yield from _seen(core, wanted, end)), others, steps)
@@ -122,7 +124,8 @@ class PlaceSearch:
     """A search for the places of trees, with its results so far.
 
     places: the numbers of the places, and their content. parts: trees of a slab in a place. seen: the ids of
-    segments that were read before they were published, with their slots.
+    segments that were read before they were published, with their slots. beside: the XOR of the tuples found,
+    of some trees.
     """
 
     core: Core
@@ -132,6 +135,7 @@ class PlaceSearch:
     parts: list[Part] = field(default_factory=list)
     seen: set[tuple[str, int]] = field(default_factory=set)
     trees: int = 0
+    beside: dict[in_python.Place, int] = field(default_factory=dict)
 
     def at_all(
         self, streams: search.Streams, at_work: Sequence[Step], gathering: Iterable[Operation[list[Location]]]
@@ -196,6 +200,10 @@ class PlaceSearch:
         )
         self.parts.append((found_rows.slab, found_rows.indexes.astype(np.uint16), number))
         self.trees += len(found_rows.indexes)
+        if self.beside:
+            for index, word in zip(found_rows.indexes.tolist(), found_rows.words.tolist(), strict=True):
+                if (found_rows.slab, index) in self.beside:
+                    self.beside[found_rows.slab, index] ^= word
 
 
 def _set_aside(core: Core, looks: dict[int, Looked]) -> Operation[dict[int, frozenset[bytes]]]:
