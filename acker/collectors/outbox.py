@@ -364,17 +364,20 @@ class Outbox:
                 left = {key: None for key in self._confirms if key not in done}
                 self._confirms, self._weight = left, self._weight - len(done)
 
+    def _wait_to_send(self) -> bool:
+        """Waits until the thread has to send, or to end: then it returns True."""
+        with self.lock:
+            while not self._ending and not self._alarm.rings:
+                self._alarm.wait()
+            self._alarm.due = None if self.linger is None else self._alarm.due
+            return self._ending
+
     def _run(self) -> None:
         away = False
         while True:
             ending = False
             try:
-                with self.lock:
-                    while not self._ending and not self._alarm.rings:
-                        self._alarm.wait()
-                    ending = self._ending
-                    if self.linger is None:
-                        self._alarm.due = None
+                ending = self._wait_to_send()
                 self._flush(new=self.linger is not None)
                 self.holding.report(ending=ending)
                 away = False

@@ -186,12 +186,7 @@ class ObservingOutbox(Outbox):
         ending = False
         while not ending:
             try:
-                with self.lock:
-                    while not self._ending and not self._alarm.rings:
-                        self._alarm.wait()
-                    ending = self._ending
-                    if self.linger is None:
-                        self._alarm.due = None
+                ending = self._wait_to_send()
                 if self._flushed or self._parts or self.linger is not None:
                     self._flush(new=self.linger is not None)
                 self.holding.report(ending=ending)

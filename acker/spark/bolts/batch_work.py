@@ -81,6 +81,10 @@ class BatchWork:
         self._used_once = False
         self._cached: list[DataFrame] = []
         self._resets = Resets(self._ledger, self.name, number)
+        self._begin(options, batch, job=job)
+
+    def _begin(self, options: Options, batch: MicroBatch, *, job: bool) -> None:
+        """Sets what a subclass has beside."""
 
     def release(self) -> None:
         """Frees the rows that the executors keep for the batch, and refuses later calls."""

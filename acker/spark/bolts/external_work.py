@@ -4,11 +4,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, LongType
 
 from acker.errors import AckerError, ValidationError
-from acker.ledger.client import Ledger
 from acker.ledger.settings.config import check_name
 from acker.ledger.slabs.causes import texts
 from acker.spark.bolts.batch_work import BatchWork, with_anchors
@@ -42,31 +41,16 @@ _MOST_FAILS = 100_000
 class ExternalWork(BatchWork):
     """The received and sent external rows of a batch; `Collector` has its public calls.
 
-    Args:
-        spark: The session of the batch.
-        options: The options of the step.
-        batch: The batch, or the job.
-        key: The key of a job.
-        job: True for a job.
-        ledger: The ledger of the topology, if the caller has opened it.
-
     Attributes:
+        sends: The rows that the batch sends.
+        received: What each call of `receive` has received.
+        given: The rows that each of them was given.
         transactions: The named writes of the batch to tables.
     """
 
     _noted = True
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        options: Options,
-        batch: MicroBatch,
-        key: str = "",
-        *,
-        job: bool = False,
-        ledger: Ledger | None = None,
-    ) -> None:
-        super().__init__(spark, options, batch, key, job=job, ledger=ledger)
+    def _begin(self, options: Options, batch: MicroBatch, *, job: bool) -> None:
         self.sends = Sends(self._ledger, batch)
         self.received: list[Received] = []
         self.given: list[DataFrame] = []
