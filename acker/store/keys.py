@@ -381,13 +381,13 @@ class Shard:
         """Hash: trees that a commit fails in this shard, and causes (acker/streams/staging/staging.py)."""
         return self._prefix + b"failing:" + staged_id.encode()
 
-    def effects(self, horizon: int, generation: int, partition: int) -> bytes:
-        """Set: digests of effects (acker/streams/staging/effects.py)."""
-        return self._prefix + b"once:%d:%d:%d" % (horizon, generation, partition)
+    def effects(self, horizon: int, generation: int, partition: int | str) -> bytes:
+        """Set: digests of effects (acker/streams/staging/effects.py). String `count`: the number of all."""
+        return self._prefix + b"once:%d:%d:" % (horizon, generation) + str(partition).encode()
 
-    def effect_count(self, horizon: int, generation: int) -> bytes:
-        """String: the number of digests in all partitions of a generation."""
-        return self._prefix + b"once:%d:%d:count" % (horizon, generation)
+    def latest_effects(self, horizon: int, writer: str) -> bytes:
+        """Hash: the digests that the last commit of a writer has recorded, and the commit's number."""
+        return self._prefix + b"latest_once:%d:" % horizon + writer.encode()
 
     def outcomes(self, spout: str) -> bytes:
         """Stream: the unconfirmed outcomes of a spout."""

@@ -359,14 +359,14 @@ class Collector(NewestRows):
         check_name(sink, "sink")
         check_number(horizon, "horizon", 60.0, 30 * 86400.0, float)
         check_number(limit, "limit", 1, 10**10, int)
-        ms = int(horizon) * 1000
+        ms, but = int(horizon) * 1000, None if self.committed else (self._batch.query, self._batch.number)
         rows = with_anchors(rows, "once")
         if keep is not None:
             once.check_keep(rows, keep)
         once.check_new(rows)
         self._used_once = True
         looked_up = once.looked_up(
-            self._ledger, rows, key, step=f"{self.name}/{sink}", horizon=ms, limit=limit, keep=keep
+            self._ledger, rows, key, step=f"{self.name}/{sink}", horizon=ms, limit=limit, keep=keep, but=but
         )
         return self._kept(looked_up, effects_horizon=ms)
 

@@ -43,8 +43,11 @@ _AS_JSON = {"timeZone": "UTC", "timestampFormat": f"{_MICROS}XXX", "timestampNTZ
 class _LookUp(Shipped):
     """Passes rows on whose digest is not recorded, or marks them; for `DataFrame.mapInArrow`."""
 
-    def __init__(self, ledger: Ledger, horizon: int, schema: pa.Schema, keep: bool) -> None:
+    def __init__(
+        self, ledger: Ledger, horizon: int, schema: pa.Schema, keep: bool, but: effects.By | None
+    ) -> None:
         self.ledger = ledger
+        self.but = but
         self.horizon = horizon
         self.schema = schema
         self.keep = keep
@@ -55,7 +58,8 @@ class _LookUp(Shipped):
         for batch in batches:
             digests = batch.column(batch.schema.get_field_index(EFFECT)).to_pylist()
             asked = [digest for digest in digests if digest is not None]
-            known, _ = self.ledger.run(effects.find_recorded(self.ledger.core, self.horizon, asked))
+            looking = effects.find_recorded(self.ledger.core, self.horizon, asked, self.but)
+            known, _ = self.ledger.run(looking)
             new = [digest not in known for digest in digests]
             if self.keep:
                 digests = [value if is_new else b"" for value, is_new in zip(digests, new, strict=True)]
@@ -149,11 +153,13 @@ def looked_up(
     horizon: int,
     limit: int,
     keep: str | None = None,
+    but: effects.By | None = None,
 ) -> DataFrame:
     """Returns a row for each new key, anchored to the trees of all its rows; failing rows have a reason.
 
     keep: a row for each key, new or not; the column of that name marks new ones. horizon: ms. limit: effects
-    that the topology remembers. Raises EffectsFull.
+    that the topology remembers. but: the commit of the batch, if it is not stored (`effects.find_recorded`).
+    Raises EffectsFull.
     """
     share = max(1, limit // max(1, ledger.config.ackers))
     _, fullest = ledger.run(effects.find_recorded(ledger.core, horizon, []))
@@ -178,7 +184,7 @@ def looked_up(
     if keep is not None:
         fields = [*fields[:-1], StructField(keep, BooleanType()), StructField(EFFECT, KEPT)]
     schema = StructType([*fields, StructField(FAILED, StringType()), StructField(RUN, LongType())])
-    look_up = _LookUp(ledger, horizon, arrow_schema(schema), keep is not None)
+    look_up = _LookUp(ledger, horizon, arrow_schema(schema), keep is not None, but)
     return map_in_arrow(grouped, look_up, schema)
 
 

@@ -182,13 +182,13 @@ class Plan:
     def record_effects(self) -> Operation[None]:
         """Records the effects that tasks staged, except those whose rows failed after that."""
         run, core, work, digests = self.run, self.core, self.work, self.known.digests
-        released: set[bytes] = set()
+        by, released = (run.writer, run.number), set[bytes]()
         for staged_id in work.released():
             released.update(
                 digests[staged_id] if staged_id in digests else (yield from effects.read(core, staged_id))
             )
         for staged_id, horizon in work.effects():
-            again = effects.record(core, horizon, staged_id, released)
+            again = effects.record(core, horizon, staged_id, by, released)
             if staged_id not in digests:
                 yield from run.follow(again)
                 continue
@@ -197,8 +197,8 @@ class Plan:
                 if any(int(reply) < 0 for reply in replies):
                     yield from again
 
-            wanted = [digest for digest in digests[staged_id] if digest not in released]
-            yield from run.do(effects.requests(core, horizon, wanted, self.known.times), check, stops=True)
+            new = [digest for digest in digests[staged_id] if digest not in released]
+            yield from run.do(effects.requests(core, horizon, new, self.known.times, by), check, stops=True)
         yield from self._drop([keys.effects(core.config.name, staged_id) for staged_id, _ in work.effects()])
         # Released segments are dropped last: until then a commit that was cut can be finished.
         yield from self._drop([keys.effects(core.config.name, staged_id) for staged_id in work.released()])

@@ -4,6 +4,10 @@ An effect is named by a digest: 16 bytes of the step's name and the row's key. T
 commit, and the commit records them. So a batch sees the records of earlier batches, and never its own,
 however often it is run.
 
+In a cluster, the node that has the record of a commit may lose it while shards have the commit's effects. The
+batch runs again then, and must get the same rows. So a shard notes which digests the last commit of a writer
+has recorded, and a batch whose commit is not stored does not see its own.
+
 They are kept in sets, three generations of half a horizon each: a digest is remembered for 1.0 to 1.5
 horizons. (The time buckets of Storm's RotatingMap; here a generation ends by its time to live.)
 
@@ -11,6 +15,7 @@ Terms: staged rows are stored, but nobody sees them before a commit.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -33,6 +38,9 @@ PARTITIONS = 256
 _GENERATIONS = 3
 _CALL_DIGESTS = 1_000
 _ATTEMPTS = 5
+
+By: TypeAlias = tuple[str, int]
+"""The writer and the number of a commit."""
 
 
 def split(
@@ -72,11 +80,16 @@ def parse(packed: bytes | None) -> list[bytes]:
     return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
 
 
-def find_recorded(core: Core, horizon: int, digests: Sequence[bytes]) -> Operation[tuple[set[bytes], int]]:
-    """The digests that are recorded under a horizon (ms), and about how many the fullest shard holds."""
+def find_recorded(
+    core: Core, horizon: int, digests: Sequence[bytes], but: By | None = None
+) -> Operation[tuple[set[bytes], int]]:
+    """The digests that are recorded under a horizon (ms), and about how many the fullest shard holds.
+
+    but: the commit of the batch that asks, if it is not stored: what it has recorded counts as new.
+    """
     shards = _shards(core)
     counts = yield [
-        command("GET", shard.effect_count(horizon, generation))
+        command("GET", shard.effects(horizon, generation, "count"))
         for shard in shards
         for generation in range(_GENERATIONS)
     ]
@@ -91,11 +104,31 @@ def find_recorded(core: Core, horizon: int, digests: Sequence[bytes]) -> Operati
     replies = yield [request for request, _ in questions]
     for (_, members), reply in zip(questions, replies, strict=True):
         recorded.update(member for member, is_there in zip(members, reply, strict=True) if is_there)
+    if but is not None and recorded:
+        recorded -= yield from _recorded_by(core, horizon, recorded, *but)
     return recorded, max(sum(counted[at : at + _GENERATIONS]) for at in range(0, len(counted), _GENERATIONS))
 
 
-def record(core: Core, horizon: int, staged_id: str, released: Collection[bytes] = ()) -> Operation[None]:
-    """Records the digests of an id for a horizon (ms), except `released` ones.
+def _recorded_by(
+    core: Core, horizon: int, digests: Iterable[bytes], writer: str, number: int
+) -> Operation[set[bytes]]:
+    """The digests that a commit has recorded, if it is its writer's last one with effects."""
+    places = list(_places(core, digests))
+    replies = yield [
+        command("HMGET", shard.latest_effects(horizon, writer), "number", *members)
+        for shard, _, members in places
+    ]
+    recorded: set[bytes] = set()
+    for (_, _, members), (of, *held) in zip(places, replies, strict=True):
+        if of == b"%d" % number:
+            recorded.update(member for member, one in zip(members, held, strict=True) if one is not None)
+    return recorded
+
+
+def record(
+    core: Core, horizon: int, staged_id: str, by: By, released: Collection[bytes] = ()
+) -> Operation[None]:
+    """Records the digests of an id for a horizon (ms), except `released` ones. by: the commit.
 
     The same call again changes nothing.
 
@@ -105,7 +138,7 @@ def record(core: Core, horizon: int, staged_id: str, released: Collection[bytes]
     for _ in range(_ATTEMPTS):
         times = yield asking_times(core)
         had = yield from read(core, staged_id)
-        replies = yield requests(core, horizon, set(had).difference(released), times)
+        replies = yield requests(core, horizon, set(had).difference(released), times, by)
         if not any(int(reply) < 0 for reply in replies):
             return
     raise StoreError(f"a generation of effects ended {_ATTEMPTS} times before a call came")
@@ -116,21 +149,29 @@ def asking_times(core: Core) -> list[Request]:
     return [Request(shard.clock, ["TIME"]) for shard in _shards(core)]
 
 
-def requests(core: Core, horizon: int, digests: Iterable[bytes], times: Sequence[Reply]) -> list[Request]:
+def requests(
+    core: Core, horizon: int, digests: Iterable[bytes], times: Sequence[Reply], by: By
+) -> list[Request]:
     """Requests that record digests; the reply is -1 if their generation is over by then."""
     generations = {
         shard.number: milliseconds(time) // (horizon // 2)
         for shard, time in zip(_shards(core), times, strict=True)
     }
-    return [_recording(horizon, generations[place[0].number], *place) for place in _places(core, digests)]
+    return [_recording(horizon, generations[place[0].number], by, *place) for place in _places(core, digests)]
 
 
 def _recording(
-    horizon: int, generation: int, shard: keys.Shard, partition: int, digests: list[bytes]
+    horizon: int, generation: int, by: By, shard: keys.Shard, partition: int, digests: list[bytes]
 ) -> Request:
-    count = shard.effect_count(horizon, generation % _GENERATIONS)
-    own = shard.effects(horizon, generation % _GENERATIONS, partition)
-    return scripts.record_effects(count, own, horizon // 2, generation, digests)
+    (writer, number), turn = by, generation % _GENERATIONS
+    return scripts.record_effects(
+        shard.effects(horizon, turn, "count"),
+        shard.effects(horizon, turn, partition),
+        shard.latest_effects(horizon, writer),
+        (horizon // 2, generation),
+        number,
+        digests,
+    )
 
 
 def _shards(core: Core) -> list[keys.Shard]:

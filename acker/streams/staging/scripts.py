@@ -91,10 +91,13 @@ def note_applied(config: TopologyConfig, applied: bytes, name: str, ttl: int) ->
 
 
 def record_effects(
-    count: bytes, effects: bytes, period: int, generation: int, digests: Sequence[bytes]
+    count: bytes, effects: bytes, latest: bytes, turn: tuple[int, int], number: int, digests: Sequence[bytes]
 ) -> Request:
-    """Records effects in a generation of so many ms. count, effects: keys of that."""
-    return script("record_effects", [count, effects], [period, generation, *digests])
+    """Records effects. count, effects, latest: keys of a generation, and of the commit's writer.
+
+    turn: the ms that a generation takes, and which one it is. number: of the commit.
+    """
+    return script("record_effects", [count, effects, latest], [*turn, number, *digests])
 
 
 def keep_results(staged: bytes, results: Sequence[bytes], ttl: int, anchors: Sequence[str]) -> Request:

@@ -82,8 +82,8 @@ WHILE_TREES_LIVE = {
 
 TEMPORARY = {
     "turn", "idempotency_key", "commits", "committing", "notes", "tracked", "tracking_queries", "failing",
-    "effects", "staged", "staged_rows", "once", "published", "marks", "delivered", "holder", "readers",
-    "heartbeats",
+    "effects", "staged", "staged_rows", "once", "latest_once", "published", "marks", "delivered", "holder",
+    "readers", "heartbeats",
     "fences", "suspect", "verdict", "stale", "applied", "trace", "traces", "skipped", "progress", "workers",
     "gathered", "gathering", "gone", "answer", "answers", "given", "result", "volumes", "early_rows",
     "removals", "listed", "named", "members", "receipts", "sent", "server", "txn",

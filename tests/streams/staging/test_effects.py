@@ -2,6 +2,7 @@
 
 import secrets
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +10,9 @@ import pytest
 import redis
 
 from acker.ledger.client import Ledger, open_ledger
+from acker.store import keys
 from acker.store.client import Store
-from acker.store.operation import Request
+from acker.store.operation import Request, command
 from acker.streams.commits import commit, holding
 from acker.streams.commits.contents import Commit
 from acker.streams.log import schemas
@@ -30,8 +32,8 @@ def digests(number: int) -> list[bytes]:
     return [secrets.token_bytes(effects.DIGEST_BYTES) for _ in range(number)]
 
 
-def known(ledger: Ledger, found: list[bytes], horizon: int = HOUR) -> int:
-    return len(ledger.run(effects.find_recorded(ledger.core, horizon, found))[0])
+def known(ledger: Ledger, found: list[bytes], horizon: int = HOUR, but: effects.By | None = None) -> int:
+    return len(ledger.run(effects.find_recorded(ledger.core, horizon, found, but))[0])
 
 
 def stage(ledger: Ledger, digests: list[bytes], failed: list[str | None], horizon: int | None) -> Staged:
@@ -49,7 +51,7 @@ def stage(ledger: Ledger, digests: list[bytes], failed: list[str | None], horizo
 
 def record(ledger: Ledger, horizon: int, had: list[bytes]) -> None:
     staged_id = ledger.run(effects.stage(ledger.core, 60, had))
-    ledger.run(effects.record(ledger.core, horizon, staged_id))
+    ledger.run(effects.record(ledger.core, horizon, staged_id, ("writer", 0)))
 
 
 def test_effects_are_known_once_a_commit_recorded_them_and_not_before(ledger: Ledger) -> None:
@@ -69,6 +71,32 @@ def test_effects_of_rows_that_failed_are_not_recorded(ledger: Ledger) -> None:
     later = stage(ledger, had[2:5], ["bad", None, "bad"], None)
     ledger.run(commit.commit(ledger.core, "writer", 0, Commit((staged, later))))
     assert [known(ledger, [one]) for one in had] == [0, 1, 0, 1, 0, 1]
+
+
+def test_a_batch_whose_commit_a_node_has_lost_gets_its_rows_again(ledger: Ledger) -> None:
+    """A sink that overwrites what the batch has written would lose them otherwise."""
+    first, second = digests(3000), digests(500)
+    name = ledger.config.name
+
+    def committed(number: int, had: list[bytes]) -> None:
+        staged = stage(ledger, had, [None] * len(had), HOUR)
+        ledger.run(commit.commit(ledger.core, "writer", number, Commit((staged,))))
+
+    committed(0, first)
+    ledger.store.send([command("UNLINK", keys.commits(name, "writer"))])
+    assert known(ledger, first, but=("writer", 0)) == 0
+    assert known(ledger, first) == known(ledger, first, but=("another", 0)) == 3000
+    assert known(ledger, first, but=("writer", 1)) == 3000
+    committed(0, first)
+    committed(1, second)
+    assert known(ledger, first + second, but=("writer", 1)) == 3000
+    late = effects.requests(ledger.core, HOUR, first, effects_times(ledger), ("writer", 0))
+    ledger.store.send(late)
+    assert known(ledger, first + second, but=("writer", 1)) == 3000
+
+
+def effects_times(ledger: Ledger) -> list[Any]:
+    return ledger.store.send(effects.asking_times(ledger.core))
 
 
 def test_what_is_not_committed_is_forgotten(ledger: Ledger, raw: "redis.Redis") -> None:
@@ -115,8 +143,9 @@ def test_an_effect_is_remembered_for_its_horizon_and_is_gone_after_one_and_a_hal
 
 def test_a_call_that_comes_in_another_generation_changes_nothing(ledger: Ledger) -> None:
     shard = ledger.core.shards[0]
-    count, own = shard.effect_count(HOUR, 0), shard.effects(HOUR, 0, 0)
-    request = scripts.record_effects(count, own, HOUR // 2, 12345, [b"x" * 16])
+    count, own = shard.effects(HOUR, 0, "count"), shard.effects(HOUR, 0, 0)
+    latest = shard.latest_effects(HOUR, "writer")
+    request = scripts.record_effects(count, own, latest, (HOUR // 2, 12345), 0, [b"x" * 16])
     assert ledger.store.send([request]) == [-1]
     assert known(ledger, [b"x" * 16]) == 0
 
