@@ -14,7 +14,7 @@ from acker.spark import Collector, bolt
 from acker.streams import Stream, StreamWriter
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.servers import wait_until
-from tests.helpers.servers.sparks import several_batches
+from tests.helpers.servers.sparks import several_batches, shared_subscriptions
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +33,7 @@ def lines(pipeline: Pipeline, stream: str) -> Counter[str]:
     return Counter(str(row["line"]) for row in pipeline.rows(stream))
 
 
+@shared_subscriptions
 def test_queries_have_a_subscription_each_or_share_one(pipeline: Pipeline) -> None:
     source = Stream(pipeline.ledger, "lines")
     source.subscribe("alone")
