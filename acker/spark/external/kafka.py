@@ -195,11 +195,13 @@ def _bounds(part: _Range) -> dict[str, str]:
 
 def _with_headers(rows: DataFrame) -> DataFrame:
     """Rows with their stamps among their headers."""
-    own = F.col(HEADERS) if HEADERS in rows.columns else F.lit(None)
-    kept = F.filter(F.coalesce(own.cast(_KIND), F.array().cast(_KIND)), lambda one: one["key"] != HEADER)
+    none = F.array().cast(_KIND)
     stamp = F.struct(F.lit(HEADER).alias("key"), F.col(COLUMN).cast("binary").alias("value"))
-    added = F.when(F.col(COLUMN).isNotNull(), F.array(stamp)).otherwise(F.array().cast(_KIND))
-    return rows.withColumn(HEADERS, F.concat(kept, added)).drop(COLUMN)
+    headers = F.when(F.col(COLUMN).isNotNull(), F.array(stamp)).otherwise(none)
+    if HEADERS in rows.columns:
+        own = F.coalesce(F.col(HEADERS).cast(_KIND), none)
+        headers = F.concat(F.filter(own, lambda header: header["key"] != HEADER), headers)
+    return rows.withColumn(HEADERS, headers).drop(COLUMN)
 
 
 def with_stamps(rows: DataFrame) -> DataFrame:
@@ -209,6 +211,6 @@ def with_stamps(rows: DataFrame) -> DataFrame:
     """
     if COLUMN in rows.columns or HEADERS not in rows.columns or rows.schema[HEADERS].dataType != _KIND:
         return rows
-    found: Column = F.filter(F.col(HEADERS), lambda one: one["key"] == HEADER)
-    text = F.get(found, F.size(found) - 1)["value"].cast("string")
+    found: Column = F.filter(F.col(HEADERS), lambda header: header["key"] == HEADER)
+    text = F.try_element_at(found, F.lit(-1))["value"].cast("string")
     return rows.withColumn(COLUMN, F.make_valid_utf8(text))

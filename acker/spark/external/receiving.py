@@ -137,11 +137,12 @@ class Received:
         several = bool(self.look.counted["several"]) or _is_list(self.rows)
         function = _Anchors(self._looker(), self.over, several)
         kind = ArrayType(LongType()) if several else LongType()
-        rows = self.rows.withColumn(ANCHORS, arrow_column(function, kind, F.col(COLUMN)))
+        column, of = F.col(COLUMN), self.rows.schema[COLUMN].dataType
+        rows = self.rows.withColumn(ANCHORS, arrow_column(function, kind, column, of))
         if self.known is None:
             return rows
         marker = Marker(self._looker().seal, self.ledger.config.ackers, self.over, self.known)
-        return rows.withColumn(KNOWN, arrow_column(marker, StringType(), F.col(COLUMN)))
+        return rows.withColumn(KNOWN, arrow_column(marker, StringType(), column, of))
 
     def fail(self, text: object, cause: bytes) -> set[int]:
         """Notes that a row has failed, and returns its trees that fail with its bit.

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from acker.spark.runtime.pickling import Shipped
+from acker.spark.runtime.versions import arrow_schema
 
 Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -42,9 +43,12 @@ def map_in_arrow(rows: DataFrame, function: Function, schema: StructType | str) 
 
 
 def arrow_column(
-    function: Callable[[Iterator[pa.Array]], Iterator[pa.Array]], kind: DataType, of: Column
+    function: Callable[[Iterator[pa.Array]], Iterator[pa.Array]], kind: DataType, of: Column, given: DataType
 ) -> Column:
-    """A column of a type that a function makes of another column, in one pass over the rows of a task."""
+    """A column that a function makes of another one, in one pass over the rows of a task.
+
+    kind: the type of the column. given: the type of the other one.
+    """
     functions: Any = F
     if hasattr(F, "arrow_udf"):
 
@@ -54,8 +58,10 @@ def arrow_column(
         return functions.arrow_udf(call, kind)(of)  # type: ignore[no-any-return]
     import pandas as pd
 
+    [type_given] = arrow_schema(StructType([StructField("given", given)])).types
+
     def call_pandas(columns: Iterator[pd.Series]) -> Iterator[pd.Series]:
-        for made in function(pa.array(column) for column in columns):
+        for made in function(pa.array(column, type_given) for column in columns):
             yield made.to_pandas()
 
     return functions.pandas_udf(call_pandas, kind)(of)  # type: ignore[no-any-return]

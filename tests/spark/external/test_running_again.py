@@ -59,6 +59,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield Store(server, clock, topology)
 
 
+@pytest.mark.oldest  # where a batch without a stamp comes as a column of no type
 def test_a_day_that_is_cleared_a_full_refresh_and_a_backfill_process_all_rows_and_change_no_record(
     spark: SparkSession, store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
