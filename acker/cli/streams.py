@@ -13,6 +13,7 @@ from acker.cli.shared.options import Json, OfTopology, StreamName, Timeout, Topo
 from acker.cli.shared.output import all_pages, duration, page_status, printable, row, show, show_json, table
 from acker.cli.shared.statuses import Status
 from acker.errors import UnknownReader, UnknownStream, ValidationError, needing_pyarrow
+from acker.ledger.fields import instant
 from acker.streams.log.stream_totals import UNTRACKED, Kind, StreamTotals, stream_totals
 
 
@@ -250,14 +251,17 @@ def give_back(
 
 
 def stuck(ledger: OfTopology, as_json: Json = False) -> Status:
-    """Shows rows that each subscription has not acked: their taker, since when, and how many have none."""
+    """Shows rows that each subscription has not acked: their taker, since when, and how many have none.
+
+    Below them it lists the trees of which bolts in plain Python have tuples, as their processes said last.
+    """
     with needing_pyarrow("to look into streams"):
         from acker.inspect.locate import stuck as looking
 
     pages = all_pages(lambda cursor: ledger.run(looking.stuck(ledger.core, cursor=cursor)))
-    subscriptions = [subscription for page in pages for subscription in page.stuck]
+    subscriptions, held = [subscription for page in pages for subscription in page.stuck], pages[0].held
     if as_json:
-        show_json({"stuck": subscriptions, "cursor": pages[-1].cursor})
+        show_json({"stuck": subscriptions, "cursor": pages[-1].cursor, "held": held})
         return page_status(pages)
     stuck_table = table("stream", "subscription", "taken by", ">segments", ">rows", ">oldest")
     for subscription in subscriptions:
@@ -271,7 +275,14 @@ def stuck(ledger: OfTopology, as_json: Json = False) -> Status:
                 f"{share.rows:,}",
                 duration(share.oldest),
             )
-    show(stuck_table if subscriptions else "nothing is stuck")
+    if subscriptions or not held:
+        show(stuck_table if subscriptions else "nothing is stuck")
+    if held:
+        held_table = table("in plain Python", ">trees", "since", "said last")
+        for has in held:
+            trees = f"{has.trees:,}{' or more' if has.partly or has.more else ''}"
+            row(held_table, printable(has.text()), trees, instant(has.since), instant(has.reported))
+        show("", held_table)
     return page_status(pages)
 
 

@@ -374,7 +374,7 @@ class Topology(Session):
     def stuck(self, *, cursor: str | None = None) -> "StuckPage":
         """The unacked segments of each subscription of each stream: claimed, by reader, and unclaimed.
 
-        See `acker.inspect.locate.stuck`.
+        The first page has what bolts in plain Python hold, too. See `acker.inspect.locate.stuck`.
 
         Args:
             cursor: Cursor of the page before.

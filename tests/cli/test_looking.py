@@ -12,7 +12,7 @@ import redis
 from acker import Topology
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.steps import step_registry
+from acker.ledger.steps import held, step_registry
 from acker.ledger.steps.step_registry import Step
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter
@@ -167,6 +167,13 @@ def test_why_says_where_a_tree_is_and_who_has_taken_it(acker: Acker, ledger: Led
     assert "batch 17" in shown.out
     assert "\x1b" not in shown.out
     assert re.search(r"^lines +split +query .*batch 17\) +1 +1 ", acker("stuck", "words").out, re.MULTILINE)
+    process = held.Process("far", HOSTILE, 7, ("tally",), 1)
+    ledger.run(held.note(ledger.core, "far", 1, process, np.array([(anchor, 7, 20_000, 0)], held.Edges)))
+    stuck = acker("stuck", "words").out
+    assert re.search(
+        r"^tally on host far, process 7 \(.*\) +1 or more +20\d\d-\S+Z +20\d\d-\S+Z$", stuck, re.MULTILINE
+    )
+    assert "\x1b" not in stuck
     ledger.fail([anchor], "bad record")
     assert re.search(
         r"^answer +it has failed: bad record *$", acker("why", "words", anchor).out, re.MULTILINE

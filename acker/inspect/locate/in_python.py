@@ -2,23 +2,26 @@
 
 A report may be older than an ack. So the ack value of each tree is looked at, as `acker.inspect.locate.why`
 does: where the ids of some reported tuples and of those in streams give it, exactly these are left.
+`in_flight` sums the reported tuples of all trees in flight.
 
 Terms: a tree is all that comes of one record; a slab is the trees that one call tracked together.
 """
 
 import itertools
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import attrgetter, xor
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from acker.ledger import ids
 from acker.ledger.calls.core import Core
+from acker.ledger.fields import Count, Instant
 from acker.ledger.steps import held
 from acker.ledger.steps.held import Held
 from acker.store.operation import Operation, Request, command
@@ -27,10 +30,31 @@ MOST_TEXTS = 16
 """Distinct texts of places in one tick; where there are more, they lack the times, and then the process."""
 UNSAID = "no bolt said that it had it"
 UNPROVED = ": the tree's ack value does not prove that it still has it"
+MOST_SUMMED = 10_000
+"""Reported tuples of which `in_flight` looks whether their trees are in flight, in each of their trees."""
 _PAGE = 500
 _MOST_TRIED = 6
 Place: TypeAlias = tuple[bytes, int]
 """A tree: its slab, and its index there."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTrees:
+    """Trees in flight of which a bolt in plain Python has tuples, as its process said last."""
+
+    step: Annotated[str, "The bolt that has taken tuples of them."]
+    host: Annotated[str, "Of its process."]
+    pid: Annotated[Count, "The number of its process."]
+    program: Annotated[str, "The program of its process."]
+    trees: Annotated[Count, "Their number."]
+    since: Annotated[Instant, "When the bolt took the oldest tuple of these."]
+    reported: Annotated[Instant, "When the process last said so: nobody knows what it has done since."]
+    more: Annotated[Count, "Tuples that the process has and does not name, of any of its bolts."] = 0
+    partly: Annotated[bool, "There are more than the 10,000 reported tuples that were looked at."] = False
+
+    def text(self) -> Annotated[str, "The bolt and its process, for people."]:
+        """The bolt and its process, for people."""
+        return f"{self.step} on host {self.host}, process {self.pid} ({self.program})"
 
 
 @dataclass(slots=True)
@@ -93,6 +117,29 @@ def find(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Report
     if len(reports) >= held.MOST_PROCESSES:
         text += f"; only the last {held.MOST_PROCESSES} processes that said what they had are known"
     return Reported({tree: list(holds.values()) for tree, holds in trees.items()}, text)
+
+
+def in_flight(core: Core) -> Operation[tuple[HeldTrees, ...]]:
+    """The trees in flight of which bolts in plain Python have tuples, by process, the oldest first."""
+    shares = list[HeldTrees]()
+    left = MOST_SUMMED
+    for report in sorted((yield from held.reports(core)), key=attrgetter("at"), reverse=True):
+        holds = list(report.holds(range(min(left, len(report.edges)))))
+        partly, left = len(holds) < len(report.edges), left - len(holds)
+        trees = {hold.anchor: (ids.slab_of(hold.anchor), ids.index_of(hold.anchor)) for hold in holds}
+        values = yield from _values(core, list(trees.values()), math.inf)
+        by_step: dict[str, list[Held]] = {}
+        for hold in holds:
+            if values[trees[hold.anchor]]:
+                by_step.setdefault(hold.step, []).append(hold)
+        shares += [
+            HeldTrees(
+                step, mine[0].host, mine[0].pid, mine[0].program, len({hold.anchor for hold in mine}),
+                min(hold.since for hold in mine), report.at, report.process.more, partly,
+            )
+            for step, mine in by_step.items()
+        ]  # fmt: skip
+    return tuple(sorted(shares, key=attrgetter("since", "step")))
 
 
 def _values(core: Core, trees: Sequence[Place], end: float) -> Operation[dict[Place, int]]:

@@ -1,5 +1,7 @@
 """Stuck rows: the unacked segments of each subscription, by reader, and those without a reader.
 
+Tuples of bolts in plain Python lie in no stream: of these it tells what their processes have reported.
+
 Terms: a segment is some thousand rows of a stream, stored and acked as one piece.
 """
 
@@ -7,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from acker.inspect.locate import search
+from acker.inspect.locate import in_python, search
+from acker.inspect.locate.in_python import HeldTrees
 from acker.inspect.locate.received import received
 from acker.ledger.calls.core import Core
 from acker.ledger.fields import Count, Cursor, Name, Named, Seconds
@@ -71,6 +74,9 @@ class StuckPage:
 
     stuck: tuple[Stuck, ...]
     cursor: Cursor
+    held: Annotated[
+        tuple[HeldTrees, ...], "On the first page: what bolts in plain Python said to have, the oldest first."
+    ] = ()
 
 
 @dataclass(slots=True)
@@ -116,24 +122,25 @@ class _Look:
 
 
 def stuck(core: Core, *, cursor: str | None = None) -> Operation[StuckPage]:
-    """Returns the unacked segments of all streams' subscriptions, by stream. Changes nothing.
+    """Returns the unacked segments of all streams' subscriptions, by stream, and tuples in plain Python.
 
-    A page reads about 10,000 segments. For questions, not for gauges: `stream_totals` counts the lag at no
-    cost. Raises ValidationError for a cursor of another call.
+    Changes nothing. A page reads about 10,000 segments. For questions, not for gauges: `stream_totals` counts
+    the lag at no cost. Raises ValidationError for a cursor of another call.
     """
     streams = yield from search.streams(core)
     at_work = yield from step_registry.steps(core)
     places = [(stream, slot) for stream, slots in streams.named.items() for slot in sorted(slots)]
     subscriptions, left = list[Stuck](), MOST_SEGMENTS
+    held = (yield from in_python.in_flight(core)) if cursor is None else ()
     for stream, slot in places[_start(places, cursor) :]:
         if left <= 0:
-            return StuckPage(tuple(subscriptions), cursors.as_text(f"{stream}/{slot}".encode()))
+            return StuckPage(tuple(subscriptions), cursors.as_text(f"{stream}/{slot}".encode()), held)
         look = _Look(core, stream, slot, MOST_SEGMENTS)
         shares = yield from _shares(look, at_work)
         if shares:
             subscriptions.append(Stuck(stream, streams.named[stream][slot], shares, look.left <= 0))
         left -= MOST_SEGMENTS - look.left
-    return StuckPage(tuple(subscriptions), None)
+    return StuckPage(tuple(subscriptions), None, held)
 
 
 def unacked(core: Core, stream: str, subscription: str) -> Operation[Stuck | None]:

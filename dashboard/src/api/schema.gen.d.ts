@@ -1404,10 +1404,9 @@ export interface components {
             calls: number;
             /**
              * Count
-             * @description Of trees, dead letters, segments and the like that it has changed.
-             * @example 1200
+             * @description Of trees, dead letters, segments and the like that it has changed; null where the action has none.
              */
-            count: number;
+            count: number | null;
             /**
              * Done
              * @description False where it was refused, or ended by an error.
@@ -3162,6 +3161,69 @@ export interface components {
             text: string;
         };
         /**
+         * HeldTrees
+         * @description Trees in flight of which a bolt in plain Python has tuples, as its process said last.
+         */
+        HeldTrees: {
+            /**
+             * Host
+             * @description Of its process.
+             */
+            host: string;
+            /**
+             * More
+             * @description Tuples that the process has and does not name, of any of its bolts.
+             * @example 1200
+             */
+            more: number;
+            /**
+             * Partly
+             * @description There are more than the 10,000 reported tuples that were looked at.
+             */
+            partly: boolean;
+            /**
+             * Pid
+             * @description The number of its process.
+             * @example 1200
+             */
+            pid: number;
+            /**
+             * Program
+             * @description The program of its process.
+             */
+            program: string;
+            /**
+             * Reported
+             * Format: date-time
+             * @description When the process last said so: nobody knows what it has done since.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            reported: string;
+            /**
+             * Since
+             * Format: date-time
+             * @description When the bolt took the oldest tuple of these.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            since: string;
+            /**
+             * Step
+             * @description The bolt that has taken tuples of them.
+             */
+            step: string;
+            /**
+             * Text
+             * @description The bolt and its process, for people.
+             */
+            text: string;
+            /**
+             * Trees
+             * @description Their number.
+             * @example 1200
+             */
+            trees: number;
+        };
+        /**
          * Holder
          * @description A reader that has taken segments of a subscription and not acked them.
          *
@@ -4836,6 +4898,11 @@ export interface components {
              * @description Of the next page; null at the end.
              */
             cursor: string | null;
+            /**
+             * Held
+             * @description On the first page: what bolts in plain Python said to have, the oldest first.
+             */
+            held: components["schemas"]["HeldTrees"][];
             /** Stuck */
             stuck: components["schemas"]["Stuck"][];
         };

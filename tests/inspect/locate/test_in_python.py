@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from acker import Topology, Tuple
+from acker.inspect.locate import in_python
 from acker.inspect.locate.expiry_reasons import explain
 from acker.inspect.locate.in_python import UNPROVED
+from acker.inspect.locate.stuck import stuck
 from acker.inspect.trees import failures
 from acker.ledger.slabs.causes import Cause
 from acker.ledger.steps import held
@@ -47,3 +50,27 @@ def test_an_expiration_names_no_bolt_that_acked_after_its_report(url: str) -> No
         assert UNPROVED in unproved.reason
         assert proved.reason.startswith("store had it since ")
         assert "count had it" not in proved.reason
+
+
+def test_stuck_lists_what_bolts_in_plain_python_have_of_trees_in_flight(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Topology(url, "t", ackers=2, linger=15.0) as topology:
+        spout, bolt = topology.spout("s"), topology.bolt("b")
+        first, second, over = (spout.emit(name)[0] for name in "abc")
+        topology.flush()
+        report(topology, "count", (first, second, over))
+        report(topology, "store", (first,))
+        bolt.ack(over)
+        topology.flush()
+        held = topology.stuck().held
+        assert [(one.step, one.trees, one.host, one.partly) for one in held] == [
+            ("count", 2, "far", False),
+            ("store", 1, "far", False),
+        ]
+        assert all(0 < one.reported - one.since < 21 for one in held)
+        assert held[0].text() == "count on host far, process 7 (count.py)"
+        monkeypatch.setattr(in_python, "MOST_SUMMED", 2)
+        core = topology.ledger.core
+        assert sum(one.trees for one in topology.ledger.run(stuck(core)).held) == 2
+        assert any(one.partly for one in topology.ledger.run(stuck(core)).held)

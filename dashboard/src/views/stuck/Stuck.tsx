@@ -6,7 +6,7 @@ import { stuckQuery } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { LookAgain } from "./LookAgain";
 import { Empty, Loaded } from "../../components/Notice";
-import { count, duration } from "../../lib/format";
+import { count, duration, instant } from "../../lib/format";
 import { printable } from "../../lib/text";
 
 interface Row {
@@ -21,6 +21,7 @@ export function Stuck() {
   const rows = (found.data?.pages ?? []).flatMap((page) =>
     page.stuck.flatMap((of) => of.shares.map((share): Row => ({ of, share }))),
   );
+  const held = found.data?.pages[0]?.held ?? [];
   return (
     <>
       <div className="title">
@@ -43,11 +44,54 @@ export function Stuck() {
             <p>Nothing: every subscription has acked all that was written.</p>
           </Empty>
         )}
+        {held.length > 0 && (
+          <>
+            <h2>In plain Python</h2>
+            <p className="faint">
+              Tuples of bolts in plain Python lie in no stream. This is what their processes have reported:
+              nobody knows what these have done since.
+            </p>
+            <DataTable
+              caption="In plain Python"
+              rows={held}
+              columns={HELD}
+              id={({ host, pid, program, step }) => `${step} ${host} ${pid} ${program}`}
+            />
+          </>
+        )}
       </Loaded>
       <LookAgain found={found} />
     </>
   );
 }
+
+const HELD: ColumnDef<Schemas["HeldTrees"]>[] = [
+  { header: "Bolt", cell: ({ row: { original } }) => original.step },
+  {
+    header: "Process",
+    cell: ({ row: { original } }) => (
+      <span className="wrap">
+        {printable(`${original.pid} (${original.program}) on host ${original.host}`)}
+      </span>
+    ),
+  },
+  {
+    header: "Trees",
+    cell: ({ row: { original } }) =>
+      `${count(original.trees)}${original.partly || original.more > 0 ? " or more" : ""}`,
+    meta: { number: true },
+  },
+  {
+    header: "Since",
+    cell: ({ row: { original } }) => instant(original.since),
+    meta: { number: true },
+  },
+  {
+    header: "Said last",
+    cell: ({ row: { original } }) => instant(original.reported),
+    meta: { number: true },
+  },
+];
 
 const COLUMNS: ColumnDef<Row>[] = [
   { header: "Stream", cell: ({ row: { original } }) => original.of.stream },
