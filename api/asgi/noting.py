@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import Request
 
@@ -52,7 +53,8 @@ async def noting(
         begun = error.status_code not in _NOT_BEGUN
         raise
     finally:
-        note(request, action=action, count=noted.count, **({"result": noted.result} if noted.result else {}))
+        counted: dict[str, Any] = {"count": noted.count} if action in activity.COUNTED else {}
+        note(request, action=action, **counted, **({"result": noted.result} if noted.result else {}))
         if begun and noted.counts:
             await ledger.run(activity.note(ledger.core, noted))
 

@@ -29,7 +29,7 @@ def test_commands_are_kept_with_user_and_host_which_nobody_has_proved(
     assert isinstance(found, dict)
     entries = found["activity"]
     assert [(one["action"], one["count"], one["done"]) for one in entries] == [
-        ("remove", 0, False), ("configure", 0, True), ("set-thresholds", 1, True), ("fail", 1, True),
+        ("remove", None, False), ("configure", None, True), ("set-thresholds", 1, True), ("fail", 1, True),
     ]  # fmt: skip
     assert entries[-1]["target"] == {"trees": "1", "anchors": str(anchor)}
     assert (entries[-1]["reason"], entries[-1]["result"]) == ("a bad record", "1 failed")

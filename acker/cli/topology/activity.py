@@ -75,7 +75,7 @@ def _table(page: ActivityPage) -> Any:
             instant(entry.at),
             printable(who),
             entry.action,
-            f"{entry.count:,}",
+            "-" if entry.count is None else f"{entry.count:,}",
             printable(target) or "-",
             printable(entry.reason) or "-",
             _result(entry),

@@ -29,9 +29,8 @@ def pause(
     After an error do it again: a spout that is paused in a part of the store is a trouble of its topology.
     """
     name = ledger.config.name
-    with noting(ledger, "pause-spout", {"spout": spout}, reason=reason) as noted:
+    with noting(ledger, "pause-spout", {"spout": spout}, reason=reason):
         paused = ledger.run(pauses.pause(ledger.core, spout, by=f"{author()} (not proved)", reason=reason))
-        noted.count = 1
     if as_json:
         since = instant(paused.since)
         show_json(
@@ -44,7 +43,6 @@ def pause(
 def resume(ledger: OfTopology, spout: SpoutName, as_json: Json = False) -> None:
     """Resume a paused spout: it tracks again. Nothing changes where it is not paused."""
     name = ledger.config.name
-    with noting(ledger, "resume-spout", {"spout": spout}) as noted:
+    with noting(ledger, "resume-spout", {"spout": spout}):
         ledger.run(pauses.resume(ledger.core, spout))
-        noted.count = 1
     show_json({"topology": name, "spout": spout}) if as_json else show(f"spout {spout} of {name} goes on")

@@ -33,6 +33,11 @@ Action: TypeAlias = Literal[
     "remove-spout", "pause-spout", "resume-spout", "cancel-call", "remove-function", "mark",
 ]  # fmt: skip
 ACTIONS: tuple[Action, ...] = get_args(Action)
+COUNTED: frozenset[Action] = frozenset({
+    "fail", "reset", "replay", "discard", "remove-subscription", "give-back", "rotate-keys", "cancel-call",
+    "set-thresholds",
+})  # fmt: skip
+"""Writes that change a number of things. Another one is done, or is not."""
 Via: TypeAlias = Literal["rest", "cli"]
 _WHO, _NAME, _VALUE, _PAIRS, _REASON, _RESULT = 200, 32, 300, 10, 1_000, 300
 """Most characters of each text, and most values of a target."""
@@ -69,7 +74,10 @@ class Activity:
     via: Annotated[Via, "REST, which the dashboard uses too, or the command line."]
     action: Annotated[str, Examples("replay")]
     target: Annotated[Mapping[str, str], "What was named: a filter, ids, settings; long values are cut."]
-    count: Annotated[Count, "Of trees, dead letters, segments and the like that it has changed."]
+    count: Annotated[
+        Count | None,
+        "Of trees, dead letters, segments and the like that it has changed; null where the action has none.",
+    ]
     calls: Annotated[Count, "How many calls it was."]
     reason: Annotated[str, "As the author gave it; empty without one."]
     result: Annotated[str, "In words."]
@@ -218,7 +226,7 @@ def _parse(core: Core, entry_id: bytes, fields: Reply) -> Activity | None:
             "rest" if write.via == "rest" else "cli",
             write.action,
             write.target,
-            whole(stored[b"count"], "count"),
+            whole(stored[b"count"], "count") if write.action in COUNTED else None,
             whole(stored[b"calls"], "calls"),
             write.reason,
             write.result,

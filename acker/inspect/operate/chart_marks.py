@@ -47,4 +47,4 @@ def mark(
     if not entry:
         raise UnknownTopology(f"the store holds no topology {name!r}")
     at = int(entry.partition("-")[0]) / 1000
-    return Activity(entry, at, at, who, proved, via, "mark", {}, 0, 1, text, "", True)
+    return Activity(entry, at, at, who, proved, via, "mark", {}, None, 1, text, "", True)

@@ -83,11 +83,10 @@ async def pause_spout(
     A further pause takes the place of the one before. After an error send the same again: a spout that is
     paused in a part of the store is a trouble of its topology.
     """
-    async with noting(request, ledger, "pause-spout", {"spout": spout}, reason=body.reason) as noted:
+    async with noting(request, ledger, "pause-spout", {"spout": spout}, reason=body.reason):
         paused = await ledger.run(
             pauses.pause(ledger.core, spout, by=request.state.client, reason=body.reason)
         )
-        noted.count = 1
     service.forget_health(ledger.config.name)
     return troubles.PausedSpout(spout, paused.by, paused.reason, paused.since)
 
@@ -95,9 +94,8 @@ async def pause_spout(
 @router.delete("/pause", status_code=HTTPStatus.NO_CONTENT, responses=declared(404, 429))
 async def resume_spout(request: Request, service: ServiceDep, ledger: LedgerDep, spout: SpoutName) -> None:
     """Ends the pause of a spout, if there is one. After an error send the same again."""
-    async with noting(request, ledger, "resume-spout", {"spout": spout}) as noted:
+    async with noting(request, ledger, "resume-spout", {"spout": spout}):
         await ledger.run(pauses.resume(ledger.core, spout))
-        noted.count = 1
     service.forget_health(ledger.config.name)
 
 

@@ -40,7 +40,7 @@ describe("activity", () => {
   it("says in a sentence who has done what, and when", () => {
     expect(inWords(write(), NOW, "of this cause")).toBe("ann replayed 495 of this cause 3 min ago");
     expect(inWords(write(), NOW)).toBe("ann replayed 495, 3 min ago");
-    expect(inWords(write({ action: "pause-spout", count: 1, target: { spout: "lines" } }), NOW)).toBe(
+    expect(inWords(write({ action: "pause-spout", count: null, target: { spout: "lines" } }), NOW)).toBe(
       "ann paused spout lines, 3 min ago",
     );
     expect(author(write({ who: "bob@host", proved: false }))).toBe("bob@host (not proved)");

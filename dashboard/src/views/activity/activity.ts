@@ -84,7 +84,7 @@ export function latest(
   actions: readonly string[],
   fits: (one: Activity) => boolean = () => true,
 ): Activity | undefined {
-  return of.find((one) => actions.includes(one.action) && one.count > 0 && fits(one));
+  return of.find((one) => actions.includes(one.action) && (one.count ?? Number(one.done)) > 0 && fits(one));
 }
 
 /** Whether a write was for the dead letters of a group. */

@@ -22,6 +22,7 @@ function write(at: string, action: string, more: Partial<Activity> = {}): Activi
 }
 
 const MARKS = chartMarks([
+  write("25:00", "pause-spout", { count: null, target: { spout: "lines" } }),
   write("20:00", "replay", { count: 495, target: { cause: "no such shop" }, reason: "mended" }),
   write("15:00", "replay"),
   write("12:00", "remove", { done: false, count: 1 }),
@@ -35,6 +36,7 @@ describe("marks", () => {
       ["mark", "deploy\\u{202e} 1.4.2, by ci@host (not proved)"],
       ["settings", "ann: configure, downtime 60"],
       ["write", "ann: replay 495, cause no such shop: mended"],
+      ["write", "ann: pause-spout, spout lines"],
     ]);
   });
 

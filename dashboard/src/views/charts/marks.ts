@@ -23,7 +23,7 @@ export const MOST_NEAR = 4;
 /** The marks that an activity makes, the earliest first. What was refused or has changed nothing makes none. */
 export function chartMarks(of: readonly Activity[]): ChartMark[] {
   return of
-    .filter(({ action, count: changed, done }) => done && (changed > 0 || kindOf(action) !== "write"))
+    .filter(({ action, count: changed, done }) => done && (changed !== 0 || kindOf(action) !== "write"))
     .map((one) => ({
       id: one.id,
       at: Date.parse(one.at) / 1000,
@@ -43,7 +43,7 @@ function inWords(one: Activity): string {
   if (one.action === "mark") return `${printable(one.reason)}, by ${by}`;
   const of = printable(target(one));
   const reason = one.reason === "" ? "" : `: ${printable(one.reason)}`;
-  return `${by}: ${one.action}${one.count > 0 ? ` ${count(one.count)}` : ""}${of && `, ${of}`}${reason}`;
+  return `${by}: ${one.action}${one.count ? ` ${count(one.count)}` : ""}${of && `, ${of}`}${reason}`;
 }
 
 /** The marks that are near a place of a chart, or whose nearest point is the one there; the latest ones. */
