@@ -102,6 +102,7 @@ def test_it_says_that_the_store_is_away_or_empty(new_page: NewPage, tmp_path: Pa
         expect(ticker).to_have_text("unknown")
         expect(page.locator("[data-state=stale]")).to_be_visible()
         expect(page).to_have_title("unknown now · acker")
+        expect(page.get_by_role("group", name="State").locator(".count").first).to_have_text("?")
         expect(page.get_by_role("alert")).to_contain_text("its store is away")
         expect(page.get_by_role("alert")).not_to_contain_text("..")
         expect(page.get_by_text("healthy")).to_have_count(0)

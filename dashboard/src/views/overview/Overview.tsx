@@ -82,7 +82,8 @@ export function Overview() {
                 })
               }
             >
-              {capital(words(1))} {read?.counts && <span className="count">{count(read.counts[level])}</span>}
+              {capital(words(1))}{" "}
+              {read?.counts && <span className="count">{known ? count(read.counts[level]) : "?"}</span>}
             </button>
           ))}
         </div>
