@@ -19,7 +19,6 @@ from acker.streams.spouts import settler
 from tests.helpers.builders.ledgers import Trees
 from tests.helpers.builders.streaming import emit
 from tests.helpers.faces.browser import NewPage, World, bury
-from tests.helpers.servers.servers import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -265,31 +264,6 @@ def test_rows_of_all_pages_are_saved_as_files(new_page: NewPage, world: World, t
     rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path), newline="")))
     assert {row["reason"] for row in rows} == {"'=1+1"}  # no formula for a sheet
     expect(page.get_by_text(re.compile("60 rows saved"))).to_be_visible()
-
-
-def test_everything_is_reached_by_keyboard(new_page: NewPage, world: World) -> None:
-    ledger, _ = filled(world, "keys")
-    page = new_page("/t/keys/trees")
-    expect(page.locator("tbody tr")).to_have_count(50)
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="To the content")).to_be_focused()
-    page.keyboard.press("Enter")
-    box = page.locator("tbody").get_by_role("checkbox").first
-
-    def tab_to_it() -> bool:
-        page.keyboard.press("Tab")
-        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
-        return bool(box.evaluate("(element) => element === document.activeElement"))
-
-    wait_until(tab_to_it, interval=0)
-    page.keyboard.press("Space")
-    expect(box).to_be_checked()
-    page.get_by_role("button", name="Fail…").focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("dialog")).to_be_visible()
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("1 tree failed.")).to_be_visible()
-    assert ledger.counters()["failed"] == 1
 
 
 def test_a_subscription_and_a_topology_are_removed_once_their_names_are_typed(

@@ -85,6 +85,25 @@ def test_all_letters_of_a_filter_are_replayed_until_stopped_and_discarded(
     expect(rows).to_have_count(2)
 
 
+def test_a_tree_is_chosen_and_failed(new_page: NewPage, world: World) -> None:
+    ledger = world.ledger("keys", ackers=1, message_timeout=3600.0)
+    Trees(3).track(ledger, "rows")
+    page = new_page("/t/keys/trees")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    box = page.locator("tbody").get_by_role("checkbox").first
+    tab_to(page, box)
+    page.keyboard.press("Space")
+    expect(box).to_be_checked()
+    pressed(page, page.get_by_role("button", name="Fail…"), "Shift+Tab")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 tree failed.")).to_be_visible()
+    assert ledger.counters()["failed"] == 1
+
+
 def test_a_spout_is_paused_and_resumed_and_a_topology_removed(new_page: NewPage, world: World) -> None:
     Trees(1).track(world.ledger("paced", ackers=1, message_timeout=3600.0), "rows")
     page = new_page("/t/paced?node=spout:rows")
