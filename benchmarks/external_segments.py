@@ -38,7 +38,7 @@ from benchmarks.servers import client
 STREAM, SUBSCRIPTION = "items", "count"
 VECTORS = ("vectors", "indexes", "deltas", "counts", "lengths", "ones", "trees")
 """Fields that staged vectors of a managed stream have, too; each for chunk 0."""
-EXTERNAL = ("rows", "positions", "mask", "ttl", "bits", "left", "of")
+EXTERNAL = ("rows", "mask", "bits", "of")
 """Fields that only hashes of external segments have."""
 EACH = 100
 """Calls of a figure of the server's time."""
@@ -130,7 +130,7 @@ def server_time(url: str, rows: int, whole: bool) -> float:
     """Microseconds of the server for the bits of a segment: all of it or half, without its vector."""
     sender = Sender.begin(url, f"bits{rows}{whole}")
     trees = sender.trees(min(rows, MOST_TREES))
-    sent = sender.send([np.repeat(trees, rows // len(trees))] * EACH)
+    sent = sender.send([np.resize(trees, rows)] * EACH)
     bitmap = bits.pack(range(0, rows, 1 if whole else 2))
     core, progress = sender.ledger.core, CommitProgress("none", Counter())
     parts = [Received(sender.key(one), bitmap, b"") for one in sent]

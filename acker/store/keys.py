@@ -214,6 +214,10 @@ class Stream:
         """String: a mark that a segment without a commit was published (publish_once.lua)."""
         return self._prefix + b"published:" + segment_id.encode()
 
+    def announced(self, token: str) -> bytes:
+        """String: the slots that an external segment was announced for (announce.lua)."""
+        return self._prefix + b"sent:" + bytes.fromhex(token)
+
 
 class Spout:
     """The keys of a spout's kept rows and dead letters: all in one slot, without any shard's keys."""
@@ -285,10 +289,9 @@ def around_shard(topology: str, shards: int) -> tuple[bytes, bytes]:
 
 
 class Shard:
-    """The keys of one shard of a topology (shard.lua lists their contents).
+    """The keys of one shard of a topology (shard.lua lists their contents). Each has the number of shards.
 
-    shards: Number of the topology's shards, in every key: the shard of a tree follows from it. So a process
-    that knows an older topology of that name, with another number, finds no shard of this one.
+    So a process that knows an older topology of that name, with another number, finds no shard of this one.
     """
 
     __slots__ = (
@@ -299,9 +302,8 @@ class Shard:
     def __init__(self, topology: str, number: int, shards: int) -> None:
         self.number = number
         self._prefix = prefix = (b"%d" % number).join(around_shard(topology, shards))
-        self.slabs, self.message_ids = prefix + b"slabs", prefix + b"message_ids"
-        self.counters, self.latency = prefix + b"counters", prefix + b"latency"
-        self.ones, self.early = prefix + b"ones", prefix + b"early"
+        self.slabs, self.message_ids, self.ones = prefix + b"slabs", prefix + b"message_ids", prefix + b"ones"
+        self.counters, self.latency, self.early = prefix + b"counters", prefix + b"latency", prefix + b"early"
         self._fixed = [
             self.clock, self.slabs, self.message_ids, prefix + b"failures", prefix + b"confirmed",
             self.counters, self.latency, prefix + b"writers", prefix + b"writers_before", prefix + b"scratch",

@@ -48,8 +48,11 @@ def sample(kind: Any, members: int, number: int = 1) -> Any:
     """A value of a type: every list in it has so many members."""
     if kind in GIVEN:
         return GIVEN[kind]
-    if kind in (int, float, bool, str, bytes):
-        return str(number).encode() if kind is bytes else kind(number)
+    if kind in (str, bytes):
+        text = f"{number:02}"  # some are hexadecimal
+        return text if kind is str else text.encode()
+    if kind in (int, float, bool):
+        return kind(number)
     args = get_args(kind)
     if get_origin(kind) in (Union, types.UnionType):
         return sample(args[0], members, number)

@@ -32,7 +32,8 @@ def received(core: Core, asked: Sequence[tuple[Segment, int]]) -> Operation[list
     for (at, _), (state, rows, bits, full, void) in zip(places, replies, strict=True):
         acked[at] &= state is not None and void is None and not state.strip(b"2")
         if full is None and rows is not None:
-            left = whole(rows, "rows of a segment") - int.from_bytes(bits or b"", "big").bit_count()
+            here = whole(rows.partition(b" ")[0], "rows of a segment")
+            left = here - int.from_bytes(bits or b"", "big").bit_count()
             missing[at] = max(missing[at], left)
     return [Received(*pair) for pair in zip(missing, acked, strict=True)]
 

@@ -90,10 +90,10 @@ def look(
     ]
     located = []
     for (segment, key, chunk), fields in zip(chunks, parts, strict=True):
-        if None in fields:  # acked meanwhile
+        if not any(fields):  # acked meanwhile
             continue
         with passing_over(core.config.name), reading(f"chunk {chunk.number} of {key!r}"):
-            located += [Found(segment, *words) for words in _words(chunk, fields)]
+            located += [Found(segment, *words) for words in _words(chunk, [part or b"" for part in fields])]
     return located
 
 

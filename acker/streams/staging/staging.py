@@ -352,7 +352,7 @@ def _traced(core: Core, anchors: Ids) -> dict[int, bytes]:
 
 
 def staged_fields(key: bytes, chunks: list[UpdateCall], state: str, tuples: int) -> dict[str, bytes | str]:
-    """The fields of a staged hash (lua/streams/staging/stage.lua)."""
+    """The fields of a staged hash (lua/streams/staging/stage.lua). An empty one would take 40 bytes, too."""
     slabs = [[*chunk.slabs, *chunk.singles] for chunk in chunks]
     words = sum(len(chunk.deltas) + len(chunk.ones) + sum(map(len, chunk.vectors)) for chunk in chunks) // 8
     vectors.note(key, slabs, words)
@@ -365,10 +365,9 @@ def staged_fields(key: bytes, chunks: list[UpdateCall], state: str, tuples: int)
     }
     for number, chunk in enumerate(chunks):
         lengths = struct.pack(f"<{len(chunk.vectors)}H", *(len(vector) // 8 for vector in chunk.vectors))
-        fields |= {
-            f"counts:{number}": chunk.counts, f"indexes:{number}": chunk.indexes,
-            f"deltas:{number}": chunk.deltas, f"ones:{number}": chunk.ones,
-            f"lengths:{number}": lengths, f"vectors:{number}": b"".join(chunk.vectors),
-            f"trees:{number}": chunk.trees,
+        parts = {
+            "counts": chunk.counts, "indexes": chunk.indexes, "deltas": chunk.deltas, "ones": chunk.ones,
+            "lengths": lengths, "vectors": b"".join(chunk.vectors), "trees": chunk.trees,
         }  # fmt: skip
+        fields |= {f"{name}:{number}": part for name, part in parts.items() if part}
     return fields

@@ -4,11 +4,13 @@
 -- The hash of such a segment's staged vectors (lua/streams/staging/stage.lua) has besides
 --   of         the commit that has staged them, which alone may emit them: another one may have other rows;
 --              missing where they are emitted
---   rows       how many of its rows have an anchor in this shard
---   positions  how many rows it has; missing where all have an anchor here
---   mask       which of them have an anchor here; missing where all have
+--   rows       "rows left ttl positions": how many of its rows have an anchor in this shard; how many of them
+--              were not worked on when it was last looked at, all before it is emitted; for how many seconds
+--              what is not emitted waits: staging_ttl; and how many rows it has in all shards
+--   alone      such seconds, of tuples that were taken over (acker/streams/staging/external/emitting.py):
+--              then there are no rows
+--   mask       which rows have an anchor here; missing where all have
 --   bits       rows that were worked on; missing for none
---   left       rows of an emitted segment that were not worked on; missing for all of them
 --   full       1: all were, and their fails were taken: the vectors may be acked, chunk by chunk
 --   fails      fails of rows, while it is not emitted or they are being taken: (position as u16, n as u8, n
 --              trees, length as u16, reason)*; a tree is its slab and index (u16)
@@ -17,17 +19,28 @@
 --   void       1: such emits may have been dropped: its bits do not count, and its trees are to be failed
 --   early      1: bits have made the hash, and nothing is staged yet
 --   charged    "generation bytes": what its bits and fails take of what may wait (external.has_room)
---   ttl        seconds for which what is not emitted waits: staging_ttl
--- An acked segment leaves its state for `ttl` and a margin: a row that comes again is known by it. A segment
--- that ended otherwise leaves the same, and `void` (streams/staging/external/leave_tombstone.lua).
--- The counter `open:<slot>` of a shard is the sum of `left` over a subscription's emitted segments, without
--- full and void ones; missing for zero. So nobody counts the bits of all segments.
+-- An acked segment leaves its state for these seconds and a margin: a row that comes again is known by it. A
+-- segment that ended otherwise leaves the same, and `void` (streams/staging/external/leave_tombstone.lua).
+-- The counter `open:<slot>` of a shard is the sum of the rows left of a subscription's emitted segments,
+-- without full and void ones; missing for zero. So nobody counts the bits of all segments.
 local external = lazy(function(external)
   external.MARGIN = 600
   external.HOLD = 30 * 86400
   external.MOST_FAILS = 250 -- trees that a call fails
   external.taken, external.opened = 0, {}
+  local numbers = {}
   local AROUND = 300 -- bytes of a hash that bits have made, beside them
+
+  -- The four numbers of a field `rows`; none if it is missing or cannot be read.
+  function external.numbers(text)
+    local four = numbers[text]
+    if not four then
+      local rows, left, ttl, positions = string.match(text or '', '^(%d+) (%d+) (%d+) (%d+)$')
+      four = {tonumber(rows), tonumber(left), tonumber(ttl), tonumber(positions)}
+      if text then numbers[text] = four end
+    end
+    return unpack(four, 1, 4)
+  end
 
   -- True if emits that wait since `wait` ("rotation until") may have been dropped.
   function external.is_old(wait)
@@ -69,7 +82,7 @@ local external = lazy(function(external)
   end
 
   -- The fails of what is a row of the segment here. A sender may have stamped a row, and left it out.
-  local function of_rows(fails, positions, mask)
+  local function fails_here(fails, positions, mask)
     local kept = {}
     for _, row in ipairs(fails) do
       if row.position < positions and (not mask or external.has(mask, row.position)) then
@@ -79,15 +92,19 @@ local external = lazy(function(external)
     return kept
   end
 
-  -- The number of rows without a bit. Most segments are worked on as a whole: equal bitmaps need no count.
-  local whole = {}
-  local function count_lacking(bits, rows, mask)
-    if not mask then
+  -- The bitmap of so many rows, from the first on. A call has mostly segments of one length.
+  local runs = {}
+  function external.first(rows)
+    if not runs[rows] then
       local rest = rows % 8
-      whole[rows] = whole[rows]
-        or rep('\255', floor(rows / 8)) .. (rest > 0 and string.char(256 - 2 ^ (8 - rest)) or '')
-      if bits == whole[rows] then return 0 end
+      runs[rows] = rep('\255', floor(rows / 8)) .. (rest > 0 and string.char(256 - 2 ^ (8 - rest)) or '')
     end
+    return runs[rows]
+  end
+
+  -- The number of rows without a bit. Most segments are worked on as a whole: equal bitmaps need no count.
+  local function count_lacking(bits, rows, mask)
+    if not mask and bits == external.first(rows) then return 0 end
     call('SET', SCRATCH, bits)
     external.scratch = true
     return rows - call('BITCOUNT', SCRATCH)
@@ -175,38 +192,35 @@ local external = lazy(function(external)
 
   -- Counts rows of an emitted segment that are to be worked on: so many more, or fewer.
   local function open(key, by)
-    local slot = string.match(key, '%d+$')
+    local slot = string.match(key, '^.*:(.*)$')
     external.opened[slot] = (external.opened[slot] or 0) + by
   end
 
   -- The fields of a segment that `look` needs, and after them its state and what was charged.
   function external.facts(key)
-    return call('HMGET', key, 'full', 'void', 'fails', 'bits', 'rows', 'positions', 'mask', 'left', 'oldest',
-      'state', 'charged')
+    return call('HMGET', key, 'full', 'void', 'fails', 'bits', 'rows', 'mask', 'oldest', 'state', 'charged')
   end
 
   -- Looks at an emitted segment: takes fails that wait, as many as a call may, and then counts its bits.
   -- new: all its bits, with bits that are not stored yet; nil where there are none. facts: its fields, if
   -- the caller has read them (external.facts).
-  -- Returns f where it is full, m where further fails wait, v where it is void, else o.
+  -- Returns f where it is full, m where further fails wait, v where it is void, else o, also if its numbers
+  -- cannot be read.
   function external.look(key, new, facts)
-    local full, void, fails, bits, rows, positions, mask, had_left, oldest =
-      unpack(facts or external.facts(key))
-    rows = tonumber(rows)
-    local left
-    left, positions = tonumber(had_left or rows), tonumber(positions or rows)
+    local full, void, fails, stored, of_rows, mask, oldest = unpack(facts or external.facts(key))
     if full then return 'f' end
     if void then return 'v' end
-    local stored = bits
-    bits = new or stored
+    local rows, left, ttl, positions = external.numbers(of_rows)
+    if not rows then return 'o' end
+    local bits = new or stored
     if fails then
-      local list = of_rows(external.fails(fails), positions, mask)
+      local list = fails_here(external.fails(fails), positions, mask)
       local before = failing.orphaned
       local n = external.fail(list)
       if failing.orphaned > before then -- no room for a fail that waits for its track: nothing may be acked
         open(key, 0 - left)
         call('HSET', key, 'void', 1)
-        call('HDEL', key, 'bits', 'fails', 'oldest', 'left')
+        call('HDEL', key, 'bits', 'fails', 'oldest')
         return 'v'
       end
       if n < #list then
@@ -221,32 +235,35 @@ local external = lazy(function(external)
     local lacking = count_lacking(counted, rows, mask)
     open(key, lacking - left)
     if lacking > 0 then
-      if counted ~= stored or lacking ~= left then call('HSET', key, 'bits', counted, 'left', lacking) end
+      if counted ~= stored or lacking ~= left then
+        call('HSET', key, 'bits', counted, 'rows', table.concat({rows, lacking, ttl, positions}, ' '))
+      end
       return 'o'
     end
     call('HSET', key, 'full', 1)
-    if stored or mask or oldest or had_left then call('HDEL', key, 'bits', 'mask', 'oldest', 'left') end
+    if stored or mask or oldest then call('HDEL', key, 'bits', 'mask', 'oldest') end
     return 'f'
   end
 
   -- Ends the emit of a segment: all its chunks are in their trees. Returns what `look` does.
   function external.emitted(key, waits)
-    local oldest, ttl, rows = unpack(call('HMGET', key, 'oldest', 'ttl', 'rows'))
+    local facts = external.facts(key)
+    local oldest, charged = facts[7], facts[9]
+    local rows, _, ttl = external.numbers(facts[5])
     call('EXPIRE', key, external.HOLD)
     call('HDEL', key, 'of')
-    if call('HEXISTS', key, 'charged') == 1 then external.charge(key, waits, 0, tonumber(ttl)) end
+    if charged then external.charge(key, waits, 0, ttl) end
     if oldest and external.is_old(oldest) then
       call('HSET', key, 'void', 1)
       call('HDEL', key, 'bits', 'fails', 'oldest')
-    else
-      open(key, tonumber(rows))
+      return 'v'
     end
-    return external.look(key)
+    open(key, rows)
+    return external.look(key, nil, facts)
   end
 
-  -- Leaves of an acked segment what tells of it when a row of it comes again.
-  function external.bury(key, state)
-    local ttl = tonumber(call('HGET', key, 'ttl'))
+  -- Leaves of an acked segment what tells of it when a row of it comes again. ttl: its own, in seconds.
+  function external.bury(key, state, ttl)
     call('DEL', key)
     call('HSET', key, 'state', state)
     call('EXPIRE', key, ttl + external.MARGIN)

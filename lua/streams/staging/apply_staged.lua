@@ -71,11 +71,11 @@ local function take()
   local first, slab = next_key + 1, next_word + 4
   next_key, next_word = first + many, slab + ones
   if not states[staged] then
-    local state, rows, alone, full, ttl, of, void, fails =
-      unpack(call('HMGET', staged, 'state', 'rows', 'alone', 'full', 'ttl', 'of', 'void', 'fails'))
+    local state, rows, alone, full, of, void, fails =
+      unpack(call('HMGET', staged, 'state', 'rows', 'alone', 'full', 'of', 'void', 'fails'))
     states[staged] = state
-    facts[staged] = {rows = ttl and rows, alone = alone, full = full, ttl = ttl, of = of,
-      left = full or void or fails}
+    facts[staged] = {rows = rows, alone = alone, full = full, of = of, left = full or void or fails,
+      ttl = rows and select(3, external.numbers(rows)) or tonumber(alone or nil)}
   end
   local at, state = tonumber(number) + 1, states[staged]
   local was = state and sub(state, at, at)
@@ -108,9 +108,11 @@ end
 -- Reads the staged data; returns true if it is whole. Raises if a part is missing, or ends in the middle.
 local function read(chunk)
   local number, pairs_of, from = chunk.number, 0, 1
-  local counts, indexes, deltas, ones, lengths, packed, trees, tuples = unpack(call('HMGET', chunk.staged,
-    'counts:' .. number, 'indexes:' .. number, 'deltas:' .. number, 'ones:' .. number,
-    'lengths:' .. number, 'vectors:' .. number, 'trees:' .. number, 'tuples:' .. number))
+  local parts = call('HMGET', chunk.staged, 'counts:' .. number, 'indexes:' .. number,
+    'deltas:' .. number, 'ones:' .. number, 'lengths:' .. number, 'vectors:' .. number, 'trees:' .. number,
+    'tuples:' .. number)
+  for k = 1, #parts do parts[k] = parts[k] or '' end -- what is empty is not stored
+  local counts, indexes, deltas, ones, lengths, packed, trees, tuples = unpack(parts)
   for k = 1, #counts / 2 do pairs_of = pairs_of + unpack_from('<I2', counts, k * 2 - 1) end
   local pieces = {}
   for k = 1, #lengths / 2 do -- one for each slab of the dense part
@@ -119,7 +121,9 @@ local function read(chunk)
     from = from + bytes
   end
   chunk.counts, chunk.indexes, chunk.deltas, chunk.ones, chunk.pieces = counts, indexes, deltas, ones, pieces
-  chunk.sparse, chunk.trees, chunk.tuples = #counts / 2, trees or '', tonumber(tuples) or 0
+  chunk.sparse, chunk.trees, chunk.tuples = #counts / 2, trees, tonumber(tuples) or 0
+  local own = facts[chunk.staged]
+  if own.rows and not own.ttl then return false end
   return chunk.at <= #states[chunk.staged] and #indexes == 2 * pairs_of and #deltas == 8 * pairs_of
     and from == #packed + 1 and #pieces == chunk.many - chunk.sparse and #ones == 8 * #chunk.singles
 end
@@ -242,7 +246,7 @@ local function reach(chunk)
   if state ~= rep('2', #state) then
     call('HSET', chunk.staged, 'state', state)
   elseif own.ttl then
-    external.bury(chunk.staged, state)
+    external.bury(chunk.staged, state, own.ttl)
   else
     call('DEL', chunk.staged)
   end

@@ -4,7 +4,8 @@
 --                       layout   for each chunk its number of slabs (u16)
 --                       slabs    the names of the chunks' slabs, 8 bytes each
 --                       words    their number of words altogether
---                       counts:n, indexes:n, deltas:n, ones:n, vectors:n   the chunk (update.lua);
+--                       counts:n, indexes:n, deltas:n, ones:n, vectors:n   the chunk (update.lua); what is
+--                       empty is missing;
 --                       tuples:n, trees:n   its number of tuples, and of trees of each slab of its dense
 --                       part (u16)
 --                       lengths:n   number of words of `vectors` of each slab of the dense part (u16)

@@ -29,7 +29,7 @@ MUTANTS = [
     Mutant(
         "fails of rows are taken before bits are counted",
         ExternalWorld,
-        [(None, "local list = of_rows(external.fails(fails), positions, mask)", "local list = {}")],
+        [(None, "local list = fails_here(external.fails(fails), positions, mask)", "local list = {}")],
         known=(("source", 500), ("step", 500), ("sink", 500)),
     ),
     Mutant(

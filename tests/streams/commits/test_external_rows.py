@@ -242,7 +242,7 @@ def test_a_note_of_sent_segments_lives_long_until_the_commit_is_done_and_then_as
     core = batch.ledger.core
     found, _ = batch.work()
     [[(segment, _)]] = [one.segments for one in found.sent]
-    left = command("TTL", keys.Stream("t", "words").marker(segment.id))
+    left = command("TTL", keys.Stream("t", "words").announced(segment.id))
     going = Stepping(batch.ledger, batch.commit(0, found))
     going.until("receive")
     assert batch.ledger.store.send([left])[0] > 86400

@@ -236,12 +236,12 @@ def unknown_positions(core: Core, planned: Plan) -> Operation[list[str]]:
         return []
     places = list(planned.highest.items())
     replies = yield [
-        command("HMGET", core.shards[shard].staged(token, slot), "positions", "rows")
+        command("HGET", core.shards[shard].staged(token, slot), "rows")
         for (_, slot, token, shard), _ in places
     ]
     unknown = dict[str, None]()
-    for ((stream, _, token, _), highest), (positions, rows) in zip(places, replies, strict=True):
-        size = int(positions or rows or MOST_POSITIONS)
+    for ((stream, _, token, _), highest), numbers in zip(places, replies, strict=True):
+        size = int(numbers.split()[3]) if numbers else MOST_POSITIONS  # external.lua
         if highest >= size:
             unknown[f"stream {stream!r}: segment {token} has {size:,} rows, got position {highest:,}"] = None
     return list(unknown)

@@ -12,6 +12,8 @@ from acker.errors import ValidationError, shown
 
 MOST_POSITIONS = 65_536
 """Rows of a segment at most, so a bitmap has 8 KiB at most."""
+_RUNS = {b"": 0} | {bytes([256 - (1 << (8 - count))]): count for count in range(1, 8)}
+"""Last bytes of bitmaps without a gap, and the positions of each."""
 
 
 def pack(positions: Iterable[int] | npt.NDArray[np.int64]) -> bytes:
@@ -35,6 +37,15 @@ def pack(positions: Iterable[int] | npt.NDArray[np.int64]) -> bytes:
     flags = np.zeros(int(places.max()) + 1, dtype=np.uint8)
     flags[places] = 1
     return np.packbits(flags).tobytes()
+
+
+def first(bitmap: bytes) -> int:
+    """Returns n if a bitmap is of positions 0 to n - 1; 0 if it has a gap, or a zero byte at its end."""
+    rest = bitmap.lstrip(b"\xff")
+    if len(rest) > 1:
+        return 0
+    count = _RUNS.get(rest)
+    return 0 if count is None else 8 * (len(bitmap) - len(rest)) + count
 
 
 def unpack(bitmap: bytes) -> list[int]:

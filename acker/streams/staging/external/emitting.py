@@ -87,8 +87,9 @@ class Emits:
         for shard, chunks in sent.vectors(slot, self.core.config.ackers).items():
             key = self.core.shards[shard].staged(sent.token, slot)
             fields = staging.staged_fields(key, chunks, "0", sent.tuples())
-            fields |= here[shard].fields(len(sent.anchors)) | {"of": self.commit.name}
-            self.staging.append(scripts.send(key, self.core.config.stamp_ttl, self.until, fields))
+            ttl = self.core.config.stamp_ttl
+            fields |= here[shard].fields(len(sent.anchors), ttl) | {"of": self.commit.name}
+            self.staging.append(scripts.send(key, ttl, self.until, fields))
             self.places.append((sent, slot, shard))
             self.progress.needed[shard] += 1
             words = sum(len(one.slabs) + len(one.singles) + len(one.deltas) // 8 for one in chunks)
@@ -126,8 +127,9 @@ class Emits:
             token = f"{self.commit.name[:24]}{first // 1000:04x}"
             for shard, chunks in chunks_of(_ids(part), deltas, self.core.config.ackers).items():
                 key = self.core.shards[shard].staged(token, ALONE)
-                fields = staging.staged_fields(key, chunks, "1", 0) | {"alone": "1"}
-                self.staging.append(scripts.send(key, self.core.config.stamp_ttl, self.until, fields))
+                ttl = self.core.config.stamp_ttl
+                fields = staging.staged_fields(key, chunks, "1", 0) | {"alone": str(ttl)}
+                self.staging.append(scripts.send(key, ttl, self.until, fields))
                 self.progress.needed[shard] += 0
                 staged += [
                     (shard, [StagedChunk(key, number, piece.slabs, piece.singles)])

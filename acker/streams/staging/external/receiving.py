@@ -134,8 +134,9 @@ def head(key: bytes) -> Request:
 
 def filled(key: bytes, reply: Reply, new: bytes) -> StagedVectors | None:
     """The vectors of a segment that new bits fill, by the reply to `head`; None where they do not."""
-    *facts, rows, before = reply
-    if not (rows or b"").isdigit() or bits.count(bits.either(before or b"", new)) < int(rows):
+    *facts, numbers, before = reply
+    rows = (numbers or b"").partition(b" ")[0]
+    if not rows.isdigit() or bits.count(bits.either(before or b"", new)) < int(rows):
         return None
     try:
         return vectors.staged_of(key, facts)

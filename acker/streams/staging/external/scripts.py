@@ -15,6 +15,7 @@ from acker.store import scripts
 from acker.store.keys import Shard, Stream
 from acker.store.operation import Request, Word, script
 from acker.streams.log.kinds import Seen
+from acker.streams.staging.external import bits
 
 
 def send(key: bytes, ttl: int, until: int, fields: Mapping[str, bytes | str]) -> Request:
@@ -64,7 +65,9 @@ def receive(
     """Takes the bits and fails of rows. applied, needed: what the commit must have emitted in the shard."""
     declared = [applied, shard.early_rows, *(piece.staged for piece in received)]
     args: list[Word] = [config.waiting_bytes, config.outcomes_kept, needed, ttl, most]
-    args += [word for piece in received for word in (piece.bits, piece.fails)]
+    for piece in received:
+        first = bits.first(piece.bits)
+        args += (first, b"" if first else piece.bits, piece.fails)
     return Call(shard.number, scripts.get("receive"), declared, args, waits=True)
 
 
@@ -132,7 +135,11 @@ def announce(
 
     among: The slots that they were staged for, as "0,2"; "all" if they are not staged yet.
     """
-    declared = [stream.entries, stream.subscriptions, *(stream.marker(segment.token) for segment in segments)]
+    declared = [
+        stream.entries,
+        stream.subscriptions,
+        *(stream.announced(segment.token) for segment in segments),
+    ]
     args: list[Word] = [number, key, ttl, margin, most, most_bytes, known_slots, among]
     args += [
         word

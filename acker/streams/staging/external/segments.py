@@ -182,11 +182,14 @@ class Here:
 
     positions: np.ndarray[tuple[int], np.dtype[np.int64]]
 
-    def fields(self, rows: int) -> dict[str, bytes | str]:
-        """Returns the fields of their hash in the shard."""
-        fields: dict[str, bytes | str] = {"rows": str(len(self.positions))}
-        if len(self.positions) < rows:
-            fields["positions"] = str(rows)
+    def fields(self, rows: int, ttl: int) -> dict[str, bytes | str]:
+        """Returns the fields of their hash in the shard (lua/streams/includes/external.lua).
+
+        rows: The rows of the segment. ttl: Seconds for which it waits to be emitted.
+        """
+        here = len(self.positions)
+        fields: dict[str, bytes | str] = {"rows": f"{here} {here} {ttl} {rows}"}
+        if here < rows:
             flags = np.zeros(rows, dtype=np.uint8)
             flags[self.positions] = 1
             fields["mask"] = np.packbits(flags).tobytes()

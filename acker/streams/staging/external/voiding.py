@@ -41,10 +41,10 @@ def trees(core: Core, place: VectorKey) -> Operation[ids.Ids]:
 
 def _trees_of(fields: dict[str, bytes], number: int, slabs: list[bytes]) -> list[int]:
     """The trees of a chunk (lua/streams/staging/stage.lua)."""
-    sparse = np.frombuffer(fields[f"counts:{number}"], dtype="<u2").tolist()
-    indexes = np.frombuffer(fields[f"indexes:{number}"], dtype="<u2").tolist()
-    lengths = np.frombuffer(fields[f"lengths:{number}"], dtype="<u2").tolist()
-    words = np.frombuffer(fields[f"vectors:{number}"], dtype="<i8")
+    sparse = np.frombuffer(fields.get(f"counts:{number}", b""), dtype="<u2").tolist()
+    indexes = np.frombuffer(fields.get(f"indexes:{number}", b""), dtype="<u2").tolist()
+    lengths = np.frombuffer(fields.get(f"lengths:{number}", b""), dtype="<u2").tolist()
+    words = np.frombuffer(fields.get(f"vectors:{number}", b""), dtype="<i8")
     anchors, at = list[int](), 0
     for slab, count in zip(slabs, sparse, strict=False):
         anchors += [ids.anchor_at(slab, index) for index in indexes[at : at + count]]

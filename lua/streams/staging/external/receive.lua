@@ -12,7 +12,8 @@
 --       4 needed   what `applied` must hold (applied.holds); empty where the commit has made nothing here
 --       5 ttl      seconds for which what is not emitted waits
 --       6 most     bytes of bits and fails that wait in this shard
---       ... bits, fails  of each segment, as they stand in its hash
+--       ... first, bits, fails  of each segment: 0, or how many rows from its first on, without a gap: bits
+--                 are empty then; and bits and fails as they stand in its hash
 -- Returns a letter for each segment: l the shard has lost what the commit emitted, d it may have dropped it,
 -- for that waited too long for its track: nothing is noted then; w it is not emitted yet; o it is open; m it
 -- is, and further fails wait to be taken, by this script with no bits; v it is void: its trees are to be
@@ -36,36 +37,36 @@ waiting.limit = tonumber(ARGV[2])
 recent.kept = tonumber(ARGV[3])
 local progress, waits, needed = KEYS[OWN], KEYS[OWN + 1], ARGV[4]
 local ttl, most = tonumber(ARGV[5]), tonumber(ARGV[6])
+local FULL, VOID, FAILS, BITS, STATE, CHARGED = 1, 2, 3, 4, 8, 9 -- places in external.facts
 local wait = needed ~= '' and applied.oldest(progress) or nil
 if needed ~= '' and not applied.holds(progress, needed) then return rep('l', #KEYS - OWN - 1) end
 if external.is_old(wait) then return rep('d', #KEYS - OWN - 1) end
 
 -- The bits of a segment with the call's bits, and the fails of rows that had no bit before.
-local function merged(k)
-  local at = 7 + 2 * (k - OWN - 2)
-  local bits, fails, list, new = ARGV[at], ARGV[at + 1], {}, {}
-  local facts = external.facts(KEYS[k])
-  local full, void, before, had, _, _, _, _, _, state, charged = unpack(facts)
-  if fails ~= '' and not full then
+local function merged(k, facts)
+  local at = 7 + 3 * (k - OWN - 2)
+  local first, bits, fails = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local before, had = facts[FAILS] or '', facts[BITS]
+  if first ~= '0' then bits = external.first(tonumber(first)) end
+  if fails ~= '' then
+    local new = {before}
     for _, row in ipairs(external.fails(fails)) do
-      if not external.has(had or '', row.position) then
-        list[#list + 1], new[#new + 1] = row, sub(fails, row.from, row.to)
-      end
+      if not external.has(had or '', row.position) then new[#new + 1] = sub(fails, row.from, row.to) end
     end
+    before = table.concat(new)
   end
-  return {state = state, bits = external.either(had, bits), list = list,
-    fails = (before or '') .. table.concat(new), full = full, void = void, new = bits ~= '' or fails ~= '',
-    charged = tonumber(string.match(charged or '', '%d+$') or 0),
-    emitted = state and not find(state, '0', 1, true), facts = facts}
+  return external.either(had, bits), before
 end
 
 local segments, growth = {}, 0
 for k = OWN + 2, #KEYS do
-  local segment = merged(k)
-  segments[k] = segment
-  if not segment.emitted and segment.new then
-    segment.bytes = external.size(segment.bits, segment.fails)
-    growth = growth + segment.bytes - segment.charged
+  local facts, at = external.facts(KEYS[k]), 7 + 3 * (k - OWN - 2)
+  segments[k] = facts
+  facts.emitted = facts[STATE] and not find(facts[STATE], '0', 1, true)
+  if not facts.emitted and (ARGV[at] ~= '0' or ARGV[at + 1] ~= '' or ARGV[at + 2] ~= '') then
+    facts.bits, facts.fails = merged(k, facts)
+    facts.bytes = external.size(facts.bits, facts.fails)
+    growth = growth + facts.bytes - tonumber(string.match(facts[CHARGED] or '', '%d+$') or 0)
   end
 end
 if growth > 0 and not external.has_room(waits, growth, ttl, most) then
@@ -74,32 +75,30 @@ if growth > 0 and not external.has_room(waits, growth, ttl, most) then
 end
 local letters = {}
 for k = OWN + 2, #KEYS do
-  local key, segment = KEYS[k], segments[k]
-  local letter
-  if segment.state and segment.state == rep('2', #segment.state) then
+  local key, facts = KEYS[k], segments[k]
+  local state, letter = facts[STATE], 'w'
+  if state and not find(state, '[^2]') then
     letter = 'a'
-  elseif segment.full or segment.void then
-    letter = segment.full and 'f' or 'v'
-  elseif segment.emitted then
-    if segment.fails ~= '' then
-      call('HSET', key, 'fails', segment.fails)
-      segment.facts[3] = segment.fails
+  elseif facts[FULL] or facts[VOID] then
+    letter = facts[FULL] and 'f' or 'v'
+  elseif facts.emitted then
+    local bits, fails = merged(k, facts)
+    if fails ~= '' then
+      call('HSET', key, 'fails', fails)
+      facts[FAILS] = fails
     end
-    letter = external.look(key, segment.bits ~= '' and segment.bits or nil, segment.facts)
-  elseif not segment.new then
-    letter = 'w'
-  else
-    if not segment.state and call('EXISTS', key) == 0 then
+    letter = external.look(key, bits ~= '' and bits or nil, facts)
+  elseif facts.bytes then
+    if not state and call('EXISTS', key) == 0 then
       call('HSET', key, 'early', 1)
       call('EXPIRE', key, ttl)
     else
       call('EXPIRE', key, ttl, 'GT')
     end
-    if segment.bits ~= '' then call('HSET', key, 'bits', segment.bits) end
-    if segment.fails ~= '' then call('HSET', key, 'fails', segment.fails) end
+    if facts.bits ~= '' then call('HSET', key, 'bits', facts.bits) end
+    if facts.fails ~= '' then call('HSET', key, 'fails', facts.fails) end
     if wait then call('HSET', key, 'oldest', external.older(call('HGET', key, 'oldest'), wait)) end
-    external.charge(key, waits, segment.bytes, ttl)
-    letter = 'w'
+    external.charge(key, waits, facts.bytes, ttl)
   end
   letters[#letters + 1] = letter
 end

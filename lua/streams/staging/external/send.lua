@@ -2,7 +2,7 @@
 -- A hash that bits of early rows have made (receive.lua) is filled.
 --
 -- KEYS  1 staged  hash (lua/streams/includes/external.lua)
--- ARGV  1 ttl     seconds after which what is not emitted is gone
+-- ARGV  1 ttl     seconds after which what is not emitted is gone; the hash has them, too
 --       2 until   ms of the server's clock: what is not emitted and comes later is refused, because its rows
 --                 are taken for old
 --       ... field, value  of the hash
@@ -20,6 +20,5 @@ if there and call('HDEL', KEYS[1], 'early') == 0 then return 0 end
 for first = 3, #ARGV, 1000 do
   call('HSET', KEYS[1], unpack(ARGV, first, math.min(first + 999, #ARGV)))
 end
-call('HSET', KEYS[1], 'ttl', ARGV[1])
 if there then call('EXPIRE', KEYS[1], ARGV[1], 'GT') else call('EXPIRE', KEYS[1], ARGV[1]) end
 return 1

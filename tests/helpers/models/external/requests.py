@@ -79,10 +79,12 @@ def content_of(words: Sequence[Word]) -> Content:
     """The vectors of a call of send.lua, from its fields."""
     fields = {text(name): packed(value) for name, value in zip(words[::2], words[1::2], strict=True)}
     vector = dict(_deltas(fields))
-    rows = None if "alone" in fields else int(fields["rows"])
+    rows, positions = None, 0
+    if "alone" not in fields:
+        rows, _, _, positions = map(int, fields["rows"].split())
     mask = frozenset(bits.unpack(fields["mask"])) if "mask" in fields else None
     of = fields.get("of", b"").decode()
-    return Content(vector, rows, int(fields.get("positions", rows or 0)), mask, of=of)
+    return Content(vector, rows, positions, mask, of=of)
 
 
 def _deltas(fields: Mapping[str, bytes]) -> Iterator[tuple[int, int]]:
@@ -90,23 +92,23 @@ def _deltas(fields: Mapping[str, bytes]) -> Iterator[tuple[int, int]]:
     slabs = iter([fields["slabs"][at : at + 8] for at in range(0, len(fields["slabs"]), 8)])
     for number in range(len(fields["layout"]) // 2):
         pairs = zip(
-            struct.iter_unpack("<H", fields[f"indexes:{number}"]),
-            struct.iter_unpack("<q", fields[f"deltas:{number}"]),
+            struct.iter_unpack("<H", fields.get(f"indexes:{number}", b"")),
+            struct.iter_unpack("<q", fields.get(f"deltas:{number}", b"")),
             strict=True,
         )
-        for (count,) in struct.iter_unpack("<H", fields[f"counts:{number}"]):
+        for (count,) in struct.iter_unpack("<H", fields.get(f"counts:{number}", b"")):
             slab = next(slabs)
             for _ in range(count):
                 (index,), (delta,) = next(pairs)
                 yield ids.anchor_at(slab, index), delta
-        dense = struct.iter_unpack("<q", fields[f"vectors:{number}"])
-        for (length,) in struct.iter_unpack("<H", fields[f"lengths:{number}"]):
+        dense = struct.iter_unpack("<q", fields.get(f"vectors:{number}", b""))
+        for (length,) in struct.iter_unpack("<H", fields.get(f"lengths:{number}", b"")):
             slab = next(slabs)
             for index in range(length):
                 (delta,) = next(dense)
                 if delta:
                     yield ids.anchor_at(slab, index), delta
-        for (delta,) in struct.iter_unpack("<q", fields[f"ones:{number}"]):
+        for (delta,) in struct.iter_unpack("<q", fields.get(f"ones:{number}", b"")):
             yield ids.anchor_at(next(slabs), 0), delta
 
 
@@ -127,10 +129,14 @@ def tracks_of(request: Request, reply: str) -> Iterator[tuple[bytes, dict[int, i
 def parts_of(request: Request) -> list[Received]:
     """The rows of a call of receive.lua."""
     keys = staged_keys(request.keys)
-    words = [packed(word) for word in request.args[6:]]
+    words = request.args[6:]
     return [
-        Received(key, frozenset(bits.unpack(bitmap)), fails_of(fails))
-        for key, bitmap, fails in zip(keys, words[::2], words[1::2], strict=True)
+        Received(
+            key,
+            frozenset(range(int(first)) if int(first) else bits.unpack(packed(bitmap))),
+            fails_of(packed(fails)),
+        )
+        for key, first, bitmap, fails in zip(keys, words[::3], words[1::3], words[2::3], strict=True)
     ]
 
 

@@ -25,8 +25,8 @@ WORK = "rows, works = [incoming.extract(one.headers) for one in part], list[Work
 FIRST = f"{WORK}\n        incoming.ack(rows)\n        self._flush(topology, [])"
 UNGUARDED = (receiving.call_of, "needed=progress.needs(part.shard)", "needed=''")
 NOTED = """\
-if segment.bits ~= '' then call('HSET', key, 'bits', segment.bits) end
-    if segment.fails ~= '' then call('HSET', key, 'fails', segment.fails) end
+if facts.bits ~= '' then call('HSET', key, 'bits', facts.bits) end
+    if facts.fails ~= '' then call('HSET', key, 'fails', facts.fails) end
     if wait"""
 BURIED = "call('HSET', key, 'state', state)\n    call('EXPIRE', key, ttl + external.MARGIN)"
 

@@ -62,7 +62,7 @@ def find_over(
         command("HMGET", stream_keys.subscriptions, "epoch", f"slot:{slot}"),
         stored_ttl(core),
         Request(stream_keys.entries, ["TIME"]),
-        *(command("GET", stream_keys.marker(token)) for token in tokens),
+        *(command("GET", stream_keys.announced(token)) for token in tokens),
         *(receiving.head(key) if whole else command("HGET", key, "state") for key in staged),
     ]
     if epoch != external.epoch:

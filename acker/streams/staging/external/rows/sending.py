@@ -78,7 +78,7 @@ def stage(core: Core, sent: Stamped, slots: tuple[int, ...]) -> tuple[Segment, l
         for shard, chunks in sent.vectors(slot, ackers).items():
             key = core.shards[shard].staged(sent.token, slot)
             fields = staging.staged_fields(key, chunks, "0", len(sent.anchors))
-            fields |= here[shard].fields(len(sent.lengths))
+            fields |= here[shard].fields(len(sent.lengths), ttl)
             requests.append(scripts.send(key, ttl, (sent.begun + ttl) * 1000, fields))
     shards = tuple(sorted(here))
     return Segment(sent.token, len(sent.lengths), sent.seed, sent.weight(), shards, slots), requests
@@ -119,7 +119,7 @@ def end(core: Core, sent: Sequence[Sending]) -> Operation[None]:
     """
     ttl, name = core.config.stamp_ttl + MARGIN, core.config.name
     requests = [
-        command("EXPIRE", keys.Stream(name, one.stream).marker(segment.id), ttl, "LT")
+        command("EXPIRE", keys.Stream(name, one.stream).announced(segment.id), ttl, "LT")
         for one in sent
         for segment, _ in one.segments
     ]

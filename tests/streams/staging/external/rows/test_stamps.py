@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from acker.errors import ValidationError
 from acker.ledger.ids import shard_of_anchor
-from acker.streams.staging.external.bits import MOST_POSITIONS, pack, unpack
+from acker.streams.staging.external.bits import MOST_POSITIONS, first, pack, unpack
 from acker.streams.staging.external.rows import carriers, one_tree
 from acker.streams.staging.external.rows.stamps import MOST_ANCHORS, VERSION, Seal, Stamp
 from tests.helpers.builders.stamps import KEY, SEAL, anchors, stamps
@@ -139,6 +139,7 @@ def test_a_bitmap_has_each_position_once(positions: list[int]) -> None:
     bitmap = pack(positions)
     assert unpack(bitmap) == sorted(set(positions))
     assert not bitmap.endswith(b"\0")
+    assert first(bitmap) == (len(set(positions)) if set(positions) == set(range(len(set(positions)))) else 0)
 
 
 def test_a_bitmap_is_bounded() -> None:
