@@ -62,7 +62,7 @@ class Exchange:
         process_end.add_exchange(self)
 
     def keep(self) -> None:
-        """Keeps the exchange while rows linger: for its first waiting row. Event loops keep their tasks."""
+        """Keeps the exchange while rows linger: for its first waiting row."""
 
     def finish(self) -> None:
         """Does nothing: on an event loop `close` sends what lingers."""
@@ -171,10 +171,14 @@ class Exchange:
             out = self.current.out[stream] = Out(self.streams[stream], [])
         return out
 
-    def make_room(self, rows: int = 1) -> None:
-        """Counts rows that are added next. Raises BufferFull."""
+    def check_room(self, rows: int) -> None:
+        """Raises BufferFull if so many further rows are too many."""
         if self.rows + rows > MOST_ROWS:
             raise BufferFull(f"{self.rows:,} rows wait for topology.flush(), which alone sends them")
+
+    def make_room(self, rows: int = 1) -> None:
+        """Counts rows that are added next. Raises BufferFull."""
+        self.check_room(rows)
         self.rows += rows
 
     def check_tuple(self, tuple: Tuple) -> None:  # noqa: A002 - this project's word

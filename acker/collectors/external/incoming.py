@@ -12,6 +12,7 @@ from acker.collectors.external.consuming import Consuming, checked
 from acker.collectors.external.opening import Opened
 from acker.collectors.external.receiving import Receiver
 from acker.collectors.external.row import Row
+from acker.collectors.external.rows import Rows
 from acker.collectors.tuples import listed
 from acker.errors import ValidationError
 from acker.streams.staging.external.rows import carriers
@@ -56,12 +57,17 @@ class Incoming(Receiver):
             [row] = self._rows([value], [where])
         return row
 
-    def extract_many(self, headers: Sequence[Any]) -> Sequence[Row]:
-        """Reads what messages carry, as `extract` does for each, with one question to the store for all."""
+    def extract_many(self, headers: Sequence[Any]) -> Rows:
+        """Reads what messages carry, as `extract` does for each, with one question to the store for all.
+
+        Returns:
+            The rows in the order of the messages, as `acker.collectors.external.rows.Rows`: a sequence, no
+            list.
+        """
         many = listed(headers, "the headers of several messages, as a list", ValidationError)
         return self.read(carriers.find_many(many))
 
-    def read(self, stamps: Sequence[Any]) -> Sequence[Row]:
+    def read(self, stamps: Sequence[Any]) -> Rows:
         """Reads bare stamps, as columns and JSON have them; None is no stamp."""
         stamps = listed(stamps, "several stamps, as a list", ValidationError)
         if (usual := self._read_usual(stamps)) is not None:
@@ -69,7 +75,7 @@ class Incoming(Receiver):
                 self._exchange.ledger.run(self._learn(self._known, asked))
             if (rows := self._usual_rows(usual)) is not None:
                 return rows
-        return self._rows(stamps, [""] * len(stamps))
+        return Rows(self, None, self._rows(stamps, [""] * len(stamps)))
 
     def consume(
         self,

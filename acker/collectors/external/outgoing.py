@@ -137,6 +137,7 @@ class Outgoing:
         Raises:
             TupleError: As of `inject`. No row has a stamp then, and tuples are open again.
             ValidationError: They are not as many headers as rows, or some are no headers.
+            BufferFull: A million rows wait for the flush, with these. No row has a stamp then.
         """
         rows = rows if type(rows) is Rows else listed(rows, _SOURCES)
         if headers is None:
@@ -151,6 +152,7 @@ class Outgoing:
         if type(rows) is Rows and (together := self._write_together(rows)) is not None:
             return together
         given, stamps = listed(rows, _SOURCES), list[bytes | None]()
+        self._check_room(given)
         try:
             for first in range(0, len(given), _TOGETHER):
                 part = given[first : first + _TOGETHER]
@@ -164,6 +166,12 @@ class Outgoing:
                 self._take_back(given, stamps)
             raise
         return stamps
+
+    def _check_room(self, sources: Sequence[Row | Tuple]) -> None:
+        """Raises BufferFull if a row for each of these is too many, before one is stamped."""
+        exchange = self._exchange
+        if self._seal is not None and exchange.rows + len(sources) > MOST_ROWS:
+            exchange.check_room(sum(bool(getattr(source, "anchors", ())) for source in sources))
 
     def _take_back(self, sources: Sequence[Row | Tuple], stamps: Sequence[bytes | None]) -> None:
         """Takes back the stamps of a call that raises, because nobody gets them; its tuples are open again.
@@ -183,14 +191,14 @@ class Outgoing:
 
     def _write_together(self, rows: Rows) -> list[bytes] | None:
         """Stamps rows that nobody has looked at; None where they are to be stamped one by one."""
-        exchange, anchors = self._exchange, rows.stamps.anchors
+        exchange, stamps = self._exchange, rows.stamps
         exchange.check_whole()
-        if self._seal is None or rows.incoming._exchange is not exchange or len(anchors) > _MOST_TOGETHER:
+        if stamps is None or self._seal is None or len(rows) > _MOST_TOGETHER:
             return None
         with exchange.lock:
             if rows not in exchange.batches or exchange.refusal is not None:
                 return None
-            return self._write_trees(anchors)
+            return self._write_trees(stamps.anchors)
 
     def _write_listed(self, rows: Sequence[Row | Tuple]) -> list[bytes] | None:
         exchange = self._exchange

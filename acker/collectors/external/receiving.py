@@ -120,7 +120,7 @@ class Receiver:
         with exchange.lock:
             if rows not in exchange.batches or rows.incoming is not self or exchange.refusal is not None:
                 return False
-            if rows._rows is not None:  # the first look was interrupted
+            if stamps is None or rows._rows is not None:  # the first look was interrupted
                 return False
             received, noting, noted = self._received(), list[list[Ids]](), list[Ids]()
             for (token, sent, *_), first, last, shards in stamps.runs:

@@ -15,24 +15,25 @@ from acker.streams.staging.external.rows.one_tree import OneTreeStamps
 class Rows(Sequence[Row]):
     """The rows of messages that were read together, in their order. Made by `Incoming.extract_many`.
 
-    `ack`, `stamps` and `inject_many` of all of them make no row, so they cost little. The first look at one
-    makes the rows, which are the same objects from then on. They are added to a list of rows, which a batch
-    is that has a row without a stamp.
+    `ack`, `stamps` and `inject_many` of all of them make no row, if each has one tree, so they cost little.
+    The first look at one makes the rows, which are the same objects from then on. It is no list, and never
+    changes: `list(rows)` is one to sort, to compare, or to add to. A slice of it, and a sum with rows or a
+    list of them, is a list.
 
     Attributes:
         incoming: The receiver of the rows.
-        stamps: Their stamps; each has one tree, which is not over.
+        stamps: Their stamps, if each has one tree, which is not over; otherwise None.
         ended: "acked" if all were acked together; otherwise empty, and the rows say it themselves.
     """
 
     __slots__ = ("_rows", "ended", "incoming", "stamps")
 
-    def __init__(self, incoming: Any, stamps: OneTreeStamps) -> None:
+    def __init__(self, incoming: Any, stamps: OneTreeStamps | None, rows: list[Row] | None = None) -> None:
         self.incoming, self.stamps, self.ended = incoming, stamps, ""
-        self._rows: list[Row] | None = None
+        self._rows = rows
 
     def __len__(self) -> int:
-        return len(self.stamps.positions)
+        return len(self._rows or ()) if self.stamps is None else len(self.stamps.positions)
 
     @overload
     def __getitem__(self, place: int) -> Row: ...
@@ -72,6 +73,7 @@ class Rows(Sequence[Row]):
 
     def _made(self) -> list[Row]:
         rows, stamps = list[Row](), self.stamps
+        assert stamps is not None
         for (token, sent, *_), first, last, _ in stamps.runs:
             places = slice(first, last)
             positions, anchors = stamps.positions[places].tolist(), stamps.anchors[places].tolist()

@@ -246,3 +246,24 @@ async def test_on_an_event_loop_a_task_sends_rows_after_their_linger(make: Make,
         items.ack(first)
         items.ack(last)
         await asyncio.to_thread(wait_until, lambda: made.counters()["acked"] == 2)
+
+
+async def test_the_task_ends_with_its_topology_when_its_rows_are_sent(make: Make, url: str) -> None:
+    made = make()
+    made.incoming("items", subscription="count")
+    headers = source(made, 2)
+    await asyncio.to_thread(made.flush)
+
+    async def work() -> Any:
+        """Works on rows, and holds nothing of the topology then but its task and its connections."""
+        topology = AsyncTopology(url, made.name)
+        items = await topology.incoming("items", subscription="count", linger=0.5)
+        items.ack(await items.extract_many(headers))
+        assert topology._exchange is not None
+        return topology._store, topology._exchange.task
+
+    store, task = await work()
+    gc.collect()
+    await asyncio.to_thread(wait_until, lambda: gc.collect() >= 0 and task.done())
+    assert made.counters()["acked"] == 2
+    await store.aclose()

@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from acker.collectors.external import outgoing
+from acker.collectors.external import exchange, outgoing
 from acker.collectors.external.rows import Rows
-from acker.errors import TupleError, ValidationError
+from acker.errors import BufferFull, TupleError, ValidationError
 from acker.streams.staging.external import segments
 from acker.streams.staging.external.segments import MOST_TREES, Sent
 from tests.helpers.builders.collectors import Make, reported
@@ -92,10 +92,46 @@ def test_rows_are_added_to_other_rows(make: Make) -> None:
     both += mixed
     assert both == added
     with pytest.raises(TypeError, match="unsupported operand"):
-        together + 7  # type: ignore[operator]
+        together + 7
     items.ack(added)
     step.flush()
     assert made.counters()["acked"] == 3
+
+
+def test_rows_are_a_sequence_and_no_list_whatever_their_messages_carry(make: Make) -> None:
+    made, step = make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    headers = source(made, 3)
+    made.flush()
+    for rows in (items.extract_many(headers), items.extract_many([*headers, None]), items.extract_many([])):
+        assert type(rows) is Rows
+        assert not hasattr(rows, "sort")
+        assert rows.__eq__([*rows]) is NotImplemented
+        assert list(rows) == rows[:]
+        assert [row in rows for row in rows] == [True] * len(rows)
+        assert len(words.stamps(rows)) == len(rows)
+        items.ack(rows)
+        assert [row.ended for row in rows] == ["acked"] * len(rows)
+
+
+@pytest.mark.parametrize("looked", [False, True])
+def test_no_row_of_several_is_stamped_where_there_is_no_room_for_all(
+    make: Make, monkeypatch: pytest.MonkeyPatch, looked: bool
+) -> None:
+    made, step = make(), make()
+    items, words = step.incoming("items", subscription="count"), step.outgoing("words")
+    headers = source(made, 3)
+    made.flush()
+    monkeypatch.setattr(outgoing, "_TOGETHER", 1)
+    monkeypatch.setattr(outgoing, "_MOST_TOGETHER", 1)
+    rows, at_hand = items.extract_many([*headers, None]), cast("Any", step._exchange)
+    for module in (outgoing, exchange):
+        monkeypatch.setattr(module, "MOST_ROWS", 6)
+    with pytest.raises(BufferFull, match="4 rows wait"):
+        words.inject_many(None, list(rows) if looked else rows)
+    assert (at_hand.rows, at_hand.opened) == (4, {})
+    assert [len(headers) for headers in words.inject_many(None, rows[1:])] == [1, 1, 0]
+    items.ack(rows)
 
 
 def test_one_of_them_may_fail(make: Make) -> None:
@@ -122,10 +158,10 @@ def test_rows_that_nobody_has_looked_at_are_named_by_a_flush(make: Make) -> None
     rows = items.extract_many(headers)
     with pytest.raises(TupleError, match="3 rows are neither acked nor failed: position 0 of segment"):
         step.flush()
-    rows = [*items.extract_many(headers), *rows]
+    twice = [*items.extract_many(headers), *rows]
     with pytest.raises(TupleError, match="expected a row of"):
         other.ack(items.extract_many(headers))
-    again.ack(rows)
+    again.ack(twice)
     with pytest.raises(TupleError, match="3 rows are neither"):
         step.flush()
 

@@ -12,6 +12,7 @@ from acker.collectors.external.exchange import Exchange
 from acker.collectors.external.opening import Opened
 from acker.collectors.external.receiving import Receiver
 from acker.collectors.external.row import Row
+from acker.collectors.external.rows import Rows
 from acker.collectors.tuples import listed
 from acker.errors import ValidationError
 from acker.store.operation import Operation
@@ -56,12 +57,16 @@ class AsyncIncoming(Receiver):
             [row] = await self._rows([value], [where])
         return row
 
-    async def extract_many(self, headers: Sequence[Any]) -> Sequence[Row]:
-        """Reads what messages carry, as `extract` does for each, with one question to the store for all."""
+    async def extract_many(self, headers: Sequence[Any]) -> Rows:
+        """Reads what messages carry, as `extract` does for each, with one question to the store for all.
+
+        Returns:
+            As of `Incoming.extract_many`.
+        """
         many = listed(headers, "the headers of several messages, as a list", ValidationError)
         return await self.read(carriers.find_many(many))
 
-    async def read(self, stamps: Sequence[Any]) -> Sequence[Row]:
+    async def read(self, stamps: Sequence[Any]) -> Rows:
         """Reads bare stamps, as columns and JSON have them; None is no stamp."""
         stamps = listed(stamps, "several stamps, as a list", ValidationError)
         if (usual := self._read_usual(stamps)) is not None:
@@ -69,7 +74,7 @@ class AsyncIncoming(Receiver):
                 await self._run(self._learn(self._known, asked))
             if (rows := self._usual_rows(usual)) is not None:
                 return rows
-        return await self._rows(stamps, [""] * len(stamps))
+        return Rows(self, None, await self._rows(stamps, [""] * len(stamps)))
 
     def consume(
         self,

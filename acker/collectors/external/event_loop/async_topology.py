@@ -6,11 +6,11 @@ Terms: a segment is the rows of an external stream that one sender stamped toget
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from acker.collectors.external.event_loop import apart
-from acker.collectors.external.lingering import AGAIN, LONGEST, SHORTEST, Complaints
 from acker.collectors.modes.off import is_off, off_ledger
 from acker.errors import AckerError, needing_pyarrow
 from acker.ledger.async_ledger import open_ledger
@@ -22,7 +22,7 @@ from acker.store.operation import Operation
 
 if TYPE_CHECKING:
     from acker.collectors.external.event_loop.async_incoming import AsyncIncoming
-    from acker.collectors.external.exchange import Exchange
+    from acker.collectors.external.event_loop.loop_exchange import LoopExchange
     from acker.collectors.external.outgoing import Outgoing
 
 T = TypeVar("T")
@@ -78,12 +78,11 @@ class AsyncTopology:
         """
         self._store = AsyncStore(url, timeout=timeout, cluster=cluster)
         self._name, self._settings, self._off = name, settings, is_off(enabled)
-        self._exchange: Exchange | None = None
+        self._exchange: LoopExchange | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening, self._flushing = asyncio.Lock(), asyncio.Lock()
         self._thread: ThreadPoolExecutor | None = None
         self._closed = False
-        self._lingering: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"AsyncTopology({self._store!r}, {self._name!r})"
@@ -131,7 +130,6 @@ class AsyncTopology:
             exchange, stream, subscription, step, shared, linger, lost_after=lost_after, downtime=downtime
         )
         opened = await self._run(opening)
-        self._linger(exchange)
         return AsyncIncoming(exchange, opened, self._run, self.flush)
 
     async def outgoing(
@@ -168,9 +166,7 @@ class AsyncTopology:
             exchange, stream, segment_rows, linger, lost_after=lost_after, downtime=downtime,
             most_segments=most_segments, most_bytes=most_bytes,
         )  # fmt: skip
-        outgoing = await self._run(opening)
-        self._linger(exchange)
-        return outgoing
+        return await self._run(opening)
 
     async def flush(self) -> None:
         """Sends all rows that were stamped, acked and failed, as one commit.
@@ -206,26 +202,6 @@ class AsyncTopology:
                 self._thread = ThreadPoolExecutor(1, f"acker flushes {self._name}")
             await apart.run(self._store, self._exchange.sending(lingered), self._thread)
 
-    def _linger(self, exchange: "Exchange") -> None:
-        """Starts the task that sends rows after their linger."""
-        if exchange.linger is not None and self._lingering is None:
-            self._lingering = asyncio.create_task(self._send_later(exchange), name="acker-linger")
-
-    async def _send_later(self, exchange: "Exchange") -> None:
-        complaints, wait = Complaints(self._name), SHORTEST
-        while True:
-            await asyncio.sleep(wait)
-            try:
-                if exchange.waits:
-                    await self._flush(lingered=True)
-                complaints.take(None)
-            except AckerError as error:
-                complaints.take(error)
-            complaints.look(exchange)
-            wait = exchange.linger or LONGEST
-            if exchange.due:
-                wait = min(wait, AGAIN)
-
     async def close(self) -> None:
         """Closes the connections. Rows that wait for a flush are dropped, and the log says so.
 
@@ -235,10 +211,9 @@ class AsyncTopology:
             AckerError: The errors of that flush.
         """
         self._check_loop()
-        if self._lingering is not None:
-            self._lingering.cancel()
-            self._lingering = None
-            if self._exchange is not None and self._exchange.waits:
+        if self._exchange is not None and self._exchange.task is not None:
+            self._exchange.end()
+            if self._exchange.waits:
                 await self._flush(lingered=True)
         if not self._closed and self._exchange is not None and self._exchange.waits:
             log.warning("acker: topology %r is closed before a flush of its external rows", self._name)
@@ -256,15 +231,16 @@ class AsyncTopology:
     ) -> None:
         await self.close()
 
-    async def _opened(self) -> "Exchange":
+    async def _opened(self) -> "LoopExchange":
         """The exchange; the first call opens the topology in the store."""
         self._check()
         with needing_pyarrow("for rows of external streams"):
-            from acker.collectors.external.exchange import Exchange
+            from acker.collectors.external.event_loop.loop_exchange import LoopExchange
         async with self._opening:
             if self._exchange is None:
                 owner = self._store.url, self._name
-                self._exchange = Exchange(await self._open(), owner, self._off)
+                send = partial(self._flush, lingered=True)
+                self._exchange = LoopExchange(await self._open(), owner, self._off, send)
             return self._exchange
 
     async def _open(self) -> Core:
