@@ -144,6 +144,21 @@ class Other:
         return self.worked[0]
 
 
+@contextmanager
+def overtaken(url: str, folder: Path, most: int) -> Iterator[tuple[Ledger, Other, Slow]]:
+    """A program that has begun a row, and a worker that takes the program for dead."""
+    ledger = open_ledger(Store(url), "t", ackers=2)
+    Stream(ledger, "done").subscribe("look")
+    other = Other(ledger)
+    other.subscribe()
+    ask(ledger, "a")
+    with slow(url, folder, most) as first:
+        wait_until(lambda: first.begun == ["a"], 60)
+        lapse(ledger, other.worker.reader)
+        assert other.worker.recover() == 1
+        yield ledger, other, first
+
+
 def made(ledger: Ledger) -> list[tuple[str, str]]:
     return [(str(row["id"]), str(row["by"])) for row in StreamReader(ledger, "done", "look").rows()]
 
@@ -164,15 +179,7 @@ def all_acked(ledger: Ledger) -> bool:
 def test_a_worker_that_was_taken_for_dead_and_ends_first_is_the_one_that_counts(
     valkey_url: str, valkey_raw: "redis.Redis", tmp_path: Path, most: int, begun_anew: bool
 ) -> None:
-    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
-    Stream(ledger, "done").subscribe("look")
-    other = Other(ledger)
-    other.subscribe()
-    ask(ledger, "a")
-    with slow(valkey_url, tmp_path, most) as first:
-        wait_until(lambda: first.begun == ["a"], 60)
-        lapse(ledger, other.worker.reader)
-        assert other.worker.recover() == 1
+    with overtaken(valkey_url, tmp_path, most) as (ledger, other, first):
         if begun_anew:
             other.begin()
         first.let_go()
@@ -190,15 +197,7 @@ def test_a_worker_that_was_taken_for_dead_and_ends_first_is_the_one_that_counts(
 
 
 def test_a_worker_that_ends_second_commits_nothing(valkey_url: str, tmp_path: Path, most: int) -> None:
-    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
-    Stream(ledger, "done").subscribe("look")
-    other = Other(ledger)
-    other.subscribe()
-    ask(ledger, "a")
-    with slow(valkey_url, tmp_path, most) as first:
-        wait_until(lambda: first.begun == ["a"], 60)
-        lapse(ledger, other.worker.reader)
-        assert other.worker.recover() == 1
+    with overtaken(valkey_url, tmp_path, most) as (ledger, other, first):
         other.begin()
         assert other.end() == 1
         first.let_go()
@@ -210,15 +209,7 @@ def test_a_worker_that_ends_second_commits_nothing(valkey_url: str, tmp_path: Pa
 
 def test_rows_of_another_go_to_the_next_worker(valkey_url: str, tmp_path: Path, most: int) -> None:
     """A batch is committed as a whole: of it the other one has lost a part."""
-    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
-    Stream(ledger, "done").subscribe("look")
-    other = Other(ledger)
-    other.subscribe()
-    ask(ledger, "a")
-    with slow(valkey_url, tmp_path, most) as first:
-        wait_until(lambda: first.begun == ["a"], 60)
-        lapse(ledger, other.worker.reader)
-        other.worker.recover()
+    with overtaken(valkey_url, tmp_path, most) as (ledger, other, first):
         ask(ledger, "b")  # it takes both: what was given back comes first
         other.begin()
         first.let_go()

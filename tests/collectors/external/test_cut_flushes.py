@@ -20,7 +20,7 @@ from tests.helpers.builders.collectors import Make
 from tests.helpers.builders.external import Message, source, work
 from tests.helpers.faults.set_backs import moment, set_back
 from tests.helpers.faults.simulator import scripts_of
-from tests.helpers.faults.stepping import before_script
+from tests.helpers.faults.stepping import before_script, lose
 
 SEND = Store.send
 
@@ -133,16 +133,7 @@ def test_a_flush_that_was_cut_behind_its_commit_keeps_its_notes(
     texts = [words.inject(None, row) for row in rows]
     items.ack(rows)
     words.delivered("timed out", Message(unknown))
-    failing = [StoreUnavailable("the connection was cut")]
-
-    def send(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        if failing and "fail" in scripts_of(requests):
-            raise failing.pop()
-        return SEND(store, requests)
-
-    monkeypatch.setattr(Store, "send", send)
-    with pytest.raises(StoreUnavailable):
-        step.flush()
+    lose(monkeypatch, "fail", step.flush)
     step.flush()
     work(last, texts, stream="words")
     last.flush()
@@ -183,16 +174,7 @@ def test_a_flush_is_called_again_whose_fails_did_not_reach_the_store(
     rows = items.extract_many(headers[1:])
     texts = words.stamps(rows)
     items.ack(rows)
-
-    def cut(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        if "fail" in scripts_of(requests):
-            raise StoreUnavailable("the connection was cut")
-        return SEND(store, requests)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "send", cut)
-        with pytest.raises(StoreUnavailable):
-            made.flush()
+    lose(monkeypatch, "fail", made.flush)
     made.flush()
     counting.ack(counting.read(texts))
     made.flush()

@@ -1,7 +1,6 @@
 """Flushes that come too late, keys of a store that is no more, and bounds: errors, and nothing is dropped."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from acker import Topology
 from acker.embedded import EmbeddedServer
 from acker.errors import (
     StampsExpired,
-    StoreUnavailable,
     StreamFull,
     StreamLost,
     TopologyInUse,
@@ -21,13 +19,11 @@ from acker.errors import (
 )
 from acker.inspect.operate.configure import configure
 from acker.ledger.settings.config import Settings
-from acker.store.client import Store
-from acker.store.operation import Reply, Request
 from acker.streams import Stream
 from acker.streams.staging.external.declaring import MARGIN
 from tests.helpers.builders.collectors import Make
 from tests.helpers.builders.external import source, work
-from tests.helpers.faults.simulator import scripts_of
+from tests.helpers.faults.stepping import lose
 from tests.helpers.models.leaks import kind_of
 from tests.helpers.servers.clocks import ShiftedClock
 from tests.helpers.worlds.commits import pass_time
@@ -114,17 +110,7 @@ def test_a_running_ticker_follows_a_raised_stamp_ttl(shifted: Any, monkeypatch: 
     ticker.ledger.run(configure("t", Settings(stamp_ttl=7200)))
     made = opened(server)
     headers = source(made, 1)
-    send = Store.send
-
-    def cut(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        if "apply_staged" in scripts_of(requests):
-            raise StoreUnavailable("the connection was cut")
-        return send(store, requests)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "send", cut)
-        with pytest.raises(StoreUnavailable):
-            made.flush()  # its segment is announced
+    lose(monkeypatch, "apply_staged", made.flush)  # its segment is announced
     clock.step(server, 5400.0)
     pass_time(ticker.ledger)
     assert Stream(ticker.ledger, "items").totals().segments == 1
@@ -144,17 +130,7 @@ def test_nothing_of_a_flush_is_emitted_after_the_limit_of_its_oldest_segment(
     clock.step(server, 3000.0)
     made.outgoing("items")  # it reads the store's clock
     source(made, 1)
-    send = Store.send
-
-    def cut(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        if "apply_staged" in scripts_of(requests):
-            raise StoreUnavailable("the connection was cut")
-        return send(store, requests)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "send", cut)
-        with pytest.raises(StoreUnavailable):
-            made.flush()  # its segments are announced
+    lose(monkeypatch, "apply_staged", made.flush)  # its segments are announced
     clock.step(server, 3900.0)
     with pytest.raises(StampsExpired):
         made.flush()
@@ -170,18 +146,7 @@ def test_a_flush_that_took_effect_and_is_called_again_late(
     made, step = opened(server), opened(server)
     step.incoming("items", subscription="count")
     headers = source(made, 2)
-    send = Store.send
-
-    def cut(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        replies = send(store, requests)
-        if "apply_staged" in scripts_of(requests):
-            raise StoreUnavailable("the connection was cut")
-        return replies
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "send", cut)
-        with pytest.raises(StoreUnavailable):
-            made.flush()
+    lose(monkeypatch, "apply_staged", made.flush, reply=True)
     clock.step(server, seconds)
     if seconds < 3600 + MARGIN:
         made.flush()

@@ -6,10 +6,7 @@ It counts the calls to its clients of Kafka, to acker's streams and to the flush
 KILL_AT: the number of the call that it never reaches; 0: it is not killed.
 """
 
-import os
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from acker.collectors.external.outgoing import Outgoing
 from acker.kafka import KafkaSpout
 from examples import kafka_steps
 from examples.kafka_steps import Places
+from tests.helpers.faults.killing import Count
 
 CALLS: tuple[tuple[type, str], ...] = (
     (Topology, "flush"),
@@ -35,37 +33,18 @@ CALLS: tuple[tuple[type, str], ...] = (
 class Counting:
     """Counts the calls of a client."""
 
-    def __init__(self, client: Any, count: Callable[[], None]) -> None:
+    def __init__(self, client: Any, count: Count) -> None:
         self._client, self._count = client, count
 
     def __getattr__(self, name: str) -> Any:
-        return counted(getattr(self._client, name), self._count)
-
-
-def counted(call: Callable[..., Any], count: Callable[[], None]) -> Callable[..., Any]:
-    """A call that is counted before and after it."""
-
-    def wrapped(*given: Any, **named: Any) -> Any:
-        count()
-        result = call(*given, **named)
-        count()
-        return result
-
-    return wrapped
+        return self._count.counted(getattr(self._client, name))
 
 
 def main(role: str, places: Places, kill_at: int) -> None:
     """Runs a role until it kills itself, or is killed."""
-    calls = 0
-
-    def count() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    count = Count(kill_at)
     for owner, name in CALLS:
-        setattr(owner, name, counted(getattr(owner, name), count))
+        setattr(owner, name, count.counted(getattr(owner, name)))
     for name in ("consumer", "producer"):
         made = getattr(Places, name)
         setattr(Places, name, lambda *given, made=made: Counting(made(*given), count))

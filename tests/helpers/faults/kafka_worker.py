@@ -7,12 +7,8 @@ fails. It ends by itself when so many records of the topic are done. KILL_AT: th
 never reaches.
 """
 
-import os
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from acker import Topology
 from acker.collectors.spout import Spout
@@ -21,6 +17,7 @@ from acker.kafka.failed import dead_letters
 from acker.kafka.failed.reader import Reader
 from acker.kafka.partitions import Partitions
 from acker.streams.spouts import settler
+from tests.helpers.faults.killing import Count
 
 CALLS: tuple[tuple[object, str], ...] = (
     (Spout, "emit_many"),
@@ -36,25 +33,9 @@ CALLS: tuple[tuple[object, str], ...] = (
 
 def main(url: str, servers: str, topic: str, group: str, log: Path, records: int, kill_at: int) -> None:
     """Works until the last record of the topic is done, in this life or an earlier one."""
-    calls = 0
-
-    def count() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*given: Any, **named: Any) -> Any:
-            count()
-            result = call(*given, **named)
-            count()
-            return result
-
-        return wrapped
-
+    count = Count(kill_at)
     for owner, name in CALLS:
-        setattr(owner, name, counted(getattr(owner, name)))
+        setattr(owner, name, count.counted(getattr(owner, name)))
     consumer = {"bootstrap.servers": servers, "group.id": group, "group.instance.id": "the-one"}
     options = {"attempts": 2, "backoff": 0.01, "commit_every": 0.0}
     with Topology(url, "t") as topology, log.open("a") as out:
@@ -68,7 +49,7 @@ def main(url: str, servers: str, topic: str, group: str, log: Path, records: int
                     else:
                         out.write(f"{value.decode()}\n")
                         out.flush()
-                        count()
+                        count.add()
                         bolt.ack(record.tuple)
                 topology.flush()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from acker.errors import AckerError
+from acker.errors import AckerError, StoreUnavailable
 from acker.ledger.client import Ledger
 from acker.store.client import Store
 from acker.store.operation import Operation, Reply, Request
@@ -60,6 +60,28 @@ def before_script(
         with contextlib.suppress(AckerError):
             act()
     assert not left
+
+
+def lose(
+    monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], object], *, reply: bool = False
+) -> None:
+    """Does something whose exchanges with a script of a name do not reach the store, so that it raises.
+
+    reply: they do, and only the reply is lost.
+    """
+    send = Store.send
+
+    def cut(store: Store, requests: Sequence[Request]) -> list[Reply]:
+        lost = name in scripts_of(requests)
+        replies = [] if lost and not reply else send(store, requests)
+        if lost:
+            raise StoreUnavailable("the connection was cut")
+        return replies
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "send", cut)
+        with pytest.raises(StoreUnavailable, match="was cut"):
+            act()
 
 
 def before_exchange(

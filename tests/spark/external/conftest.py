@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from acker import Topology
 from acker.spark import Acker
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers import kafka
@@ -27,3 +28,11 @@ def topics(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 def acker(pipeline: Pipeline) -> Acker:
     return Acker(pipeline.url, "t")
+
+
+@pytest.fixture
+def topology(acker: Acker) -> Iterator[Topology]:
+    """A topology whose external stream `items` has the subscription `count`."""
+    with Topology(acker.url, "t", linger=None) as made:
+        made.incoming("items", subscription="count")
+        yield made

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,6 @@ pytestmark = pytest.mark.slow
 
 ROWS = 200
 SCHEMA = "value string, _acker_stamp string"
-
-
-@pytest.fixture
-def topology(pipeline: Pipeline) -> Iterator[Topology]:
-    with Topology(pipeline.url, "t", linger=None) as made:
-        made.incoming("items", subscription="count")
-        yield made
 
 
 @pytest.fixture

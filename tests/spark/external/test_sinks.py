@@ -1,7 +1,7 @@
 """Rows go to sinks of users: what counts as sent is what the sink has, or nothing of the batch is acked."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,25 +11,12 @@ from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import AckerError, FailedException, Topology
-from acker.ledger.client import Ledger
 from acker.spark import Acker, sink
 from acker.spark.bolts.collector import Collector
 from acker.spark.external.sinks import Sink, Write
 from tests.helpers.builders.pipeline import Pipeline
 
 ROWS, PARTS = 400, 4
-
-
-@pytest.fixture
-def acker(valkey_url: str, ledger: Ledger) -> Acker:
-    return Acker(valkey_url, "t")
-
-
-@pytest.fixture
-def topology(valkey_url: str, ledger: Ledger) -> Iterator[Topology]:
-    with Topology(valkey_url, "t", linger=None) as made:
-        made.incoming("items", subscription="count")
-        yield made
 
 
 def send(acker: Acker, spark: SparkSession, to: Sink | Write, **how: Any) -> int:

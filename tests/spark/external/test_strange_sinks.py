@@ -11,7 +11,6 @@ from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMes
 from pyspark.sql.types import StructType
 
 from acker import AckerError, Topology
-from acker.ledger.client import Ledger
 from acker.spark import Acker, Sink
 
 pytestmark = pytest.mark.slow
@@ -110,18 +109,6 @@ class StrangeWriter(DataSourceWriter):
         lines = [json.dumps(row.asDict()) for row in islice(iterator, self.most)]
         (where / f"{uuid.uuid4()}.json").write_text("\n".join(lines))
         return WriterCommitMessage()
-
-
-@pytest.fixture
-def acker(valkey_url: str, ledger: Ledger) -> Acker:
-    return Acker(valkey_url, "t")
-
-
-@pytest.fixture
-def topology(valkey_url: str, ledger: Ledger) -> Iterator[Topology]:
-    with Topology(valkey_url, "t", linger=None) as made:
-        made.incoming("items", subscription="count")
-        yield made
 
 
 def run(acker: Acker, topology: Topology, spark: SparkSession, to: Sink, where: str) -> str:
