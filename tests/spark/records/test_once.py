@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import redis
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import EffectsFull, ValidationError
+from acker.ledger.calls.core import Core
 from acker.spark import Collector, bolt, job
+from acker.store.operation import Operation
+from acker.streams.commits import commit as commits
 from tests.helpers.builders.pipeline import Diary, Pipeline
+from tests.helpers.faults.simulator import scripts_of
+from tests.helpers.models.exactness import whole_commit
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +91,37 @@ def test_a_row_has_its_effect_once_over_reruns(pipeline: Pipeline) -> None:
     assert poster.post("c") == set()
     assert pipeline.counters() == {"tracked": 7, "acked": 7}
     assert not pipeline.without_time_to_live("once", "effects", "staged", "payload")
+
+
+def test_a_batch_that_runs_again_gets_its_rows_where_a_node_has_lost_its_commit(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, valkey_raw: "redis.Redis"
+) -> None:
+    """Its sink replaces what the batch has written: without these rows, by nothing."""
+    poster = Poster(pipeline)
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "commit", cut_after("record_effects"))
+        with pytest.raises(Exception, match="cut"):
+            poster.post("a", "b")
+    [commit] = valkey_raw.scan_iter("*:commits:*")
+    valkey_raw.unlink(commit)
+    assert poster.run() == {"a", "b"}
+    assert poster.post("a", "c") == {"c"}
+    assert pipeline.counters() == {"tracked": 4, "acked": 4}
+
+
+def cut_after(script: str) -> Callable[..., Operation[bool]]:
+    """A commit as of a process that ends when it has sent a script, as a cluster has it."""
+
+    def commit(core: Core, *arguments: Any, **named: Any) -> Operation[bool]:
+        core.one_server = False
+        operation, replies, over = whole_commit(core, *arguments, **named), None, False
+        while not over:
+            requests = operation.send(replies)  # type: ignore[arg-type]
+            replies, over = (yield requests), script in scripts_of(requests)
+        core.one_server = True
+        raise RuntimeError("cut")
+
+    return commit
 
 
 def test_a_batch_without_room_for_effects_commits_nothing_until_there_is(pipeline: Pipeline) -> None:
