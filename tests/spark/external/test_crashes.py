@@ -1,15 +1,18 @@
 """A driver that dies at any step of a batch, sends and receives: its records are acked by rows that count."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import Topology
 from acker.errors import StoreUnavailable
-from acker.spark import Acker
+from acker.spark import Acker, Collector
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
 from tests.helpers.builders.pipeline import Pipeline
@@ -43,41 +46,61 @@ def topology(pipeline: Pipeline) -> Iterator[Topology]:
         yield made
 
 
+@pytest.mark.parametrize("by", ["job", "query"])
 def test_a_driver_that_dies_before_any_exchange_acks_what_the_next_run_sends_and_receives_once(
-    spark: SparkSession, pipeline: Pipeline, topology: Topology, tmp_path: Path
+    spark: SparkSession, pipeline: Pipeline, topology: Topology, tmp_path: Path, by: str
 ) -> None:
-    items, words, sink = (str(tmp_path / name) for name in ("items", "words", "sink"))
-    with Acker(pipeline.url, "t").job(spark, "parse") as collector:
+    """A job dies before each even exchange, a query before each odd one; the next run writes otherwise."""
+    items, words, sink, days = (str(tmp_path / name) for name in ("items", "words", "sink", "days"))
+    acker = Acker(pipeline.url, "t")
+    with acker.job(spark, "parse") as collector:
         numbers = spark.range(0, MOST * ROWS, 1, MOST).selectExpr("id value")
-        rows = Acker(pipeline.url, "t").track(numbers, "src", message_id="value").select("value", "_acker")
+        rows = acker.track(numbers, "src", message_id="value").select("value", "_acker")
         collector.emit(rows, "items", to=lambda w: w.parquet(items))  # a segment for each task
-    received = spark.read.schema(SCHEMA).parquet(items)
+    received, files = spark.read.schema(SCHEMA).parquet(items), sorted(Path(items).glob("part-*.parquet"))
 
-    def split(number: int) -> None:
-        """The job of a day: its first row fails, one has no word, six have one."""
-        with Acker(pipeline.url, "t").job(spark, "split", run=f"day-{number}") as collector:
+    def work(rows: DataFrame, collector: Collector, again: bool) -> None:
+        """The work of a day: its first row fails, one has no word, six have one."""
+        collector.fail(rows.filter(f"value % {ROWS} = 0"), "odd")
+        rows.select("value").coalesce(1).write.mode("append").parquet(sink)
+        some = rows.filter(f"value % {ROWS} > 1").coalesce(1)
+        if again:
+            some = some.withColumn("more", F.lit(1)).repartition(2)
+        collector.emit(
+            some, "words", to=lambda w: w.mode("append").parquet(words), segment_rows=2 if again else 4
+        )
+
+    def split_job(number: int, again: bool) -> None:
+        with acker.job(spark, "split", run=f"day-{number}") as collector:
             day = received.filter(f"value div {ROWS} = {number}")
-            rows = collector.receive(day, "items")
-            collector.fail(rows.filter(f"value % {ROWS} = 0"), "odd")
-            rows.select("value").coalesce(1).write.mode("append").parquet(sink)
-            some = rows.filter(f"value % {ROWS} > 1").coalesce(1)
-            collector.emit(some, "words", to=lambda w: w.mode("append").parquet(words))
+            work(collector.receive(day, "items"), collector, again)
 
-    done, left = 0, -1
+    def split_query(number: int, again: bool) -> None:
+        Path(days).mkdir(exist_ok=True)
+        shutil.copy(files[number], days)
+
+        @acker.bolt("split", receives="items")
+        def split(batch: DataFrame, collector: Collector) -> None:
+            work(batch, collector, again)
+
+        pipeline.run_on(spark.readStream.schema(SCHEMA).parquet(days), "split", split)
+
+    run = split_job if by == "job" else split_query
+    exchange, done, left = 0 if by == "job" else 1, 0, -1
     while left < 0:
         with pytest.MonkeyPatch.context() as patch:
-            death = Death(patch, done)
-            with suppress(StoreUnavailable):
-                split(done)
+            death = Death(patch, exchange)
+            with suppress(StoreUnavailable, PySparkException):
+                run(done, False)
         left = death.left
-        split(done)
-        counters, done = topology.counters(), done + 1
+        run(done, True)
+        counters, done, exchange = topology.counters(), done + 1, exchange + 2
         assert (counters["failed"], counters["acked"]) == (done, done)
-    assert 5 < done <= MOST
+    assert 3 < done <= MOST
     table = spark.read.parquet(sink)
     assert table.distinct().count() == done * ROWS < table.count()
     for _ in range(2):
-        with Acker(pipeline.url, "t").job(spark, "count") as collector:
+        with acker.job(spark, "count") as collector:
             collector.receive(spark.read.schema(SCHEMA).parquet(words), "words")
         counters = topology.counters()
         assert (counters["failed"], counters["acked"]) == (done, done * (ROWS - 1))
