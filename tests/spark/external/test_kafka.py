@@ -1,6 +1,8 @@
 """Rows of an external stream go by a topic of Kafka: the stamp is one more header."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -11,6 +13,8 @@ from acker.spark import Acker, Sink, kafka
 from acker.spark.bolts.collector import Collector
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers.kafka import Broker
+from tests.helpers.servers.servers import wait_until
+from tests.helpers.worlds.commits import pass_time
 
 pytestmark = pytest.mark.slow
 
@@ -123,6 +127,52 @@ def test_of_a_topic_that_is_cut_or_made_anew_no_row_is_acked_that_was_not_given(
         assert seen[3:] == [list(range(200, 200 + ROWS))]
         assert topology.counters()["acked"] == acked + ROWS
         assert topology.counters()["failed"] == topology.counters()["expired"] == 0
+
+
+def test_a_row_that_compaction_takes_before_it_is_read_costs_its_segment_alone(
+    pipeline: Pipeline, topics: Broker
+) -> None:
+    topic = topics.topic(cleanup_policy="compact", segment_ms="50", min_cleanable_dirty_ratio="0.01")
+    lost, seen = {7, 8}, list[list[str]]()
+
+    def send_keyed(first: int, key: str) -> None:
+        to = kafka.to(topics.servers, topic)
+        prepare = to.prepare
+        assert prepare is not None
+        send(pipeline, first, replace(to, prepare=lambda rows: prepare(rows.selectExpr("*", f"{key} key"))))
+
+    @Acker(pipeline.url, "t").bolt("count", receives="items")
+    def count(batch: DataFrame, _: Collector) -> None:
+        tracked = batch.filter("_acker != 0").selectExpr("string(value) value")
+        seen.append(sorted(row.value for row in tracked.collect()))
+
+    def run() -> None:
+        rows = pipeline.spark.readStream.format("kafka").options(**read_options(topics, topic)).load()
+        pipeline.run_on(rows, "count", count)
+
+    def is_compacted() -> bool:
+        topics.produce(topic, [b"last"], key=b"other")  # ends a segment of the log
+        return lost.isdisjoint(topics.offsets(topic))
+
+    with Topology(pipeline.url, "t", linger=None) as topology:
+        topology.incoming("items", subscription="count", lost_after=1.0)
+        send_keyed(0, f"if(value in ('7', '8'), '{ROWS - 1}', value)")
+        exchange: Any = topology._exchange
+        sent = exchange.now()
+        wait_until(is_compacted, interval=0.1)
+        run()
+        assert seen == [sorted(str(value) for value in range(ROWS) if value not in lost)]
+        for _ in range(6):
+            pass_time(pipeline.ledger)
+        assert (topology.counters()["acked"], topology.counters()["expired"]) == (ROWS - 5, 0)
+        wait_until(lambda: exchange.now() > sent + 1)
+        send_keyed(100, "value")
+        run()
+        for _ in range(6):
+            pass_time(pipeline.ledger)
+        counters = topology.counters()
+        assert (counters["acked"], counters["expired"]) == (2 * ROWS - 5, 5)
+        assert (counters["failed"], counters["late"], counters["orphaned"]) == (0, 0, 0)
 
 
 def test_the_stamp_may_lie_in_the_value(pipeline: Pipeline, topics: Broker) -> None:
