@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
@@ -174,6 +175,36 @@ def test_a_file_that_is_written_anew_under_its_name_gets_no_bits_and_one_that_st
             if new:
                 shutil.copy(new, where)
         assert (topology.counters()["acked"], len(looks)) == (acked, looked)
+
+
+@pytest.mark.parametrize("by", ["job", "query"])
+def test_rows_of_a_file_that_is_deleted_while_the_function_runs_are_acked_by_no_run(
+    pipeline: Pipeline, acker: Acker, topology: Topology, items: str, by: str
+) -> None:
+    spark = pipeline.spark
+    gone, *others = sorted(Path(items).glob("part-*.parquet"))
+
+    @acker.bolt("count", receives="items")
+    def count(_: DataFrame, __: Collector) -> None:
+        gone.unlink(missing_ok=True)
+
+    def run(skips: str = "false") -> None:
+        if by == "query":
+            files = spark.readStream.schema(SCHEMA).option("ignoreMissingFiles", skips).parquet(items)
+            pipeline.run_on(files, "count", count)
+            return
+        with acker.job(spark, "count") as collector:
+            table = spark.read.schema(SCHEMA).parquet(items)  # listed anew by each run
+            collector.receive(table, "items")
+            gone.unlink(missing_ok=True)
+
+    with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):
+        run()
+    assert topology.counters()["acked"] == 0
+    run(skips="true")
+    left = spark.read.parquet(*map(str, others)).count()
+    assert topology.counters()["acked"] == left < ROWS
+    assert topology.counters()["failed"] == topology.counters()["orphaned"] == 0
 
 
 def test_rows_of_an_rdd_in_a_batch_of_files_get_no_bits_if_a_later_evaluation_lacks_them(
