@@ -282,7 +282,7 @@ def stuck(ledger: OfTopology, as_json: Json = False) -> Status:
         for has in held:
             trees = f"{has.trees:,}{' or more' if has.partly or has.more else ''}"
             row(held_table, printable(has.text()), trees, instant(has.since), instant(has.reported))
-        show("", held_table)
+        show(*([""] if subscriptions else []), held_table)
     return page_status(pages)
 
 

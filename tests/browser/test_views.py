@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from acker.inspect.operate.removal import remove
 from acker.ledger import ids
 from acker.ledger.calls import traces as of_ledger
-from acker.ledger.steps import step_totals
+from acker.ledger.steps import held, step_totals
 from acker.store import keys
 from acker.streams import Stream
 from acker.streams.log import holders
@@ -288,9 +288,16 @@ def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_w
     ledger.update([anchor], [extra])
     page.get_by_role("button", name="Look again").click()
     expect(region).to_contain_text("Some of its tuples are in no stream")
+    edges = np.array([(anchor, int(extra), 20_000, 0)], held.Edges)
+    ledger.run(held.note(ledger.core, "far", 1, held.Process("far", "\x1b.py", 7, ("tally",), 0), edges))
+    page.get_by_role("button", name="Look again").click()
+    expect(region).to_contain_text("Complete: these 3 places have all of its tuples.")
+    expect(region.locator("tbody tr").filter(has_text="tally")).to_contain_text(r"7 (\x1b.py) on host far")
     page.get_by_role("link", name="In streams").click()
     rows = page.get_by_role("region", name="In streams").locator("tbody tr")
     expect(rows).to_have_count(2)
+    held_rows = page.get_by_role("region", name="In plain Python").locator("tbody tr")
+    expect(held_rows).to_contain_text(r"7 (\x1b.py) on host far")
     expect(rows.filter(has_text="count")).to_contain_text("batch 17")
     page.goto(f"{world.address}/t/places/trees?bucket=waiting")
     expect(page.locator("tbody tr")).to_have_count(2)

@@ -8,6 +8,7 @@ import { LookAgain } from "./LookAgain";
 import { Empty, Loaded } from "../../components/Notice";
 import { count, duration, instant } from "../../lib/format";
 import { printable } from "../../lib/text";
+import { process } from "./process";
 
 interface Row {
   of: Schemas["Stuck"];
@@ -69,11 +70,7 @@ const HELD: ColumnDef<Schemas["HeldTrees"]>[] = [
   { header: "Bolt", cell: ({ row: { original } }) => original.step },
   {
     header: "Process",
-    cell: ({ row: { original } }) => (
-      <span className="wrap">
-        {printable(`${original.pid} (${original.program}) on host ${original.host}`)}
-      </span>
-    ),
+    cell: ({ row: { original } }) => <span className="wrap">{process(original)}</span>,
   },
   {
     header: "Trees",

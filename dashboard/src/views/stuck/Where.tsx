@@ -7,8 +7,10 @@ import { LookAgain } from "./LookAgain";
 import { Loaded } from "../../components/Notice";
 import { capital, count, duration, instant } from "../../lib/format";
 import { printable } from "../../lib/text";
+import { process } from "./process";
 
 type Place = Schemas["Place"];
+type Holding = Schemas["Held"] & { tuples: number };
 
 /** Where the tuples of a tree are. */
 export function Where({ topology, anchor }: { topology: string; anchor: string }) {
@@ -47,19 +49,20 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
 
 /** Which bolts in plain Python have reported to have tuples of the tree: the longest first. */
 function HeldBy({ held }: { held: Schemas["Held"][] }) {
-  const counted = new Map<string, number>();
-  for (const { text } of held) counted.set(text, (counted.get(text) ?? 0) + 1);
+  const counted = new Map<string, Holding>();
+  for (const of of held) {
+    const tuples = (counted.get(of.text)?.tuples ?? 0) + 1;
+    counted.set(of.text, { ...of, tuples });
+  }
   return (
     <>
       <h3>Who has it in plain Python</h3>
-      <ul className="panel">
-        {[...counted].map(([text, tuples]) => (
-          <li key={text}>
-            {capital(printable(text))}
-            {tuples > 1 && `: ${tuples} tuples of it`}
-          </li>
-        ))}
-      </ul>
+      <DataTable
+        caption="Who has it in plain Python"
+        rows={[...counted.values()]}
+        columns={HELD}
+        id={({ text }) => text}
+      />
     </>
   );
 }
@@ -115,6 +118,29 @@ function said(last: Schemas["Why"], places: number): string {
         : `these ${count(places)} places have all of its tuples.`;
   return `${all} ${rest}`.trim();
 }
+
+const HELD: ColumnDef<Holding>[] = [
+  { header: "Bolt", cell: ({ row: { original } }) => original.step },
+  {
+    header: "Process",
+    cell: ({ row: { original } }) => <span className="wrap">{process(original)}</span>,
+  },
+  {
+    header: "Tuples",
+    cell: ({ row: { original } }) => count(original.tuples),
+    meta: { number: true },
+  },
+  {
+    header: "Since",
+    cell: ({ row: { original } }) => instant(original.since),
+    meta: { number: true },
+  },
+  {
+    header: "Said last",
+    cell: ({ row: { original } }) => instant(original.reported),
+    meta: { number: true },
+  },
+];
 
 const SEEN: ColumnDef<Schemas["Seen"]>[] = [
   { header: "Step", cell: ({ row: { original } }) => original.step },
