@@ -1,12 +1,15 @@
-"""A topology of external streams; Spark's connector of Kafka, and a broker."""
+"""A topology of external streams; Spark's connector of Kafka, and a broker; tables of a lake."""
 
+import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from acker import Topology
 from acker.spark import Acker
+from tests.helpers.builders.lake import Table
 from tests.helpers.builders.pipeline import Pipeline
 from tests.helpers.servers import kafka
 from tests.helpers.servers.kafka import Broker
@@ -36,3 +39,24 @@ def topology(acker: Acker) -> Iterator[Topology]:
     with Topology(acker.url, "t", linger=None) as made:
         made.incoming("items", subscription="count")
         yield made
+
+
+@pytest.fixture(scope="session")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The namespace of Iceberg's tables; the catalog of the session lies in a folder of this run."""
+    spark.conf.set("spark.sql.catalog.lake.warehouse", str(tmp_path_factory.mktemp("warehouse")))
+    spark.sql("create namespace if not exists lake.db")
+    return "lake.db"
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def table(request: pytest.FixtureRequest, spark: SparkSession, lake: str, tmp_path: Path) -> Table:
+    """Tables of each kind. The one of Iceberg has a sort order, for which it evaluates its rows twice."""
+    if request.param == "delta":
+        return Table(spark, "delta", str(tmp_path / "items"), str(tmp_path / "sink"))
+    name = f"{lake}.t_{secrets.token_hex(4)}"
+    made = Table(spark, "iceberg", f"{name}_items", f"{name}_sink")
+    spark.sql(f"create table {made.items} (value string, _acker_stamp string) using iceberg")
+    spark.sql(f"create table {made.sink} (value string) using iceberg")
+    spark.sql(f"alter table {made.items} write ordered by value")
+    return made

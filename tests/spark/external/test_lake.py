@@ -8,36 +8,25 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import Topology, cli
-from acker.spark import Acker, Sink, delta, iceberg, sink
+from acker.spark import Acker, delta, iceberg
 from acker.spark.bolts.collector import Collector
-from acker.spark.external.sinks import Write
+from tests.helpers.builders.lake import ROWS, Table, send
 from tests.helpers.builders.pipeline import Diary, Pipeline
 
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
 
-ROWS, SEGMENT = 24, 5
 ODD = 7
 """The row that fails in each run of its batch."""
-CATALOG = "spark.sql.catalog.lake"
-
-
-@pytest.fixture(scope="session")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The namespace of Iceberg's tables; the catalog of the session lies in a folder of this run."""
-    spark.conf.set(f"{CATALOG}.warehouse", str(tmp_path_factory.mktemp("warehouse")))
-    spark.sql("create namespace if not exists lake.db")
-    return "lake.db"
 
 
 @pytest.fixture
@@ -46,76 +35,6 @@ def topology(pipeline: Pipeline) -> Iterator[Topology]:
         made.incoming("items", subscription="price")
         made.incoming("items", subscription="proof")
         yield made
-
-
-@dataclass
-class Table:
-    """Two tables of a kind: rows go by the one, and a bolt writes to the other."""
-
-    spark: SparkSession
-    kind: str
-    items: str
-    sink: str
-
-    def to(self, writer: DataFrameWriter) -> None:
-        """Appends the rows of `emit` to the table `items`."""
-        how = writer.format(self.kind).mode("append")
-        how.save(self.items) if self.kind == "delta" else how.saveAsTable(self.items)
-
-    def to_v2(self) -> Sink:
-        """The same, by a DataFrameWriterV2."""
-        name = f"delta.`{self.items}`" if self.kind == "delta" else self.items
-        return sink(lambda write_to: write_to(name).append(), v2=True)
-
-    def stream(self) -> DataFrame:
-        """The rows of the table `items`, as they come."""
-        return self.spark.readStream.format(self.kind).load(self.items)
-
-    def write(self, rows: DataFrame, collector: Collector) -> None:
-        """Appends rows to the table `sink`, once for a batch."""
-        if self.kind == "delta":
-            options = delta.txn(collector, "sink")
-            rows.write.format("delta").mode("append").options(**options).save(self.sink)
-            return
-        once = iceberg.txn(collector, "sink", self.sink)
-        if once is not None:
-            rows.writeTo(self.sink).options(**once).append()
-
-    def values(self) -> list[int]:
-        """The values of the table `sink`."""
-        read = self.spark.read.format(self.kind).load(self.sink)
-        return sorted(int(row.value) for row in read.collect())
-
-    def tidy(self) -> None:
-        """Writes the files of the table `items` anew, and deletes the old ones."""
-        if self.kind == "delta":
-            self.spark.sql(f"optimize delta.`{self.items}`")
-            self.spark.sql(f"vacuum delta.`{self.items}` retain 0 hours")
-            return
-        options = "map('min-input-files', '1', 'rewrite-all', 'true')"
-        call = f"call lake.system.rewrite_data_files(table => '{self.items}', options => {options})"
-        assert self.spark.sql(call).collect()[0]["rewritten_data_files_count"]
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def table(request: pytest.FixtureRequest, spark: SparkSession, lake: str, tmp_path: Path) -> Table:
-    """Tables of each kind. The one of Iceberg has a sort order, for which it evaluates its rows twice."""
-    if request.param == "delta":
-        return Table(spark, "delta", str(tmp_path / "items"), str(tmp_path / "sink"))
-    made = Table(spark, "iceberg", f"{lake}.items", f"{lake}.sink")
-    spark.sql(f"create table {made.items} (value string, _acker_stamp string) using iceberg")
-    spark.sql(f"create table {made.sink} (value string) using iceberg")
-    spark.sql(f"alter table {made.items} write ordered by value")
-    return made
-
-
-def send(pipeline: Pipeline, to: Sink | Write, first: int) -> int:
-    """A job that tracks numbers and sends them; returns how many."""
-    acker = Acker(pipeline.url, "t")
-    with acker.job(pipeline.spark, "parse") as collector:
-        numbers = pipeline.spark.range(first, first + ROWS, 1, 3).selectExpr("string(id) value")
-        rows = acker.track(numbers, "src", message_id="value", attempts=1).select("value", "_acker")
-        return collector.emit(rows, "items", to=to, segment_rows=SEGMENT)
 
 
 def reconciled(pipeline: Pipeline, table: Table, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
