@@ -66,6 +66,14 @@ def test_words_that_were_counted_before_the_commit_count(batch: Batch, ticks: in
     assert batch.acked() == ROWS
 
 
+def test_words_that_are_counted_early_leave_what_was_sent_its_long_life(batch: Batch) -> None:
+    core, (found, stamps) = batch.ledger.core, batch.work()
+    assert batch.ledger.run(sending.hold(core, found.sent))
+    batch.count(stamps[:-1])
+    left = batch.ledger.store.send([command("TTL", key) for key, _ in sending.places(core, found.sent)])
+    assert min(left) > 29 * 86400
+
+
 @pytest.mark.parametrize("early", [False, True])
 def test_what_a_driver_has_at_hand_is_committed_by_one_exchange(valkey_url: str, early: bool) -> None:
     """A cluster takes an exchange for each step."""

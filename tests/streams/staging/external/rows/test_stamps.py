@@ -126,6 +126,14 @@ def test_a_view_that_cannot_be_read_is_damaged() -> None:
         assert SEAL.read(view) == "damaged"
 
 
+def test_an_edited_stamp_among_sound_ones_is_none() -> None:
+    sound = [Stamp("0c" * 14, position, 7, (3,)) for position in range(3)]
+    first, edited, last = (SEAL.write(stamp).encode() for stamp in sound)
+    edited = edited[:-4] + (b"B" if edited[-4:-3] == b"A" else b"A") + edited[-3:]
+    assert SEAL.read_many([first, edited, last]) == [sound[0], "foreign", sound[2]]
+    assert one_tree.read(SEAL, [first, edited, last], 1) is None
+
+
 def test_a_row_has_at_most_255_anchors() -> None:
     most = Stamp("00" * 14, 0, 0, tuple(range(1, 2 * MOST_ANCHORS, 2)))
     assert SEAL.read(SEAL.write(most)) == most
