@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import explode, rand, split
 
-from acker.spark import Collector, bolt, job, register, track, tuned
+from acker.spark import Collector, Sink, bolt, job, register, track, tuned
 from acker.store.operation import Operation
 from acker.streams.commits import chunks, commit
 from tests.helpers.faults import attempts
@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--random", action="store_true", help="drop some rows, others in each run")
     parser.add_argument("--gates", help="a directory where attempts of one task wait for each other")
+    parser.add_argument("--copies", help="a directory to which a bolt sends the words, too, as parquet files")
     given = parser.parse_args()
 
     builder = tuned(SparkSession.builder, local_checkpoints=True, pip_workers=True).master(given.master)
@@ -82,6 +83,16 @@ def main() -> None:
     @bolt(**where, name="split", segment_rows=100)
     def split_lines(batch: DataFrame, collector: Collector) -> None:
         collector.emit(words(batch), stream="words")
+        if given.copies:
+            rows = batch.repartition(given.partitions).select(
+                explode(split("line", " ")).alias("word"), "_acker"
+            )
+            gates = Gates(f"{given.gates}/copies", given.url)
+            to = Sink(
+                lambda w: w.parquet(given.copies),
+                prepare=lambda stamped: stamped.mapInArrow(gates.stamped, stamped.schema),
+            )
+            collector.emit(rows, "copies", to=to, segment_rows=100)
 
     def run_job() -> None:
         with job(spark, **where, name="split", run=given.job, segment_rows=100) as work:
@@ -119,11 +130,20 @@ class Gates:
         assert context is not None
         task, copy = context.partitionId(), context.attemptNumber() > 0
         assert (yield from attempts.label(batches)) >= 100  # so their words are more than a segment
-        loses = (task == 1 and not copy) or (task == 2 and copy)
         wait_until_staged(self.url)
+        self._wait(task, copy)
+
+    def stamped(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows, of which each has its stamp by then, and all of the task's are staged."""
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        self._wait(context.partitionId(), context.attemptNumber() > 0)
+
+    def _wait(self, task: int, copy: bool) -> None:
         reported = Path(self.directory) / f"{task}-{'copy' if copy else 'original'}"
         reported.touch()
-        if loses:
+        if (task == 1 and not copy) or (task == 2 and copy):
             wait_for(lambda: False)
         if task == 2:
             wait_for((Path(self.directory) / "2-copy").exists)

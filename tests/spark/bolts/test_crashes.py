@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 
+from acker import Topology
 from acker.lines import Gather, Line, Out, Request
 from acker.spark import Collector, bolt
+from acker.streams import Stream
 from acker.streams.commits import record
 from acker.streams.sources.spout_options import SpoutOptions
 from acker.streams.spout import StreamSpout
@@ -75,12 +78,23 @@ def master(java_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_speculative_copies_win_and_lose(
     pipeline: Pipeline, master: str, tmp_path: Path, way: list[str]
 ) -> None:
+    """A bolt sends the words to a sink, too."""
     pipeline.spout(LINES, segments=4)
-    (tmp_path / "gates").mkdir()
-    more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
-    assert run(pipeline, tmp_path / "checkpoint", *way, *more) == 0
-    reported = {path.name for path in (tmp_path / "gates").iterdir()}
-    assert {"1-original", "1-copy", "2-original", "2-copy"} <= reported
+    gates, copies = tmp_path / "gates", tmp_path / "copies"
+    (gates / "copies").mkdir(parents=True)
+    more = ["--master", master, "--partitions", 3, "--gates", gates]
+    with Topology(pipeline.url, "t", linger=None) as topology:
+        received = topology.incoming("copies", subscription="count")
+        assert run(pipeline, tmp_path / "checkpoint", *(way or ["--copies", str(copies)]), *more) == 0
+        for place in (gates,) if way else (gates, gates / "copies"):
+            assert {"1-original", "1-copy", "2-original", "2-copy"} <= {path.name for path in place.iterdir()}
+        if not way:
+            stamps = pq.read_table(copies).column("_acker_stamp").to_pylist()
+            assert len(stamps) == 1000
+            winners = {text[:28] for text in stamps}
+            assert Stream(pipeline.ledger, "copies").totals().segments == len(winners)
+            received.ack(received.read(stamps))
+            topology.flush()
     published = pipeline.attempts("words")
     assert {name[:4] for name in published} == {"<0.0", "<1.1", "<2.0"}
     lost = attempts.staged_by(pipeline.url)
