@@ -40,7 +40,7 @@ _TOGETHER = 256
 _READ_BYTES, _MOST_BYTES = 8 << 20, 1 << 20
 """Bytes of vectors that are asked for together, and of a vector of which only that is known."""
 _CHUNKS = 64
-_PARTS = ("counts", "indexes", "lengths", "vectors")
+_PARTS = ("counts", "indexes", "lengths", "vectors", "ones")
 _SHARDS = 4
 """Shards that are checked together."""
 _Out: TypeAlias = tuple[str, bytes, int]
@@ -340,11 +340,16 @@ def _add_chunk(trees: list[list[Ids] | None], place: int, slabs: Sequence[bytes]
 
 
 def _chunk(slabs: Sequence[bytes], reply: Reply) -> Ids:
-    """The trees of a chunk of vectors: trees that an index or a word stands for, and slabs of one."""
-    counts, indexes, lengths, words = reply
+    """The trees of a chunk of vectors: trees that an index or a word stands for, and slabs of one.
+
+    Raises ValueError where parts of it are missing. Empty ones are not stored.
+    """
+    counts, indexes, lengths, words, ones = (part or b"" for part in reply)
     names = np.frombuffer(b"".join(slabs), dtype=">i8").astype(np.int64)
     several, extents = (np.frombuffer(one, dtype="<u2").astype(np.int64) for one in (counts, lengths))
     sparse, dense = len(several), len(several) + len(extents)
+    if dense + len(ones) // 8 != len(names):
+        raise ValueError(f"{len(names)} slabs")
     paired = (
         np.repeat(names[:sparse], several)
         + ids.STEP * np.frombuffer(indexes, dtype="<u2").astype(np.int64)
