@@ -86,3 +86,16 @@ def test_a_subscription_is_dropped_though_it_has_such_a_hash(make: Make, raw: An
     assert made.counters()["failed"] == 2
     with pytest.raises(UnknownSubscription):
         items.extract_many(headers)
+
+
+def test_a_hash_that_has_lost_a_part_fails_no_record_of_others(make: Make, raw: Any) -> None:
+    made, step = make(ackers=1), make(ackers=1)
+    step.incoming("items", subscription="count")
+    spout, out = made.spout("s"), made.outgoing("items")
+    _, second = [spout.emit(name)[0] for name in ("first", "second")]  # trees of one slab
+    out.inject(None, second)
+    made.flush()
+    key = next(key for key in raw.scan_iter("acker:{t:*:staged:*") if raw.hexists(key, "layout"))
+    raw.hdel(key, "counts:0", "lengths:0")
+    assert Stream(made.ledger, "items").unsubscribe("count") == 0
+    assert made.counters()["failed"] == 0

@@ -45,6 +45,9 @@ def _trees_of(fields: dict[str, bytes], number: int, slabs: list[bytes]) -> list
     indexes = np.frombuffer(fields.get(f"indexes:{number}", b""), dtype="<u2").tolist()
     lengths = np.frombuffer(fields.get(f"lengths:{number}", b""), dtype="<u2").tolist()
     words = np.frombuffer(fields.get(f"vectors:{number}", b""), dtype="<i8")
+    alone = slabs[len(sparse) + len(lengths) :]
+    if (sum(sparse), sum(lengths)) != (len(indexes), len(words)) or not all(map(ids.is_one, alone)):
+        raise ValueError(f"chunk {number}: its parts do not fit its {len(slabs)} slabs")
     anchors, at = list[int](), 0
     for slab, count in zip(slabs, sparse, strict=False):
         anchors += [ids.anchor_at(slab, index) for index in indexes[at : at + count]]
@@ -53,7 +56,7 @@ def _trees_of(fields: dict[str, bytes], number: int, slabs: list[bytes]) -> list
     for slab, length in zip(slabs[len(sparse) :], lengths, strict=False):
         anchors += [ids.anchor_at(slab, index) for index in np.flatnonzero(words[at : at + length]).tolist()]
         at += length
-    return anchors + [ids.anchor_at(slab, 0) for slab in slabs[len(sparse) + len(lengths) :]]
+    return anchors + [ids.anchor_at(slab, 0) for slab in alone]
 
 
 def fail(core: Core, place: VectorKey, reason: str) -> Operation[int]:
