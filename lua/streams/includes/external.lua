@@ -211,7 +211,7 @@ local external = lazy(function(external)
     if full then return 'f' end
     if void then return 'v' end
     local rows, left, ttl, positions = external.numbers(of_rows)
-    if not rows then return 'o' end
+    if not rows or not mask and rows ~= positions then return 'o' end -- a part of the hash is missing
     local bits = new or stored
     if fails then
       local list = fails_here(external.fails(fails), positions, mask)

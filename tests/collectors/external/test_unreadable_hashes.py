@@ -99,3 +99,16 @@ def test_a_hash_that_has_lost_a_part_fails_no_record_of_others(make: Make, raw: 
     raw.hdel(key, "counts:0", "lengths:0")
     assert Stream(made.ledger, "items").unsubscribe("count") == 0
     assert made.counters()["failed"] == 0
+
+
+@pytest.mark.parametrize("numbers", ["x", "9", "9 9 3600 10", "10 10 3600 9" + "0" * 30, ""])
+def test_a_number_of_rows_that_cannot_be_read_acks_nothing(make: Make, raw: Any, numbers: str) -> None:
+    made, step = make(ackers=1), make(ackers=1)
+    items = step.incoming("items", subscription="count")
+    headers = source(made, 1, rows=10)
+    made.flush()
+    key = next(key for key in raw.scan_iter("acker:{t:*:staged:*") if raw.hexists(key, "rows"))
+    raw.hset(key, "rows", numbers)
+    items.ack(items.extract_many(headers[1:]))
+    step.flush()
+    assert made.counters()["acked"] == 0
