@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from acker.ledger.calls.core import Core
 from acker.store.operation import Operation, command
+from acker.store.records import passing_over
 from acker.store.replies import whole
 from acker.streams.log.segments import Segment
 from acker.streams.staging import vectors
@@ -23,16 +24,21 @@ class Received:
 
 
 def received(core: Core, asked: Sequence[tuple[Segment, int]]) -> Operation[list[Received]]:
-    """The progress of a subscription, by its slot, in each segment. Raises UnreadableRecord."""
+    """The progress of a subscription, by its slot, in each segment.
+
+    A number of rows that cannot be read is logged: the segment counts with all its rows then.
+    """
     places = [
         (at, key) for at, (one, slot) in enumerate(asked) for key, _ in vectors.keys_of(core, one, slot)
     ]
     replies = yield [command("HMGET", key, "state", "rows", "bits", "full", "void") for _, key in places]
     missing, acked = [0] * len(asked), [True] * len(asked)
-    for (at, _), (state, rows, bits, full, void) in zip(places, replies, strict=True):
+    for (at, key), (state, rows, bits, full, void) in zip(places, replies, strict=True):
         acked[at] &= state is not None and void is None and not state.strip(b"2")
         if full is None and rows is not None:
-            here = whole(rows.partition(b" ")[0], "rows of a segment")
+            here = asked[at][0].rows
+            with passing_over(core.config.name):
+                here = whole(rows.partition(b" ")[0], f"the number of rows of {key!r}")
             left = here - int.from_bytes(bits or b"", "big").bit_count()
             missing[at] = max(missing[at], left)
     return [Received(*pair) for pair in zip(missing, acked, strict=True)]

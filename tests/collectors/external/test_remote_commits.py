@@ -1,6 +1,7 @@
 """Commits of steps in other languages, cut at a request and sent again with more, less or the same."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import redis
@@ -141,6 +142,19 @@ def test_a_commit_that_took_effect_before_its_segment_was_sent_does_so_again(mak
     assert commit(made, "b", "done", [done])
     assert not commit(made, "c", "rest", [ReceivedRows("items", "count", [(read[0].segment, [(0, 0)])])])
     assert made.counters()["acked"] == 2
+
+
+def test_a_commit_goes_on_though_a_number_of_rows_cannot_be_read(make: Make, raw: Any) -> None:
+    made = make(ackers=1)
+    [tracked] = made.spout("s").emit("m")
+    stamps = stamped(made, tracked)
+    commit(made, KEY, "it", (), sent(stamps, 0), [tracked])
+    [row] = made.ledger.run(rows.read(made.ledger.core, "items", "count", stamps.stamps))
+    for key in raw.scan_iter("acker:{t:*:staged:*"):
+        if raw.hexists(key, "rows"):
+            raw.hset(key, "rows", "1")
+    assert not commit(made, "a", "done", [ReceivedRows("items", "count", [(row.segment, [(0, 1)])])])
+    assert made.counters()["acked"] == 0
 
 
 def test_a_rotation_is_refused_while_rows_of_the_key_before_are_open(make: Make) -> None:

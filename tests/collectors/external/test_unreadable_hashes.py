@@ -112,3 +112,5 @@ def test_a_number_of_rows_that_cannot_be_read_acks_nothing(make: Make, raw: Any,
     items.ack(items.extract_many(headers[1:]))
     step.flush()
     assert made.counters()["acked"] == 0
+    [share] = made.stuck().stuck[0].shares
+    assert share.rows in (9, 10)

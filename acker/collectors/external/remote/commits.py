@@ -21,6 +21,7 @@ from acker.ledger.calls.idempotency_keys import KEY_SECONDS, Key
 from acker.ledger.slabs import causes
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
+from acker.store.records import passing_over
 from acker.store.replies import milliseconds
 from acker.streams.staging.external import commit as commits
 from acker.streams.staging.external import declaring, serving
@@ -241,7 +242,10 @@ def unknown_positions(core: Core, planned: Plan) -> Operation[list[str]]:
     ]
     unknown = dict[str, None]()
     for ((stream, _, token, _), highest), numbers in zip(places, replies, strict=True):
-        size = int(numbers.split()[3]) if numbers else MOST_POSITIONS  # external.lua
+        size = MOST_POSITIONS
+        if numbers is not None:
+            with passing_over(core.config.name, f"the number of rows of segment {token}"):
+                size = int(numbers.split()[3])  # external.lua
         if highest >= size:
             unknown[f"stream {stream!r}: segment {token} has {size:,} rows, got position {highest:,}"] = None
     return list(unknown)
