@@ -122,9 +122,11 @@ def find(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Report
 def in_flight(core: Core) -> Operation[tuple[HeldTrees, ...]]:
     """The trees in flight of which bolts in plain Python have tuples, by process, the oldest first."""
     shares = list[HeldTrees]()
-    left = MOST_SUMMED
-    for report in sorted((yield from held.reports(core)), key=attrgetter("at"), reverse=True):
-        holds = list(report.holds(range(min(left, len(report.edges)))))
+    reports, left = (yield from held.reports(core)), MOST_SUMMED
+    # The small ones first: what they leave is for the others, and each process has its part.
+    for number, report in enumerate(sorted(reports, key=lambda report: len(report.edges))):
+        most = left // (len(reports) - number)
+        holds = list(report.holds(range(min(most, len(report.edges)))))
         partly, left = len(holds) < len(report.edges), left - len(holds)
         trees = {hold.anchor: (ids.slab_of(hold.anchor), ids.index_of(hold.anchor)) for hold in holds}
         values = yield from _values(core, list(trees.values()), math.inf)

@@ -74,3 +74,16 @@ def test_stuck_lists_what_bolts_in_plain_python_have_of_trees_in_flight(
         core = topology.ledger.core
         assert sum(one.trees for one in topology.ledger.run(stuck(core)).held) == 2
         assert any(one.partly for one in topology.ledger.run(stuck(core)).held)
+
+
+def test_stuck_lists_each_process_where_others_have_said_more_since(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Topology(url, "t", ackers=2, linger=15.0) as topology:
+        tuples = [topology.spout("s").emit(name)[0] for name in "abcd"]
+        topology.flush()
+        for step, count in (("hangs", 1), ("count", 4), ("store", 4)):
+            report(topology, step, tuples[:count])
+        monkeypatch.setattr(in_python, "MOST_SUMMED", 5)
+        listed = {(one.step, one.trees, one.partly) for one in topology.stuck().held}
+        assert listed == {("hangs", 1, False), ("count", 2, True), ("store", 2, True)}
