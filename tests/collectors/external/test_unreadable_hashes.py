@@ -88,6 +88,22 @@ def test_a_subscription_is_dropped_though_it_has_such_a_hash(make: Make, raw: An
         items.extract_many(headers)
 
 
+@pytest.mark.parametrize("slabs", [b"", b"x", b"another slab's n"])
+def test_a_subscription_is_dropped_though_slabs_of_such_a_hash_are_others(
+    make: Make, raw: Any, slabs: bytes
+) -> None:
+    made, step = make(ackers=3), make(ackers=3)
+    step.incoming("items", subscription="count")
+    for _ in range(3):
+        sent(made)
+    for key in list(raw.scan_iter("acker:{t:*:staged:*"))[1:]:
+        if raw.hexists(key, "layout"):
+            raw.hset(key, "slabs", slabs)
+    stream = Stream(made.ledger, "items")
+    stream.unsubscribe("count")
+    assert not stream.totals().subscriptions
+
+
 def test_a_hash_that_has_lost_a_part_fails_no_record_of_others(make: Make, raw: Any) -> None:
     made, step = make(ackers=1), make(ackers=1)
     step.incoming("items", subscription="count")

@@ -24,7 +24,7 @@ from acker.streams.staging.vectors import VectorKey
 
 def trees(core: Core, place: VectorKey) -> Operation[ids.Ids]:
     """The trees that staged vectors are for; none where they are gone. UnreadableRecord."""
-    key, _ = place
+    key, shard = place
     [reply] = yield [command("HGETALL", key)]
     anchors = list[int]()
     with reading(f"the staged vectors {key!r}"):
@@ -36,6 +36,9 @@ def trees(core: Core, place: VectorKey) -> Operation[ids.Ids]:
             slab_names = [names[8 * (at + index) : 8 * (at + index) + 8] for index in range(slabs)]
             at += slabs
             anchors += _trees_of(fields, number, slab_names)
+        elsewhere = {ids.shard_of_anchor(anchor, core.config.ackers) for anchor in anchors} - {shard}
+        if len(names) != 8 * at or elsewhere:
+            raise ValueError(f"{len(names)} bytes of names for {at} slabs, of shards {elsewhere or shard}")
     return np.array(anchors, np.int64)
 
 
