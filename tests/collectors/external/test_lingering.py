@@ -248,6 +248,25 @@ async def test_on_an_event_loop_a_task_sends_rows_after_their_linger(make: Make,
         await asyncio.to_thread(wait_until, lambda: made.counters()["acked"] == 2)
 
 
+async def test_the_task_outlives_an_error_that_is_not_of_acker(make: Make, url: str) -> None:
+    made = make()
+    async with AsyncTopology(url, made.name) as topology:
+        items = await topology.incoming("items", subscription="count", linger=0.01)
+        headers = source(made, 1)
+        await asyncio.to_thread(made.flush)
+        exchange: Any = topology._exchange
+        send = exchange.send
+
+        async def fail() -> None:
+            exchange.send = send
+            raise MemoryError
+
+        exchange.send = fail
+        items.ack(await items.extract_many(headers))
+        await asyncio.to_thread(wait_until, lambda: made.counters()["acked"] == 1 or exchange.task.done())
+        assert made.counters()["acked"] == 1
+
+
 async def test_the_task_ends_with_its_topology_when_its_rows_are_sent(make: Make, url: str) -> None:
     made = make()
     made.incoming("items", subscription="count")

@@ -1,6 +1,7 @@
 """The exchange of an `acker.AsyncTopology`: a task of its event loop sends rows that linger."""
 
 import asyncio
+import logging
 import weakref
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -10,6 +11,8 @@ from acker.collectors.external.lingering import AGAIN, LONGEST, SHORTEST, Compla
 from acker.collectors.tuples import Owner
 from acker.errors import AckerError
 from acker.ledger.calls.core import Core
+
+_log = logging.getLogger("acker")
 
 
 class LoopExchange(Exchange):
@@ -63,6 +66,8 @@ async def _send_later(
             complaints.take(None)
         except AckerError as error:
             complaints.take(error)
+        except Exception:  # noqa: BLE001 - the task must outlive it
+            _log.exception("a flush of rows of external streams has failed")
         complaints.look(exchange)
         if exchange.refusal is not None or complaints.named or not exchange.waits:
             kept.exchange = None
