@@ -83,7 +83,7 @@ NAMES = {
         *(f"segments of {rows}: {what}" for rows in (20, 100)
           for what in ("store of a row, beside vectors", HASH)),
         "all bits of a segment of 40: server", "half of the bits of a segment of 40: server",
-        "2 half segments, then full: slowest command (chain)",
+        "2 half segments, then full: slowest command",
         "30 open segments: a pass that keeps their clocks", "30 open segments: slowest command of it",
     },
     "peers": {
